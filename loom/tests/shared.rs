@@ -62,9 +62,9 @@ struct Model {
     consumed: Cell,
     words: Vec<Cell>,
     overwrites: bool,
-    /// Set when the ring stops overwriting.
+    /// Whether the ring stopped overwriting, if it can.
     stopped: Option<AtomicBool>,
-    /// Not an atomic of loom: time advances in the order in which loom runs threads.
+    /// Not part of the model: it advances in the order in which loom runs threads.
     clock: std::sync::atomic::AtomicU64,
 }
 
@@ -73,7 +73,7 @@ impl Model {
         Arc::new(Self::ring(subbufs, overwrites))
     }
 
-    /// A ring that overwrites until [`Model::stop`].
+    /// A ring that overwrites until [`stop`](Self::stop).
     fn new_that_stops(subbufs: u64) -> Arc<Self> {
         Arc::new(Self {
             stopped: Some(AtomicBool::new(false)),
@@ -94,15 +94,15 @@ impl Model {
         }
     }
 
-    /// Makes the ring discard from now on.
+    /// Makes the ring stop overwriting.
     fn stop(&self) {
         self.stopped
             .iter()
             .for_each(|stopped| stopped.store(true, Ordering::Relaxed));
     }
 
-    /// Writes a record like an event: by the event path, or else by the slow path.
-    fn put(&self, id: u16, payload: &[u64]) -> Result<(), LostError> {
+    /// Writes a record as events do: by the fast path, or else by the slow one.
+    fn put(&self, id: u16, payload: &[u64]) -> Result<(), Lost> {
         try_write(self, id, payload).or_else(|_| write(self, id, payload))
     }
 
@@ -171,7 +171,7 @@ impl protocol::Ring for &Model {
     }
 }
 
-/// Runs a model with at most `preemptions` preemptions in each run.
+/// Runs a model with a limit of preemptions in each execution.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -179,7 +179,7 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Copies words of a sub-buffer like a reader.
+/// Copies words of a sub-buffer as a reader does.
 fn copy(ring: &Model, from: u64, to: u64) -> Vec<u64> {
     (from..to)
         .step_by(8)
@@ -187,7 +187,7 @@ fn copy(ring: &Model, from: u64, to: u64) -> Vec<u64> {
         .collect()
 }
 
-/// The position up to which a reader may read a sub-buffer of a ring that is being written.
+/// The position up to which a sub-buffer can be read, by the rule for readers of live rings.
 fn readable(ring: &Model, subbuf: u64) -> u64 {
     let position = ring.field(subbuf, offset_of!(LttSubbuf, position));
     let contiguous = ring.field(subbuf, offset_of!(LttSubbuf, contiguous));
@@ -208,7 +208,7 @@ fn readable(ring: &Model, subbuf: u64) -> u64 {
     }
 }
 
-/// The ids of a sub-buffer's records; checks that all are complete. `words`: the sub-buffer's.
+/// The ids of a sub-buffer's records, which must all be complete. `words` begin at its start.
 fn parse(subbuf: u64, words: &[u64]) -> Vec<u16> {
     let mut ids = Vec::new();
     let Some(&position) = words.first() else {
@@ -240,12 +240,12 @@ fn parse(subbuf: u64, words: &[u64]) -> Vec<u16> {
     ids
 }
 
-/// The value of each word of the payload of records with an id.
+/// Each word of the payload of a record with this id.
 fn payload(id: u16) -> u64 {
     0xfeed_0000 | u64::from(id)
 }
 
-/// The ids in a quiescent ring, from a position on.
+/// The ids in the ring from a position on, after all writers have ended.
 fn all(ring: &Model, from: u64) -> Vec<u16> {
     let head = ring.head.load(Ordering::Acquire);
     let mut ids = Vec::new();
@@ -319,7 +319,7 @@ fn a_writer_and_a_nested_one() {
     });
 }
 
-/// Two writers, and a reader that must stop before records that are not committed.
+/// Two writers, and a reader that may read only what is committed.
 #[test]
 fn a_reader_of_a_sub_buffer_that_is_being_written() {
     check(2, || {
@@ -338,7 +338,7 @@ fn a_reader_of_a_sub_buffer_that_is_being_written() {
     });
 }
 
-/// A reader sees that a sub-buffer is begun at a place that the last lap used.
+/// A reader during the begin of a sub-buffer whose memory held an older one.
 #[test]
 fn a_reader_of_a_reused_place() {
     check(3, || {
@@ -346,7 +346,7 @@ fn a_reader_of_a_reused_place() {
         for _ in 0..2 {
             ring.put(3, &[payload(3); 6]).unwrap();
         }
-        // The reader has read the first place.
+        // The first sub-buffer is consumed.
         ring.consumed.store(SUBBUF, Ordering::Release);
         let writer = thread::spawn({
             let ring = ring.clone();
@@ -363,7 +363,7 @@ fn a_reader_of_a_reused_place() {
     });
 }
 
-/// The reader makes room: what it has read is not overwritten before.
+/// A reader that consumes while a writer wants the room: what it has read stays valid.
 #[test]
 fn a_reader_that_makes_room() {
     check(3, || {
