@@ -113,7 +113,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
     }
 }
 
-/// Writes each byte of the rings once.
+/// Overwrites all rings with random words, once.
 fn write_over_all(slot: &Slot) {
     let mut random = Random::new();
     for index in 0..2 {

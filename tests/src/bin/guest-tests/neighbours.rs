@@ -139,8 +139,9 @@ fn slot_of(areas: &Areas, name: &str) -> Slot {
     }
 }
 
-/// A mean that is robust against other load: of the samples without waits, the longest tenth is
-/// clipped. Waits count in full, because a lock that is held for long may be rare.
+/// A mean that is robust against other load: of the samples without waits, the longest tenth counts
+/// as the mean of the others. Waits count in full, because a lock that is held for long may be
+/// rare.
 fn mean(samples: &[Sample]) -> u64 {
     let of = |has_waited| {
         let samples = samples.iter();
