@@ -695,9 +695,8 @@ impl Guest {
         } else {
             " panic=0"
         };
-        // The emulated time-stamp counters are one clock of the host's. On a busy host the
-        // watchdog, which compares them with a device that is read slowly, would call them unstable
-        // all the same.
+        // All emulated time-stamp counters are one clock of the host. On a busy host, the kernel's
+        // clock watchdog would still call them unstable, as its reference device is slow to read.
         line += " tsc=reliable";
         if std::env::var_os("USERTRACE_RANDOM_ADDRESSES").is_none() {
             // QEMU 7.2 translates a program's code again for each address that it is at: without

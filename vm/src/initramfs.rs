@@ -13,10 +13,9 @@ use crate::paths::{repository, target_dir};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Where the statically linked init is, and the other program for the initramfs; built when needed.
+/// The directory of the initramfs's statically linked programs, which are built if needed.
 ///
-/// It has a target directory of its own: tests call this while cargo holds the lock of the usual
-/// one.
+/// It is in a target directory of its own: tests call this while cargo locks the usual one.
 fn programs() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BUILT
