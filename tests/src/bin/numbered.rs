@@ -73,6 +73,35 @@ impl Trigger {
     }
 }
 
+/// Writes the events of a thread, and returns how many were recorded and lost. `turn` counts the
+/// events of all threads, if these take turns.
+fn write_events(args: &Args, thread: u32, turn: &AtomicU64) -> (u64, u64) {
+    let (mut recorded, mut lost, mut number) = (0u64, 0u64, 0u64);
+    let for_ever = args.panic_meanwhile && thread > 0;
+    loop {
+        if number >= args.events && !for_ever {
+            break;
+        }
+        if args.in_turn {
+            let own = number * u64::from(args.threads) + u64::from(thread);
+            while turn.load(Ordering::Acquire) != own {
+                std::hint::spin_loop();
+            }
+        }
+        match event::write(thread, number) {
+            Outcome::Recorded => recorded += 1,
+            Outcome::Lost => lost += 1,
+            Outcome::Off => {}
+        }
+        number += 1;
+        // The release after the event makes it earlier than the next thread's.
+        if args.in_turn {
+            turn.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    (recorded, lost)
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let status = usertrace::init();
@@ -105,29 +134,7 @@ fn main() -> ExitCode {
                 while begun.load(Ordering::Acquire) < args.threads as usize {
                     std::hint::spin_loop();
                 }
-                let (mut own_recorded, mut own_lost, mut number) = (0u64, 0u64, 0u64);
-                let for_ever = args.panic_meanwhile && thread > 0;
-                loop {
-                    if number >= args.events && !for_ever {
-                        break;
-                    }
-                    if args.in_turn {
-                        let own = number * u64::from(args.threads) + u64::from(thread);
-                        while turn.load(Ordering::Acquire) != own {
-                            std::hint::spin_loop();
-                        }
-                    }
-                    match event::write(thread, number) {
-                        Outcome::Recorded => own_recorded += 1,
-                        Outcome::Lost => own_lost += 1,
-                        Outcome::Off => {}
-                    }
-                    number += 1;
-                    // Passed on after the event, which is how the other knows that it is later.
-                    if args.in_turn {
-                        turn.fetch_add(1, Ordering::AcqRel);
-                    }
-                }
+                let (own_recorded, own_lost) = write_events(args, thread, turn);
                 if let Some(trigger) = trigger
                     && (args.panic_meanwhile || left.fetch_sub(1, Ordering::AcqRel) == 1)
                 {

@@ -86,17 +86,12 @@ fn main() -> Result<()> {
 
     let began = Instant::now();
     let extracted_dir = out.join("extracted");
-    let json = out.join("extracted.json");
-    let status = Command::new(cli.programs.join("usertrace"))
-        .arg("extract")
-        .arg(dump)
-        .arg("--output")
-        .arg(&extracted_dir)
-        .arg(format!("--json={}", json.display()))
-        .status()
-        .context("running usertrace extract")?;
-    ensure!(status.success(), "usertrace extract: {status}");
-    let extracted = counts(&json, &extracted_dir)?;
+    let extracted = extract(
+        &cli.programs,
+        dump,
+        &out.join("extracted.json"),
+        &extracted_dir,
+    )?;
     ensure!(extracted.events > 0, "the dump had no events");
     timed("extract", began);
     title("sqlite3's last events before the panic, out of the dump, read by babeltrace2");
@@ -106,14 +101,7 @@ fn main() -> Result<()> {
     title("The report, with the crash marked");
     let began = Instant::now();
     let page = out.join("crash.html");
-    let status = Command::new(cli.programs.join("usertrace"))
-        .arg("report")
-        .arg(&extracted_dir)
-        .arg("-o")
-        .arg(&page)
-        .status()
-        .context("running usertrace report")?;
-    ensure!(status.success(), "usertrace report: {status}");
+    report(&cli.programs, &extracted_dir, &page)?;
     println!("{}", page.display());
     timed("report", began);
 
@@ -156,6 +144,33 @@ fn guest(programs: &Path, out: &Path, script: &str) -> Result<Guest> {
         .out(out)
         .env("PATH", path)
         .command(command))
+}
+
+/// Extracts the traces from a dump, with a summary, and returns their counts.
+fn extract(programs: &Path, dump: &Path, json: &Path, to: &Path) -> Result<Counts> {
+    let status = Command::new(programs.join("usertrace"))
+        .arg("extract")
+        .arg(dump)
+        .arg("--output")
+        .arg(to)
+        .arg(format!("--json={}", json.display()))
+        .status()
+        .context("running usertrace extract")?;
+    ensure!(status.success(), "usertrace extract: {status}");
+    counts(json, to)
+}
+
+/// Makes a page of traces.
+fn report(programs: &Path, traces: &Path, page: &Path) -> Result<()> {
+    let status = Command::new(programs.join("usertrace"))
+        .arg("report")
+        .arg(traces)
+        .arg("-o")
+        .arg(page)
+        .status()
+        .context("running usertrace report")?;
+    ensure!(status.success(), "usertrace report: {status}");
+    Ok(())
 }
 
 /// The counts in a summary of the command, and the size of the trace.

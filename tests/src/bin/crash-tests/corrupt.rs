@@ -82,6 +82,40 @@ fn extracted(memory: &impl PhysicalMemory, root: u64, trace: &str) -> Option<Ext
     Some(extraction)
 }
 
+/// Changes of words in these pages: the page, the address, and the new value.
+fn changes(dump: &Dump, root: u64, pages: &[u64]) -> Vec<(u64, u64, u64)> {
+    let mut changes = Vec::new();
+    for (n, &page) in pages.iter().enumerate() {
+        let words = if page == root {
+            size_of::<LttCrashRoot>() as u64 / 8
+        } else {
+            WORDS
+        };
+        for word in 0..words {
+            let address = page + word * 8;
+            let mut old = [0; 8];
+            dump.read(address, &mut old);
+            // Unused words are all alike.
+            if u64::from_le_bytes(old) == 0 && word % 61 != 0 {
+                continue;
+            }
+            let another = pages[(n + 1) % pages.len()];
+            let values = [
+                0,
+                u64::MAX,
+                page | LTT_CRASH_PRESENT,
+                another | LTT_CRASH_PRESENT,
+                1 << 40,
+            ];
+            let values = values
+                .into_iter()
+                .filter(|value| value.to_le_bytes() != old);
+            changes.extend(values.map(|value| (page, address, value)));
+        }
+    }
+    changes
+}
+
 /// Corrupts a dump that has two traces of these names.
 pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
     let dump = Dump::open(vmcore).expect("a dump");
@@ -103,35 +137,7 @@ pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
         |n: usize, page: &u64| of_traces[n].contains(page) && !of_traces[1 - n].contains(page);
     let all: Vec<u64> = of_traces[0].union(&of_traces[1]).copied().collect();
 
-    let mut changes = Vec::new();
-    for (n, &page) in all.iter().enumerate() {
-        let words = if page == root {
-            size_of::<LttCrashRoot>() as u64 / 8
-        } else {
-            WORDS
-        };
-        for word in 0..words {
-            let address = page + word * 8;
-            let mut old = [0; 8];
-            dump.read(address, &mut old);
-            // Unused words are all alike.
-            if u64::from_le_bytes(old) == 0 && word % 61 != 0 {
-                continue;
-            }
-            let another = all[(n + 1) % all.len()];
-            let values = [
-                0,
-                u64::MAX,
-                page | LTT_CRASH_PRESENT,
-                another | LTT_CRASH_PRESENT,
-                1 << 40,
-            ];
-            let values = values
-                .into_iter()
-                .filter(|value| value.to_le_bytes() != old);
-            changes.extend(values.map(|value| (page, address, value)));
-        }
-    }
+    let mut changes = changes(&dump, root, &all);
     let mut random = Random::new();
     if std::env::var_os(ALL).is_none() {
         let sample = counts(SAMPLE.0, SAMPLE.1) as usize;

@@ -173,6 +173,12 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
         Errno::E2BIG,
     );
 
+    try_bad_addresses(&check);
+}
+
+/// Bad addresses of the structure. `check` makes the call, which must fail.
+fn try_bad_addresses(check: &dyn Fn(&str, usize, usize, usize, Errno)) {
+    const SIZE: usize = size_of::<LttTracebuf>();
     check("NULL", 0, SIZE, 0, Errno::EFAULT);
     check("a kernel address", KERNEL_ADDRESS, SIZE, 0, Errno::EFAULT);
     let unmapped = Pages::new(1, libc::PROT_NONE);

@@ -165,37 +165,43 @@ fn e1_e2_e3_e4_commands_do_what_they_say() {
     assert_eq!(seen, expected, "\nseen:\n{seen}");
 }
 
+/// Runs the command, and returns its status and output.
+fn usertrace(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new(program::path("usertrace"));
+    let output = command.args(arguments).output().expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).expect("text");
+    (output.status.code().expect("not killed"), said)
+}
+
+/// Runs the command, which must succeed without output.
+fn done(arguments: &[&str]) {
+    assert_eq!(usertrace(arguments), (0, String::new()), "{arguments:?}");
+}
+
+/// Runs a program that writes so many events.
+fn numbered(count: &str) {
+    let mut command = Command::new(program::path("numbered"));
+    let output = command.args(["--events", count]).output();
+    assert!(output.expect("it runs").status.success());
+}
+
+/// The number of readable events in all rings of the trace `mine`.
+fn nr_events() -> u64 {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("text");
+    let (status, said) = usertrace(&["snapshot", "mine", "-o", out, "--quiet", "--json"]);
+    assert_eq!(status, 0, "{said}");
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let processes = json["processes"].as_array().expect("processes").iter();
+    processes
+        .map(|p| p["events"].as_u64().expect("a number"))
+        .sum::<u64>()
+}
+
 /// Traces that the tool's own commands create, change and remove.
 fn e1_e4_traces_outlive_their_commands() {
-    let usertrace = |arguments: &[&str]| {
-        let mut command = Command::new(program::path("usertrace"));
-        let output = command.args(arguments).output().expect("it runs");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8(said).expect("text");
-        (output.status.code().expect("not killed"), said)
-    };
-    let done = |arguments: &[&str]| {
-        assert_eq!(usertrace(arguments), (0, String::new()), "{arguments:?}");
-    };
-    let numbered = |count: &str| {
-        let mut command = Command::new(program::path("numbered"));
-        let output = command.args(["--events", count]).output();
-        assert!(output.expect("it runs").status.success());
-    };
-    // The number of readable events in all rings of the trace.
-    let nr_events = || {
-        let directory = tempfile::tempdir().expect("a directory");
-        let out = directory.path().join("out");
-        let out = out.to_str().expect("text");
-        let (status, said) = usertrace(&["snapshot", "mine", "-o", out, "--quiet", "--json"]);
-        assert_eq!(status, 0, "{said}");
-        let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        let processes = json["processes"].as_array().expect("processes").iter();
-        processes
-            .map(|p| p["events"].as_u64().expect("a number"))
-            .sum::<u64>()
-    };
-
     let setup = [
         "--flight",
         "--subbuf-size",

@@ -246,7 +246,6 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
     let before = (consumer.positions(), traced.trace.stats());
     let page = Pages::new(2, libc::PROT_READ | libc::PROT_WRITE);
     let good = page.address();
-    let read_only = Pages::new(1, libc::PROT_READ);
     let check = |what: &str, request: u32, argument: usize, errno: i32| {
         // SAFETY: what may be written is in `page`.
         let error = unsafe { consumer.ioctl(request, argument) }.expect_err(what);
@@ -277,7 +276,18 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         let smaller = request - (8 << 16);
         check(&format!("{smaller:#x}"), smaller, good, libc::EINVAL);
     }
-    // Addresses.
+    try_bad_addresses(good, &check);
+    try_bad_positions(good, &check);
+    assert_eq!(
+        files::consume(consumer.file().as_fd(), 0, head_after(4)),
+        Ok(())
+    );
+}
+
+/// Bad addresses of the ioctls' structures. `good` is a page for valid ones; `check` makes the
+/// ioctl, which must fail.
+fn try_bad_addresses(good: usize, check: &dyn Fn(&str, u32, usize, i32)) {
+    let read_only = Pages::new(1, libc::PROT_READ);
     for (what, address) in [
         ("NULL", 0),
         ("a kernel address", KERNEL_ADDRESS),
@@ -309,7 +319,10 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         unsafe { (good as *mut LttPositions).write_volatile(positions) };
         check("rings", LTT_IOC_POSITIONS, good, libc::EFAULT);
     }
-    // Positions: two records were consumed, of four.
+}
+
+/// Bad positions to consume up to. Two records of four are consumed.
+fn try_bad_positions(good: usize, check: &dyn Fn(&str, u32, usize, i32)) {
     for (what, ring, reserved, position) in [
         ("a ring too many", 2, 0, head_after(4)),
         ("the last ring", u32::MAX, 0, head_after(4)),
@@ -330,10 +343,6 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         unsafe { (good as *mut LttConsume).write_volatile(consume) };
         check(what, LTT_IOC_CONSUME, good, libc::EINVAL);
     }
-    assert_eq!(
-        files::consume(consumer.file().as_fd(), 0, head_after(4)),
-        Ok(())
-    );
 }
 
 /// Requirements: C5

@@ -67,36 +67,53 @@ fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
     child.join();
 }
 
+/// Tracing would not continue if something was damaged.
+fn check_that_tracing_works(written: &[Shared; THREADS]) {
+    let last = Trace::started("last");
+    let had = |thread: usize| written[thread].get().load(Ordering::Relaxed);
+    let had: [u64; THREADS] = std::array::from_fn(had);
+    wait::until("all write to a new trace", || {
+        written
+            .iter()
+            .zip(had)
+            .all(|(written, had)| written.get().load(Ordering::Relaxed) > had)
+    });
+    // The thread that was given the buffer makes the files, and may be the last one to go on.
+    wait::until("its events are read", || sample(&last) > 0);
+}
+
+/// Starts a child whose threads write until `stop` is set, and count what was recorded.
+fn writers(stop: &Shared, written: &[Shared; THREADS]) -> Child {
+    let mut child = Child::spawn(|link| {
+        attach();
+        // The writers leave time for the creation of traces.
+        // SAFETY: no memory is concerned.
+        unsafe { libc::nice(19) };
+        link.send(0);
+        std::thread::scope(|scope| {
+            for (thread, written) in written.iter().enumerate() {
+                scope.spawn(move || {
+                    let mut number = 0u64;
+                    while stop.get().load(Ordering::Relaxed) == 0 {
+                        if write(thread as u32, number) == Outcome::Recorded {
+                            written.get().fetch_add(1, Ordering::Relaxed);
+                        }
+                        number += 1;
+                    }
+                });
+            }
+        });
+    });
+    child.link.receive();
+    child
+}
+
 fn come_and_go(link: &mut Link) {
     let stop = Shared::new();
     let written: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
     // The group is charged for the program's buffers and for the traces themselves.
     let group = Cgroup::enter("cycles");
-    let child = {
-        let mut child = Child::spawn(|link| {
-            attach();
-            // The writers leave time for the creation of traces.
-            // SAFETY: no memory is concerned.
-            unsafe { libc::nice(19) };
-            link.send(0);
-            std::thread::scope(|scope| {
-                for (thread, written) in written.iter().enumerate() {
-                    let stop = &stop;
-                    scope.spawn(move || {
-                        let mut number = 0u64;
-                        while stop.get().load(Ordering::Relaxed) == 0 {
-                            if write(thread as u32, number) == Outcome::Recorded {
-                                written.get().fetch_add(1, Ordering::Relaxed);
-                            }
-                            number += 1;
-                        }
-                    });
-                }
-            });
-        });
-        child.link.receive();
-        child
-    };
+    let child = writers(&stop, &written);
     let mut traces: VecDeque<Trace> = VecDeque::new();
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
     let begun = Instant::now();
@@ -153,18 +170,7 @@ fn come_and_go(link: &mut Link) {
         sampled > 0 && events > cycles,
         "{sampled} of {events} events were looked at"
     );
-    // Tracing would not continue if something was damaged.
-    let last = Trace::started("last");
-    let had = |thread: usize| written[thread].get().load(Ordering::Relaxed);
-    let had: [u64; THREADS] = std::array::from_fn(had);
-    wait::until("all write to a new trace", || {
-        written
-            .iter()
-            .zip(had)
-            .all(|(written, had)| written.get().load(Ordering::Relaxed) > had)
-    });
-    // The thread that was given the buffer makes the files, and may be the last one to go on.
-    wait::until("its events are read", || sample(&last) > 0);
+    check_that_tracing_works(&written);
     stop.get().store(1, Ordering::Relaxed);
     child.join();
     println!(

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use syscalls::{Errno, Sysno};
-use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
+use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, SessionSummary, consumer_files};
 use usertrace_ctf::recording::RecordingNote;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
@@ -186,6 +186,28 @@ fn ask_about(path: &Path, random: &mut Random) {
     let _ = consumer.map().copy(random.below(4096) as usize, 64);
 }
 
+/// Checks that the recording has all events of the bystander, and damage of other processes.
+fn check_summary(summary: &SessionSummary, prefix: &str, written: u64) {
+    let pid: u32 = prefix.trim_end_matches('.').parse().expect("a number");
+    let honest = summary
+        .processes
+        .iter()
+        .find(|process| process.pid == pid)
+        .expect("the bystander");
+    assert_eq!(
+        (honest.events, honest.lost, honest.damaged, honest.holes),
+        (written, 0, 0, 0)
+    );
+    let liars = summary
+        .processes
+        .iter()
+        .filter(|process| process.pid != pid);
+    assert!(
+        liars.map(|process| process.damaged).sum::<u64>() > 0,
+        "the garbage was looked at: {summary:?}"
+    );
+}
+
 /// Requirements: A11, F4
 fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let mut random = Random::new();
@@ -250,24 +272,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     stop.get().store(1, Ordering::Relaxed);
     garbage.join();
     let summary = session.finish().expect("the trace can be written");
-    let pid: u32 = prefix.trim_end_matches('.').parse().expect("a number");
-    let honest = summary
-        .processes
-        .iter()
-        .find(|process| process.pid == pid)
-        .expect("the bystander");
-    assert_eq!(
-        (honest.events, honest.lost, honest.damaged, honest.holes),
-        (written, 0, 0, 0)
-    );
-    let liars = summary
-        .processes
-        .iter()
-        .filter(|process| process.pid != pid);
-    assert!(
-        liars.map(|process| process.damaged).sum::<u64>() > 0,
-        "the garbage was looked at: {summary:?}"
-    );
+    check_summary(&summary, &prefix, written);
     drop((kept, read));
     // The machine is whole.
     let after = Trace::started("after");
@@ -344,9 +349,19 @@ fn refused_call<const N: usize>(what: &str, number: Sysno, arguments: [usize; N]
 
 /// Tries all ways to another user's events.
 fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorder: Pid) {
-    let pid = victim.as_raw() as usize;
+    attack_control_files(trace, files);
+    attack_process(victim, areas);
+    // Whoever has the files open may read them, but nobody else through that process.
+    refused(
+        "the recorder's files",
+        fs::read_dir(format!("/proc/{recorder}/fd")),
+    );
+    attack_machine();
+}
+
+/// Tries the files of the control file system.
+fn attack_control_files(trace: &Path, files: &[PathBuf]) {
     let open_to_write = |path: &Path| fs::OpenOptions::new().write(true).open(path);
-    // The control file system.
     for path in files {
         refused("a consumer file", fs::File::open(path));
         refused(
@@ -385,7 +400,11 @@ fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorde
             refused(name, open_to_write(&path));
         }
     }
-    // The process.
+}
+
+/// Tries to reach a process and its areas.
+fn attack_process(victim: Pid, areas: &[usize]) {
+    let pid = victim.as_raw() as usize;
     refused_call(
         "ptrace",
         Sysno::ptrace,
@@ -420,12 +439,10 @@ fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorde
         refused(name, fs::read_dir(format!("/proc/{victim}/{name}")));
     }
     refused_call("kill", Sysno::kill, [pid, libc::SIGUSR1 as usize]);
-    // Whoever has the files open may read them, and nobody through him.
-    refused(
-        "the recorder's files",
-        fs::read_dir(format!("/proc/{recorder}/fd")),
-    );
-    // The machine's memory, and the file system at another place.
+}
+
+/// Tries the machine's memory, and other mounts of the control file system.
+fn attack_machine() {
     refused("kcore", fs::File::open("/proc/kcore"));
     refused_call(
         "mount",

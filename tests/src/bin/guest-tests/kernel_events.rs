@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use usertrace::Outcome;
 use usertrace_consumer::CONTROL_FS;
-use usertrace_testing::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed, Read};
 use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
@@ -201,6 +201,65 @@ fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
     assert!(viewed == lines(Path::new("babeltrace2"), &[]));
 }
 
+/// The kernel's text of events: `comm-tid [cpu] flags time: event: field=value ...`
+fn printed(text: &str) -> BTreeSet<String> {
+    let mut expected = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (before, rest) = line.split_once(": ").expect("time");
+        let (name, fields) = rest.split_once(": ").expect("event");
+        let (_, tid) = before
+            .split_once(" [")
+            .expect("a CPU")
+            .0
+            .rsplit_once('-')
+            .expect("thread");
+        let tid = tid.trim();
+        let value = |name: &str| {
+            let (_, rest) = fields.split_once(&format!("{name}=")).expect("field");
+            rest.split(' ').next().expect("a value").to_owned()
+        };
+        expected.insert(match name {
+            "sched_process_fork" => {
+                format!("{tid} fork {} {}", value("comm"), value("child_pid"))
+            }
+            "sched_process_exec" => format!("{tid} exec {} {}", value("filename"), value("pid")),
+            "task_rename" => format!("{tid} rename {} {}", value("oldcomm"), value("newcomm")),
+            other => panic!("{other}"),
+        });
+    }
+    expected
+}
+
+/// The recorded events, in the form of [`printed`].
+fn recorded(read: &Read) -> BTreeSet<String> {
+    read.events
+        .iter()
+        .map(|event| {
+            let tid = event.field("tid");
+            match &event.name[..] {
+                "sched:sched_process_fork" => format!(
+                    "{tid} fork {} {}",
+                    event.text("parent_comm"),
+                    event.field("child_pid")
+                ),
+                "sched:sched_process_exec" => {
+                    format!(
+                        "{tid} exec {} {}",
+                        event.text("filename"),
+                        event.field("pid")
+                    )
+                }
+                RENAME => format!(
+                    "{tid} rename {} {}",
+                    event.text("oldcomm"),
+                    event.text("newcomm")
+                ),
+                other => panic!("{other}"),
+            }
+        })
+        .collect()
+}
+
 /// The recorded events equal the kernel's own text output of the same time.
 fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
     mount_tracefs();
@@ -231,61 +290,11 @@ fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
     let text = fs::read_to_string(tracefs.join("trace")).expect("text");
     fs::write(tracefs.join("trace"), "").expect("cleared");
     finish(recorder);
-    // `comm-tid [cpu] flags time: event: field=value ...`
-    let mut expected = BTreeSet::new();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (before, rest) = line.split_once(": ").expect("time");
-        let (name, fields) = rest.split_once(": ").expect("event");
-        let (_, tid) = before
-            .split_once(" [")
-            .expect("a CPU")
-            .0
-            .rsplit_once('-')
-            .expect("thread");
-        let tid = tid.trim();
-        let value = |name: &str| {
-            let (_, rest) = fields.split_once(&format!("{name}=")).expect("field");
-            rest.split(' ').next().expect("a value").to_owned()
-        };
-        expected.insert(match name {
-            "sched_process_fork" => {
-                format!("{tid} fork {} {}", value("comm"), value("child_pid"))
-            }
-            "sched_process_exec" => format!("{tid} exec {} {}", value("filename"), value("pid")),
-            "task_rename" => format!("{tid} rename {} {}", value("oldcomm"), value("newcomm")),
-            other => panic!("{other}"),
-        });
-    }
+    let expected = printed(&text);
     assert!(expected.len() >= 40, "{text}");
     let read = babeltrace::read(&output);
-    let got: BTreeSet<_> = read
-        .events
-        .iter()
-        .map(|event| {
-            let tid = event.field("tid");
-            match &event.name[..] {
-                "sched:sched_process_fork" => format!(
-                    "{tid} fork {} {}",
-                    event.text("parent_comm"),
-                    event.field("child_pid")
-                ),
-                "sched:sched_process_exec" => {
-                    format!(
-                        "{tid} exec {} {}",
-                        event.text("filename"),
-                        event.field("pid")
-                    )
-                }
-                RENAME => format!(
-                    "{tid} rename {} {}",
-                    event.text("oldcomm"),
-                    event.text("newcomm")
-                ),
-                other => panic!("{other}"),
-            }
-        })
-        .collect();
-    // What was recorded was so for a little longer.
+    let got = recorded(&read);
+    // The recording lasted a little longer than the text.
     let missing: Vec<_> = expected.difference(&got).collect();
     assert!(missing.is_empty(), "{missing:#?}\nof {got:?}");
 }

@@ -195,6 +195,61 @@ fn consumed(trace: &Trace) -> u64 {
     trace.stats().rings.iter().map(|ring| ring.consumed).sum()
 }
 
+/// Checks the trace of a stalled recorder, and its summary, by the mode of the trace.
+fn check_mode(mode: &str, output: &Path, written: &WriterCounts) {
+    let recorded = WriterCounts::get(&written.recorded);
+    let text = fs::read(output.with_extension("json")).expect("the summary");
+    let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let says = |what: &str| json["processes"][0][what].as_u64().expect("a number");
+    let read = babeltrace::read(output);
+    let numbers: Vec<_> = read
+        .events
+        .iter()
+        .map(|event| event.field("number"))
+        .collect();
+    let (lost, count) = (WriterCounts::get(&written.lost), numbers.len() as u64);
+    println!(
+        "{mode}: {} recorded, {count} read, {lost} lost, {} overwritten",
+        recorded,
+        says("overwritten")
+    );
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{mode}");
+    assert_eq!((says("events"), says("lost")), (count, lost), "{mode}");
+    assert_eq!(
+        (read.discarded, read.discarded_packets),
+        (lost, says("overwritten")),
+        "{mode}"
+    );
+    assert_eq!((says("damaged"), says("holes")), (0, 0), "{mode}");
+    match mode {
+        "overwrite" => {
+            assert_eq!((lost, numbers.last()), (0, Some(&(recorded - 1))));
+            // Of whole sub-buffers, but for the one that was being read.
+            let missing = recorded - count;
+            let room = |records: u64| records * event::RECORD_LEN as u64;
+            let overwritten = says("overwritten");
+            assert!(overwritten > 10 && room(missing) <= overwritten * 4096);
+            // A header, a pad, and a full time stamp are no records.
+            assert!(
+                room(missing) >= (overwritten - 1) * (4096 - 100),
+                "{missing} in {overwritten}"
+            );
+        }
+        _ => {
+            assert_eq!(check_prefix(&numbers), recorded, "{mode}");
+            assert_eq!(says("overwritten"), 0);
+            let longest = Duration::from_micros(WriterCounts::get(&written.longest));
+            if mode == "block" {
+                assert_eq!(lost, 0);
+                assert!(longest > a_while() / 2, "{longest:?}");
+            } else {
+                assert!(lost > 1000, "{lost}");
+                assert!(longest < a_while() / 2, "{longest:?}");
+            }
+        }
+    }
+}
+
 fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says() {
     let directory = tempfile::tempdir().expect("a directory");
     let traces = MODES.map(|mode| {
@@ -272,56 +327,7 @@ fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says()
         assert!(recorder.wait().success());
     }
     for (n, mode) in MODES.into_iter().enumerate() {
-        let text = fs::read(output(mode).with_extension("json")).expect("the summary");
-        let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
-        let says = |what: &str| json["processes"][0][what].as_u64().expect("a number");
-        let read = babeltrace::read(&output(mode));
-        let numbers: Vec<_> = read
-            .events
-            .iter()
-            .map(|event| event.field("number"))
-            .collect();
-        let (lost, count) = (WriterCounts::get(&written[n].lost), numbers.len() as u64);
-        println!(
-            "{mode}: {} recorded, {count} read, {lost} lost, {} overwritten",
-            recorded(n),
-            says("overwritten")
-        );
-        assert!(numbers.is_sorted_by(|a, b| a < b), "{mode}");
-        assert_eq!((says("events"), says("lost")), (count, lost), "{mode}");
-        assert_eq!(
-            (read.discarded, read.discarded_packets),
-            (lost, says("overwritten")),
-            "{mode}"
-        );
-        assert_eq!((says("damaged"), says("holes")), (0, 0), "{mode}");
-        match mode {
-            "overwrite" => {
-                assert_eq!((lost, numbers.last()), (0, Some(&(recorded(n) - 1))));
-                // Of whole sub-buffers, but for the one that was being read.
-                let missing = recorded(n) - count;
-                let room = |records: u64| records * event::RECORD_LEN as u64;
-                let overwritten = says("overwritten");
-                assert!(overwritten > 10 && room(missing) <= overwritten * 4096);
-                // A header, a pad, and a full time stamp are no records.
-                assert!(
-                    room(missing) >= (overwritten - 1) * (4096 - 100),
-                    "{missing} in {overwritten}"
-                );
-            }
-            _ => {
-                assert_eq!(check_prefix(&numbers), recorded(n), "{mode}");
-                assert_eq!(says("overwritten"), 0);
-                let longest = Duration::from_micros(WriterCounts::get(&written[n].longest));
-                if mode == "block" {
-                    assert_eq!(lost, 0);
-                    assert!(longest > a_while() / 2, "{longest:?}");
-                } else {
-                    assert!(lost > 1000, "{lost}");
-                    assert!(longest < a_while() / 2, "{longest:?}");
-                }
-            }
-        }
+        check_mode(mode, &output(mode), &written[n]);
     }
 }
 
@@ -355,6 +361,25 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = umount(&self.0);
     }
+}
+
+/// Checks that the traces have, or count as lost, all events. The second one had room for
+/// everything.
+fn check_losses(written: &[WriterCounts], outputs: [&Path; 2]) {
+    // An event is lost if it is for any trace; so only the one in which everything had room is
+    // compared by numbers.
+    let [small, large] = outputs.map(|output| babeltrace::read(output));
+    assert_eq!(large.discarded, 0);
+    let attempts: u64 = written
+        .iter()
+        .map(|of| WriterCounts::get(&of.recorded) + WriterCounts::get(&of.lost))
+        .sum();
+    assert_eq!(large.events.len() as u64, attempts);
+    assert_eq!(small.events.len() as u64 + small.discarded, attempts);
+    assert!(small.discarded > 100);
+    let told: u64 = written.iter().map(|of| WriterCounts::get(&of.lost)).sum();
+    assert_eq!(small.discarded, told);
+    println!("{attempts} events, {told} lost in one trace");
 }
 
 fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
@@ -423,21 +448,8 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
                 log.text()
             );
         }
-        // An event is lost if it is for any trace; so only the one in which everything had room is
-        // compared by numbers.
-        let [small, large] =
-            [&recorders[0].2, &recorders[1].2].map(|output| babeltrace::read(output));
-        assert_eq!(large.discarded, 0);
-        let attempts: u64 = written
-            .iter()
-            .map(|of| WriterCounts::get(&of.recorded) + WriterCounts::get(&of.lost))
-            .sum();
-        assert_eq!(large.events.len() as u64, attempts);
-        assert_eq!(small.events.len() as u64 + small.discarded, attempts);
-        assert!(small.discarded > 100);
-        let told: u64 = written.iter().map(|of| WriterCounts::get(&of.lost)).sum();
-        assert_eq!(small.discarded, told);
-        println!("chunks {chunks}: {attempts} events, {told} lost in one trace");
+        print!("chunks {chunks}: ");
+        check_losses(&written, [&recorders[0].2, &recorders[1].2]);
         drop((recorders, disk));
         fs::remove_dir(directory.path().join("disk")).expect("unmounted");
     }
@@ -564,6 +576,64 @@ impl Daemon {
     }
 }
 
+/// Checks the chunks of a trace in which each event was recorded or lost, and returns their names.
+fn check_chunks(output: &Path, attempts: u64) -> Vec<String> {
+    let chunks = fs::read_dir(output).expect("chunks");
+    let names = chunks.map(|entry| entry.expect("an entry").file_name().into_string());
+    let mut names: Vec<_> = names.map(|name| name.expect("UTF-8")).collect();
+    names.retain(|name| name != ".usertrace");
+    let read = babeltrace::read(output);
+    assert_eq!(
+        read.events.len() as u64 + read.discarded,
+        attempts,
+        "{}",
+        output.display()
+    );
+    println!(
+        "{}: {} chunks, {} events, {} lost",
+        output.display(),
+        names.len(),
+        read.events.len(),
+        read.discarded
+    );
+
+    // Each chunk can be read alone, and no event is in two.
+    let parts = names
+        .iter()
+        .map(|chunk| babeltrace::read(&output.join(chunk)));
+    assert_eq!(
+        parts.map(|part| part.events.len()).sum::<usize>(),
+        read.events.len()
+    );
+
+    check_order(output, read.events.len());
+    names
+}
+
+/// Checks that `usertrace view` prints so many events, each thread's in order.
+fn check_order(output: &Path, count: usize) {
+    let view = Command::new(program::path("usertrace"))
+        .arg("view")
+        .arg(output)
+        .output();
+    let view = view.expect("it runs");
+    assert!(view.status.success());
+    let text = String::from_utf8(view.stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), count);
+    let mut last = [None; 3];
+    for line in text.lines() {
+        let number = |name: &str| {
+            let (_, value) = line.split_once(&format!(" {name} = ")).expect("a field");
+            let end = value.find([',', ' ']).expect("an end");
+            value[..end].parse::<u64>().expect("a number")
+        };
+        // A number that was not recorded everywhere is tried again.
+        let (thread, number) = (number("thread") as usize, number("number"));
+        assert!(last[thread].is_none_or(|last| last <= number), "{line}");
+        last[thread] = Some(number);
+    }
+}
+
 fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("out");
@@ -622,61 +692,15 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
         .iter()
         .map(|of| WriterCounts::get(&of.recorded) + WriterCounts::get(&of.lost))
         .sum();
+    let fewest = if turns < 12 { 2 } else { 6 };
     for name in ["first", "second"] {
-        let chunks = fs::read_dir(output.join(name)).expect("chunks");
-        let names = chunks.map(|entry| entry.expect("an entry").file_name().into_string());
-        let mut names: Vec<_> = names.map(|name| name.expect("UTF-8")).collect();
-        names.retain(|name| name != ".usertrace");
-        let fewest = if turns < 12 { 2 } else { 6 };
+        let names = check_chunks(&output.join(name), attempts);
         assert!(names.len() >= fewest, "{names:?}");
         let current = names.iter().filter(|name| name.ends_with(".current"));
         assert!(
             current.count() <= usize::from(name == "second"),
             "{names:?}"
         );
-        let read = babeltrace::read(&output.join(name));
-        assert_eq!(
-            read.events.len() as u64 + read.discarded,
-            attempts,
-            "{name}"
-        );
-        println!(
-            "{name}: {} chunks, {} events, {} lost",
-            names.len(),
-            read.events.len(),
-            read.discarded
-        );
-
-        // Each chunk can be read alone, and no event is in two.
-        let parts = names
-            .iter()
-            .map(|chunk| babeltrace::read(&output.join(name).join(chunk)));
-        assert_eq!(
-            parts.map(|part| part.events.len()).sum::<usize>(),
-            read.events.len()
-        );
-
-        // As usertrace prints them: in order.
-        let view = Command::new(program::path("usertrace"))
-            .arg("view")
-            .arg(output.join(name))
-            .output();
-        let view = view.expect("it runs");
-        assert!(view.status.success());
-        let text = String::from_utf8(view.stdout).expect("UTF-8");
-        assert_eq!(text.lines().count(), read.events.len());
-        let mut last = [None; 3];
-        for line in text.lines() {
-            let number = |name: &str| {
-                let (_, value) = line.split_once(&format!(" {name} = ")).expect("a field");
-                let end = value.find([',', ' ']).expect("an end");
-                value[..end].parse::<u64>().expect("a number")
-            };
-            // A number that was not recorded everywhere is tried again.
-            let (thread, number) = (number("thread") as usize, number("number"));
-            assert!(last[thread].is_none_or(|last| last <= number), "{line}");
-            last[thread] = Some(number);
-        }
     }
     // What was lost in the small one, which the writers know.
     let lost: u64 = written.iter().map(|of| WriterCounts::get(&of.lost)).sum();
@@ -689,23 +713,44 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
     drop(daemon);
 }
 
+/// The size of a recording, in bytes.
+fn bytes(path: &Path) -> u64 {
+    let text = Command::new("du")
+        .args(["-sb", "--exclude=.usertrace"])
+        .arg(path)
+        .output()
+        .expect("du");
+    let text = String::from_utf8(text.stdout).expect("UTF-8");
+    text.split_whitespace()
+        .next()
+        .expect("a number")
+        .parse()
+        .expect("a number")
+}
+
+/// The names of a recording's complete chunks, in order.
+fn complete_chunks(output: &Path) -> Vec<String> {
+    let entries = fs::read_dir(output).into_iter().flatten();
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
+    let mut names: Vec<_> = names.map(|name| name.expect("UTF-8")).collect();
+    names.retain(|name| !name.starts_with('.') && !name.ends_with(".current"));
+    names.sort();
+    names
+}
+
+/// The number of a chunk, from its name.
+fn chunk_number(name: &String) -> u64 {
+    name.rsplit('-')
+        .next()
+        .expect("a number")
+        .parse::<u64>()
+        .expect("a number")
+}
+
 fn f1_only_so_many_chunks_and_bytes_are_kept() {
     let directory = tempfile::tempdir().expect("a directory");
     let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let trace = Trace::started_with("kept", 65536, 64);
-    let size = |path: &Path| -> u64 {
-        let text = Command::new("du")
-            .args(["-sb", "--exclude=.usertrace"])
-            .arg(path)
-            .output()
-            .expect("du");
-        let text = String::from_utf8(text.stdout).expect("UTF-8");
-        text.split_whitespace()
-            .next()
-            .expect("a number")
-            .parse()
-            .expect("a number")
-    };
     let writers = writers(&stop, &written);
     let record = |name: &str, options: &[&str]| {
         let arguments = [&["record", "--quiet", "--trace", "kept"], options].concat();
@@ -713,21 +758,6 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
         let mut command = usertrace(&arguments, &output);
         let log = StderrLog::by(&mut command, directory.path().join(format!("{name}.said")));
         (Running::start(&mut command), log, output)
-    };
-    let chunks = |output: &Path| -> Vec<String> {
-        let entries = fs::read_dir(output).into_iter().flatten();
-        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string());
-        let mut names: Vec<_> = names.map(|name| name.expect("UTF-8")).collect();
-        names.retain(|name| !name.starts_with('.') && !name.ends_with(".current"));
-        names.sort();
-        names
-    };
-    let number = |name: &String| {
-        name.rsplit('-')
-            .next()
-            .expect("a number")
-            .parse::<u64>()
-            .expect("a number")
     };
 
     for options in [
@@ -737,28 +767,28 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
         let name = options[0].trim_start_matches('-');
         let (mut recorder, log, output) = record(name, &options);
         wait::until("old ones go", || {
-            chunks(&output)
+            complete_chunks(&output)
                 .first()
-                .is_some_and(|first| number(first) > 3)
+                .is_some_and(|first| chunk_number(first) > 3)
         });
         signal(&recorder, Signal::SIGINT);
         assert!(recorder.wait().success(), "{}", log.text());
         trace.start();
-        let names = chunks(&output);
-        let last = number(names.last().expect("a chunk"));
+        let names = complete_chunks(&output);
+        let last = chunk_number(names.last().expect("a chunk"));
         assert!(
             names
                 .iter()
-                .map(number)
+                .map(chunk_number)
                 .eq(last + 1 - names.len() as u64..=last),
             "{names:?}"
         );
         match name {
             "rotate-time" => assert_eq!(names.len(), 2),
             _ => assert!(
-                (100_000..420_000).contains(&size(&output)),
+                (100_000..420_000).contains(&bytes(&output)),
                 "{}",
-                size(&output)
+                bytes(&output)
             ),
         }
         // Each thread's numbers have a gap only for the time before this recorder.
@@ -779,9 +809,9 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
         log.text()
     );
     assert!(
-        (300_000..2_000_000).contains(&size(&output)),
+        (300_000..2_000_000).contains(&bytes(&output)),
         "{}",
-        size(&output)
+        bytes(&output)
     );
     let read = babeltrace::read(&output);
     for numbers in by_thread(read.events.iter().map(Printed::numbered)).values() {

@@ -183,82 +183,89 @@ fn a10_unmapped_areas_leave_what_was_written() {
     }
 }
 
+/// Calls that would grow, copy or cover an area in part, and their errors. `elsewhere` are two
+/// pages of other memory.
+fn partial_changes(
+    area: &Mapping,
+    elsewhere: usize,
+) -> [(&'static str, Sysno, [usize; 6], Errno); 10] {
+    let (start, len) = (area.start, area.len());
+    let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    let keep = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as usize;
+    let noreplace = ANONYMOUS | libc::MAP_FIXED_NOREPLACE as usize;
+    let move_ = libc::MREMAP_MAYMOVE as usize;
+    let none = usize::MAX;
+    [
+        (
+            "a copy",
+            Sysno::mremap,
+            [start, 0, len, move_, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "a copy of a page",
+            Sysno::mremap,
+            [start, 0, PAGE, move_, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "growth",
+            Sysno::mremap,
+            [start, len, 2 * len, move_, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "growth in place",
+            Sysno::mremap,
+            [start, len, 2 * len, 0, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "a smaller one",
+            Sysno::mremap,
+            [start, len, len - PAGE, 0, 0, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "half, moved",
+            Sysno::mremap,
+            [start, PAGE, PAGE, fixed, elsewhere, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "moved, and kept",
+            Sysno::mremap,
+            [start, len, len, keep, 0, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "memory moved over",
+            Sysno::mremap,
+            // The first page went when something was to be moved there.
+            [elsewhere + PAGE, PAGE, PAGE, fixed, start, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "mapped over",
+            Sysno::mmap,
+            [start, len, READ, noreplace, none, 0],
+            Errno::EEXIST,
+        ),
+        (
+            "a page mapped over",
+            Sysno::mmap,
+            [start, PAGE, READ, noreplace, none, 0],
+            Errno::EEXIST,
+        ),
+    ]
+}
+
 fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
     amid_events("covered", |numbers, areas| {
         let mut wrong = Vec::new();
         for area in areas {
             let other = Pages::new(2, libc::PROT_READ | libc::PROT_WRITE);
-            let (start, len) = (area.start, area.len());
-            let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-            let keep = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as usize;
-            let noreplace = ANONYMOUS | libc::MAP_FIXED_NOREPLACE as usize;
-            let move_ = libc::MREMAP_MAYMOVE as usize;
-            let elsewhere = other.address();
-            let none = usize::MAX;
-            let rows: &[(&str, Sysno, [usize; 6], Errno)] = &[
-                (
-                    "a copy",
-                    Sysno::mremap,
-                    [start, 0, len, move_, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "a copy of a page",
-                    Sysno::mremap,
-                    [start, 0, PAGE, move_, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "growth",
-                    Sysno::mremap,
-                    [start, len, 2 * len, move_, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "growth in place",
-                    Sysno::mremap,
-                    [start, len, 2 * len, 0, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "a smaller one",
-                    Sysno::mremap,
-                    [start, len, len - PAGE, 0, 0, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "half, moved",
-                    Sysno::mremap,
-                    [start, PAGE, PAGE, fixed, elsewhere, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "moved, and kept",
-                    Sysno::mremap,
-                    [start, len, len, keep, 0, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "memory moved over",
-                    Sysno::mremap,
-                    // The first page went when something was to be moved there.
-                    [elsewhere + PAGE, PAGE, PAGE, fixed, start, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "mapped over",
-                    Sysno::mmap,
-                    [start, len, READ, noreplace, none, 0],
-                    Errno::EEXIST,
-                ),
-                (
-                    "a page mapped over",
-                    Sysno::mmap,
-                    [start, PAGE, READ, noreplace, none, 0],
-                    Errno::EEXIST,
-                ),
-            ];
-            for &(what, number, arguments, errno) in rows {
+            for (what, number, arguments, errno) in partial_changes(area, other.address()) {
                 // SAFETY: it must fail; if it does not, so does the test.
                 let ret = unsafe { harmless(number, arguments) };
                 if ret != Err(errno) {
@@ -272,7 +279,7 @@ fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
                 .expect("shmget");
             let remap = 0o40000;
             // SAFETY: it must fail.
-            let ret = unsafe { harmless(Sysno::shmat, [id, start, remap]) };
+            let ret = unsafe { harmless(Sysno::shmat, [id, area.start, remap]) };
             // SAFETY: no memory is concerned.
             unsafe { call(Sysno::shmctl, [id, libc::IPC_RMID as usize, 0]) }.expect("shmctl");
             assert_eq!(ret, Err(Errno::EINVAL), "SHM_REMAP over a page of {area:?}");
