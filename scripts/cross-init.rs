@@ -1,6 +1,6 @@
-//! The first process of the guest of `scripts/cross boot`. It runs the programs in `/tests/list`, which
-//! has one a line, after variables of its environment. Then it ends QEMU with a status that tells
-//! whether all succeeded.
+//! The first process of the guest of `scripts/cross boot`. It runs the programs in `/tests/list`,
+//! which has one a line, after variables of its environment. Then it ends QEMU with a status that
+//! tells whether all succeeded.
 //!
 //! `scripts/cross` compiles this file alone, without any crate.
 

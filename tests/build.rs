@@ -27,7 +27,7 @@ fn program(name: &str, entry: &str, directory: &str, sources: &[&str]) {
     cc::Build::new()
         .includes([include, &include.join("usertrace/lttng-ust"), &directory])
         .define("main", entry)
-        // What `__FILE__` is where their authors compile them: in that directory.
+        // `__FILE__` as if their authors compiled them in that directory.
         .flag(format!("-fmacro-prefix-map={}/=", directory.display()))
         .files(sources.iter().map(|source| directory.join(source)))
         .cargo_metadata(false)

@@ -1,4 +1,4 @@
-//! What the kernel charges to a process, or to a control group.
+//! The kernel's accounting of processes and control groups.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -136,7 +136,7 @@ impl Trace {
         }
     }
 
-    /// What `stats` says.
+    /// The contents of `stats`.
     ///
     /// # Panics
     /// If it is not what it should be.
@@ -145,7 +145,7 @@ impl Trace {
         Stats::parse(&self.read("stats"))
     }
 
-    /// What `stats` says of a process, if it has buffers here.
+    /// The line of a process in `stats`, if it has buffers here.
     ///
     /// # Panics
     /// If it is not what it should be.

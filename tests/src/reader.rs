@@ -29,7 +29,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens it, and reads from where it was consumed to.
+    /// Opens a file, to read from the consumed position.
     ///
     /// # Errors
     /// The kernel's.
@@ -52,8 +52,8 @@ impl Reader {
         })
     }
 
-    /// Reads what there is, tells of each event, with its ring, and gives it back. Whether the
-    /// process is dead.
+    /// Reads and consumes the rings, and calls `tell` with the ring and each event. Returns whether
+    /// the process is dead.
     ///
     /// # Panics
     /// If the kernel refuses, or if there is anything that is not whole.
@@ -69,7 +69,7 @@ impl Reader {
         dead
     }
 
-    /// Likewise, gives nothing back, and tells of what is not whole, too.
+    /// Like [`drain`](Self::drain), but consumes nothing, and calls `gap` for each gap.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -81,7 +81,7 @@ impl Reader {
         self.look_with_times(|ring, _, event| tell(ring, event), gap)
     }
 
-    /// Likewise, tells of the time of each event, too.
+    /// Like [`look`](Self::look), with the time of each event.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -126,7 +126,7 @@ impl Reader {
         dead
     }
 
-    /// What was seen of all rings.
+    /// The counts of all rings.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();

@@ -88,9 +88,9 @@ pub struct Run {
     pub outcome: Outcome,
     /// The command's own status, if it ended, even if the outcome is another one.
     pub status: Option<u8>,
-    /// What the command wrote to standard output, if that was captured.
+    /// The command's standard output, if it was captured.
     pub stdout: Vec<u8>,
-    /// What the command wrote to standard error, if that was captured.
+    /// The command's standard error, if it was captured.
     pub stderr: Vec<u8>,
     /// The directory of this run: the console log, QEMU's messages, the outcome, and the
     /// processors' registers of a guest that hung or took too long.
@@ -737,7 +737,7 @@ impl Guest {
             total: self.timeout.unwrap_or(seconds(600)),
             silence: self.silence.unwrap_or(seconds(45)),
             beat: self.silence.unwrap_or(seconds(30)),
-            // What comes after a panic, if it does not restart: the rest of what it prints, and
+            // After a panic without a restart: the rest of its output, and
             // that the other processors stop.
             grace: seconds(if self.images.is_empty() { 15 } else { 2 }),
         }

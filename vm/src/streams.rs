@@ -53,7 +53,7 @@ impl Sink {
         Self::Memory(Arc::default())
     }
 
-    /// What has been collected in memory.
+    /// The bytes that were collected in memory.
     pub(crate) fn take(&self) -> Vec<u8> {
         match self {
             Self::File(_) => Vec::new(),

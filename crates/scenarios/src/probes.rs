@@ -1,5 +1,5 @@
-//! What probes do in a traced process, whatever traces it. A process can run it once, as the probes
-//! keep what they saw in statics.
+//! A scenario of probes in a traced process, on any back end. A process can run it once, because
+//! the probes keep the events that they got in statics.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -12,7 +12,7 @@ use usertrace_vm::repository;
 
 use crate::imports::Modules;
 
-/// The crates below the command, and which of ours each may use.
+/// The crates below the command, and which of our crates each may use.
 const CRATES: &[(&str, &[&str])] = &[
     ("usertrace-sys", &[]),
     ("usertrace-os", &[]),
@@ -61,7 +61,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where no module imports, by whatever way round, one that imports it.
+/// Crates without circles of imports between modules.
 const WITHOUT_CIRCLES: &[&str] = &[
     "sys/src",
     "crates/cli/src",
@@ -95,7 +95,7 @@ const INCLUDES: &[(&str, &str)] = &[(
     "the protocol is private to the library, and runs on loom's atomics here",
 )];
 
-/// Each crate, and which of ours it uses. Tests may use more.
+/// Each crate, and which of our crates it uses. Tests may use more.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -184,7 +184,7 @@ fn comments_end_at_column_100() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// What a program gets that takes the library without features: as `cargo tree` prints it.
+/// The packages of the library without features, as `cargo tree` prints them, are few.
 #[test]
 fn the_library_brings_few_packages() {
     let output = Command::new(env!("CARGO"))
@@ -204,7 +204,7 @@ fn the_library_brings_few_packages() {
     assert!(tree.lines().count() <= 22, "{tree}");
 }
 
-/// The page says where to look first: these files and functions are there.
+/// The page names these files, and they have these functions.
 #[test]
 fn the_page_leads_to_the_code() {
     for (file, function) in [
@@ -232,7 +232,7 @@ fn the_page_leads_to_the_code() {
     );
 }
 
-/// A file or a directory of this repository that a document names is there.
+/// Each file or directory of this repository that a document names exists.
 #[test]
 fn paths_in_the_documents_are_there() {
     let mut documents = vec![repository().join("README.md")];
@@ -245,7 +245,7 @@ fn paths_in_the_documents_are_there() {
         let Ok(text) = fs::read_to_string(&document) else {
             continue;
         };
-        // Between backticks is every second part.
+        // Every second part is between backticks.
         let quoted = text.split('`').skip(1).step_by(2);
         let sources = quoted.filter(|word| {
             word.ends_with(".rs") && word.contains('/') && word.chars().all(is_path)
@@ -373,7 +373,7 @@ fn circles_are_found() {
     };
     let two = [("a", "use crate::b::B;"), ("b", "fn f() { crate::a::g() }")];
     assert_eq!(of(&two).len(), 2);
-    // What a module gives on is of the one that has it.
+    // A re-exported item belongs to the module that defines it.
     let facade = "mod a;\nmod b;\npub use self::a::A;";
     assert!(
         of(&[
@@ -392,14 +392,14 @@ fn circles_are_found() {
     // A child needs no `self::`.
     let child = [("", "fn f() { a::g() }\nstruct S;"), ("a", "use super::S;")];
     assert_eq!(of(&child).len(), 2);
-    // What is behind the name of a module that is imported is of the one that has it.
+    // An item after the name of an imported module belongs to the module that defines it.
     let module = [
         ("a", "use crate::b;\nfn f() { b::g() }"),
         ("b", "pub use self::c::g;"),
         ("b::c", "use crate::a::f;"),
     ];
     assert_eq!(of(&module).len(), 2);
-    // Neither comments nor tests are imports, nor is where something is visible.
+    // Comments, tests and visibilities are no imports.
     let visible = [
         ("a", "use crate::b::f;"),
         ("b", "pub(in crate::a) fn f() {}"),

@@ -1,4 +1,4 @@
-//! Events with too long or too many values.
+//! Values, names and counts that exceed limits.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -162,7 +162,7 @@ pub(crate) fn no_allocation() {
     assert_ne!(turn(), 0, "layouts are new");
     assert_eq!((0..100).map(|_| turn()).sum::<usize>(), 0);
     assert_eq!(traced.seen(0).len(), 1 + 101 * 4);
-    // A value too long for the stack is allocated.
+    // Values that are too long for the stack are not.
     let before = ALLOCATIONS.get();
     info!(name: "long", e = &*text.repeat(2));
     assert_ne!(ALLOCATIONS.get(), before);

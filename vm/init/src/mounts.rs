@@ -111,8 +111,8 @@ pub(crate) fn mount_share(root: &Path, share: &Share) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
     }
-    // What cannot change under the guest is cached; what both sides may look at is not, beyond what
-    // a shared mapping needs.
+    // Files that cannot change under the guest are cached. Those that both sides use are not,
+    // beyond what a shared mapping needs.
     let (flags, cache) = if share.writable {
         (MsFlags::empty(), "mmap")
     } else {

@@ -60,7 +60,7 @@ impl From<Vec<TestResult>> for JobResult {
 type TestFn = Box<dyn FnOnce(&ResultSender) -> JobResult + Send>;
 type BuildFn = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
-/// What a job does.
+/// The work of a job.
 pub(crate) enum Task {
     /// Builds something for others.
     Build(Need, BuildFn),
@@ -82,7 +82,7 @@ pub(crate) struct Job {
     pub(crate) expected: Duration,
     /// Whether the tests of a program run in one process, and are not timed one by one.
     pub(crate) is_whole: bool,
-    /// What it does.
+    /// Its work.
     pub(crate) task: Task,
 }
 

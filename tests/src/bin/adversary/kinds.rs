@@ -196,7 +196,7 @@ kinds! {
     OthersFd Either "root: pidfd_getfd",
     OthersVm Either "root: process_vm_readv, process_vm_writev",
     OthersPtrace Either "root: ptrace",
-    // What goes on around them.
+    // The environment.
     Pressure Succeeds "memory.high, memory.max",
     Compact Either "compaction, dropped caches",
     Offline Either "CPU goes",

@@ -120,7 +120,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What this program does when an actor executes it.
+/// Runs when an actor executes this program.
 fn executed(by_sharer: bool) {
     // A pending update signal of the program before would end this one now.
     // SAFETY: `sigfillset` initialises the set, and no handler is installed.

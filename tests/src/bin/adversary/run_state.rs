@@ -64,7 +64,7 @@ pub(crate) struct RunState {
     pub(crate) steps: AtomicU64,
     /// Not 0: the actors end.
     pub(crate) stop: AtomicU32,
-    /// Whose turn it is, plus 1; 0: the supervisor's.
+    /// The actor whose turn it is, plus 1. 0: the supervisor.
     pub(crate) turn: AtomicU32,
     /// A sum over all steps, their kinds and their actors. Equal runs that take turns have equal
     /// sums.

@@ -492,7 +492,7 @@ impl Supervisor {
             if !self.run.has_findings() {
                 self.settle(&before);
             }
-            // What the kernel says when memory is given back.
+            // Reports of the kernel from when memory is freed.
             while let Some(splat) = self.log.as_mut().and_then(Log::splat) {
                 self.run.find(&format!("the kernel reports: {splat}"));
             }

@@ -324,7 +324,7 @@ fn dump(run: &Run) -> PathBuf {
     match &run.dump {
         Some(Ok(vmcore)) => vmcore.clone(),
         _ => {
-            // What a command in the crash kernel said, if there was one.
+            // The output of a command in the crash kernel, if there was one.
             let log = std::fs::read_to_string(run.out.join("crash-kernel.log"));
             panic!("there is no dump: {}{}", log.unwrap_or_default(), said(run))
         }
@@ -421,7 +421,7 @@ impl Crashed {
         assert_eq!(there, here);
     }
 
-    /// What the guest wrote, and the dump.
+    /// The directory with the guest's files and the dump.
     pub(crate) fn out(&self) -> &Path {
         self.directory.path()
     }
@@ -500,8 +500,8 @@ const FORMATS: [(&str, &[&str]); 7] = [
     ("flattened-zlib", &["-c", "-F"]),
 ];
 
-/// What `makedumpfile` leaves out: nothing; zeros, the cache (what has no private data, and what
-/// has), users' pages, and free ones, each by itself; or all of these.
+/// Levels of `makedumpfile`: it leaves out nothing; or zero pages, the cache (without and with
+/// private data), users' pages, or free pages, each alone; or all of these.
 const LEVELS: [&str; 7] = ["0", "1", "2", "4", "8", "16", "31"];
 
 /// Leaves out all pages that are free, zero, cached, or a user's.

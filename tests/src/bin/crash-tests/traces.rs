@@ -133,7 +133,7 @@ impl Dump {
             read,
         };
         assert_eq!(summary["problems"]["count"], 0, "{summary}");
-        // What the summary counts is what babeltrace2 does.
+        // The counts of the summary equal babeltrace2's.
         let sum = |number: fn(&Process) -> u64| -> u64 {
             dump.traces
                 .iter()
@@ -190,7 +190,7 @@ impl Dump {
         (crashed - time as i64, &events[at..])
     }
 
-    /// What babeltrace2 prints, in the order of time.
+    /// The events that babeltrace2 prints, in the order of time.
     pub(crate) fn printed(&self) -> &[Printed] {
         &self.read.events
     }
@@ -333,7 +333,7 @@ impl Process {
         assert_eq!((number("holes"), number("damaged")), (0, 0));
         let comm = json["comm"].as_str().expect("a name");
         let events = number("events");
-        // Nothing is said to a trace that is not active.
+        // The process gets no description in a trace that is not active.
         let cmdline = json["cmdline"].as_str();
         assert!(
             events == 0 || cmdline.is_some_and(|said| said.contains(comm)),

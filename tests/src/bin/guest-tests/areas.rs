@@ -476,7 +476,7 @@ fn a5_exec_ends_the_areas() {
     });
     let name = format!("{}.", child.pid());
     child.join();
-    // What was written before is there.
+    // The events from before are there.
     wait::until("the file of the old program", || {
         trace.consumer_files("main").len() == 1
     });

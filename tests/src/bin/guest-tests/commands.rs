@@ -282,7 +282,7 @@ fn f1_ctf_2_is_written() {
         assert_eq!(said, "", "{arguments:?}");
         String::from_utf8(output.stdout).expect("text")
     };
-    // What follows the number of the process, which differs; and whether all metadata are of this
+    // The text after the process id, which differs; and whether all metadata are of this
     // version.
     let read = |directory: &str, version: &str| -> Vec<String> {
         let traces = fs::read_dir(directory).expect("a directory");

@@ -130,7 +130,7 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
             .sum();
         let was_read: u64 = read.iter().map(|read| read.count).sum();
         assert_eq!(reader.lost(), written.lost.get().load(Ordering::Relaxed));
-        // What is missing was overwritten: no more than what the reader missed, and, where writers
+        // Missing events were overwritten: no more than the reader missed, and, where writers
         // pass over no place, so much as there was room for in it, less what is no record there.
         let record = record_len(scope);
         let missing = (recorded - was_read) * record;

@@ -187,8 +187,8 @@ fn ioctl(random: &mut Random, file: &File) {
         0 => random.word() as usize,
         _ => argument.as_mut_ptr().expose_provenance(),
     };
-    // What a random argument 0 leads to is written to, whatever size the request has: only where
-    // this one's own memory is.
+    // The kernel writes to the address in a random argument 0, whatever the request's size: only
+    // allowed where this one's own memory is.
     if request & 0xff == LTT_IOC_POSITIONS & 0xff && argument[0] != rings.as_ptr().addr() as u64 {
         argument[0] = [0, u64::MAX, 1 << 63][random.below(3) as usize];
     }

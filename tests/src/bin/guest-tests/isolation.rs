@@ -229,7 +229,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
         session
             .drain(false, Instant::now())
             .expect("the trace can be written");
-        // Traces come, change and go beside it, and the kernel is asked about everything.
+        // Traces are created, changed and removed meanwhile, and all kinds of requests are made.
         let other = Trace::started_with("other", 4096, 4);
         for trace in [&kept, &read, &other] {
             let _ = trace.stats();
@@ -351,7 +351,7 @@ fn refused_call<const N: usize>(what: &str, number: Sysno, arguments: [usize; N]
 fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorder: Pid) {
     attack_control_files(trace, files);
     attack_process(victim, areas);
-    // Whoever has the files open may read them, but nobody else through that process.
+    // The process that has the files open may read them, but others cannot get them from it.
     refused(
         "the recorder's files",
         fs::read_dir(format!("/proc/{recorder}/fd")),
@@ -504,7 +504,7 @@ fn f5_who_has_no_rights_reads_nothing_and_changes_nothing() {
             assert!(Uid::effective().is_root());
             try_all();
         });
-        // Who has areas of his own has no others: neither the slot's pages nor another signal.
+        // A process with areas gets no others: neither the slot's pages nor another signal.
         child::run(|| {
             become_user(ATTACKER);
             let own = Areas::map(0).must_next();

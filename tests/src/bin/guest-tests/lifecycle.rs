@@ -258,7 +258,7 @@ fn a5_who_shares_memory_shares_the_areas() {
             AT.set((areas, slot)).expect("once");
             slot.ring(1, 0).write_records(3);
             wait_for_success(clone_vm(flags, body), what);
-            // What the other one did is in this one's buffers, and its end took nothing away.
+            // The other process's events are in the shared buffers, and its end removed nothing.
             assert_eq!(
                 slot.ring(1, 1).head().load(Ordering::Acquire),
                 head_after(4)

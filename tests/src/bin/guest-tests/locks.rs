@@ -84,7 +84,7 @@ fn f2_a_new_page_takes_no_lock_that_others_wait_for() {
     child::run(|| {
         let slot = Areas::map(0).must_next();
         let ring = slot.ring(1, 0);
-        // What comes with the first page comes once.
+        // The first fault allocates tables, too.
         ring.write(0, 1);
         let step = AROUND * PAGE;
         let faults = (ring.len / step - 1) as u64;
@@ -168,7 +168,7 @@ fn f2_a_change_takes_no_global_lock_twice_for_a_process() {
     let (mut change, mut end) = (Gate::new(), Gate::new());
     let mut children = Vec::new();
     for _ in 0..count {
-        // SAFETY: This process has one thread, so the child is as complete as it is.
+        // SAFETY: this process has one thread, so no lock is held that the child would need.
         match unsafe { fork() }.expect("a process") {
             ForkResult::Child => {
                 let body = || look_once(done.get(), &mut change, &mut end);

@@ -479,7 +479,7 @@ fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
         last.contains(" bytes of 1 process") && last.contains("goes on"),
         "{last}"
     );
-    // What there is can be read now.
+    // The trace so far can be read now.
     let before = babeltrace::read(&disk.path());
     assert!(!before.events.is_empty());
     disk.make_room();
@@ -702,7 +702,7 @@ fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_noth
             "{names:?}"
         );
     }
-    // What was lost in the small one, which the writers know.
+    // The writers know how many events the small trace lost.
     let lost: u64 = written.iter().map(|of| WriterCounts::get(&of.lost)).sum();
     assert_eq!(babeltrace::read(&output.join("first")).discarded, lost);
 

@@ -452,7 +452,7 @@ fn f2_calls_for_mapped_files_change_no_area() {
                 );
                 let remap = (what != WHOLE).then_some(&remap);
                 for &(call, number, arguments, expected) in rows.iter().chain(remap) {
-                    // SAFETY: an area has no Rust object in it; `residency` is as long as is told.
+                    // SAFETY: an area has no Rust object in it, and `residency` is long enough.
                     let ret = unsafe { harmless(number, arguments) };
                     if ret != expected {
                         wrong.push(format!(
@@ -680,7 +680,7 @@ fn f2_reading_and_writing_files_with_an_area_is_as_using_it() {
             }
             numbers.write(1);
         }
-        // What bypasses the page cache wants the pages themselves.
+        // Direct I/O takes references to the pages.
         let own = std::env::current_exe().expect("a path");
         let direct = OpenOptions::new()
             .read(true)

@@ -316,7 +316,7 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     let from = write(20_000) - 20_000;
     assert_eq!(consumer.info().sunk, sunk, "nothing more was lost");
     let rings = parse::rings(&consumer);
-    // What followed in the sub-buffer that it was in is lost with it; all else is there, to the
+    // The rest of the lost page's sub-buffer is lost, too. All else is there, to the
     // last one that the ring has room for.
     let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
     assert!(numbers.len() > 5000, "{}", numbers.len());

@@ -178,7 +178,7 @@ fn measure(trace: &Trace) -> Times {
             Sample::of(|| areas = Some(Areas::map(0))).tell(link);
             let slot = slot_of(&areas.expect("areas"), VICTIMS);
             let ring = slot.ring(1, CPUS[1]);
-            // What comes with the first page comes once.
+            // The first fault allocates tables, too.
             ring.write(0, 1);
             let faults = Sample::of(|| {
                 for number in 1..=FAULTS {
@@ -186,7 +186,7 @@ fn measure(trace: &Trace) -> Times {
                 }
             });
             faults.tell(link);
-            // Makes the files, in directories where others have theirs.
+            // The switch creates the files, in directories with those of other processes.
             Sample::of(|| slot.switch().expect("files")).tell(link);
         });
         for samples in [&mut allocs, &mut faults, &mut switches] {
@@ -246,7 +246,7 @@ fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl F
 
 /// Runs `body` in a process, and returns at once.
 fn fork_off(body: impl FnOnce()) -> nix::unistd::Pid {
-    // SAFETY: This process has one thread, so the child is as complete as it is.
+    // SAFETY: this process has one thread, so no lock is held that the child would need.
     match unsafe { fork() }.expect("a process") {
         ForkResult::Child => {
             body();
@@ -256,7 +256,7 @@ fn fork_off(body: impl FnOnce()) -> nix::unistd::Pid {
     }
 }
 
-/// Keeps `count` processes running: each one that ends is followed by another.
+/// Keeps `count` processes running: replaces each one that ends.
 fn keep_running(count: usize, body: impl Fn(usize)) {
     let start = |number| fork_off(|| body(number));
     let mut running: Vec<_> = (0..count).map(start).collect();
@@ -270,7 +270,7 @@ fn keep_running(count: usize, body: impl Fn(usize)) {
     }
 }
 
-/// Writes to each page of the main rings, of which there may be none.
+/// Writes to each page of the main rings, if there are any.
 fn fill(slot: &Slot) {
     for number in 0..slot.channel(1).nr_rings as usize {
         let ring = slot.ring(1, number);
@@ -280,7 +280,7 @@ fn fill(slot: &Slot) {
     }
 }
 
-/// All buffers of a new process, full.
+/// Starts a process that fills all its buffers.
 fn full_buffers() {
     let areas = Areas::map(0);
     while let Some((slot, _)) = areas.next() {
@@ -290,8 +290,8 @@ fn full_buffers() {
     }
 }
 
-/// Findings 2 and 3 of the review: above `memory.high`, whoever takes many pages in one system call
-/// waits in the middle of it, for up to two seconds, with all that it holds.
+/// Findings 2 and 3 of the review: above `memory.high`, a process that takes many pages in one
+/// system call waits within it, for up to two seconds, with all locks that it holds.
 ///
 /// Requirements: F2, F6
 fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
@@ -309,9 +309,9 @@ fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
     compare(&Cgroup::new("high"), Some(HIGH), attack, thread::park);
 }
 
-/// One thread has the address space's lock for as long as it waits for memory; another wants it, to
-/// map the areas. That is possible once in an address space, so each process has its turn, from
-/// when they are slowed down.
+/// One thread holds the address space's lock while it waits for memory. Another wants the lock to
+/// map the areas, which is possible once in an address space. So each process has one turn, after
+/// the throttling has begun.
 fn map_areas_beside_a_populating_thread(turn: u32) {
     const PAGES: usize = 4096;
     // They stay until the process ends, as the thread does.
@@ -329,8 +329,8 @@ fn map_areas_beside_a_populating_thread(turn: u32) {
     let _ = Areas::map(0);
 }
 
-/// Has the kernel write to each page of the main rings of a new process, in one call for a ring,
-/// and make its files.
+/// Makes the kernel write to each page of the main rings of a new process, with one call for each
+/// ring, and create its files.
 fn read_into_buffers() {
     let zeros = fs::File::open("/dev/zero").expect("/dev/zero");
     let areas = Areas::map(0);
@@ -346,7 +346,7 @@ fn read_into_buffers() {
     }
 }
 
-/// Finding 6: what the dead left is full, and each new process that dies has something evicted.
+/// Finding 6: the limit of dead processes' buffers is reached, and each death evicts some.
 ///
 /// Requirements: F2, F6
 fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
@@ -361,7 +361,7 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
     );
 }
 
-/// Finding 10: after each change, hundreds of programs look for what has changed.
+/// Finding 10: after each change, hundreds of programs follow it.
 ///
 /// Requirements: A4, F2
 fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
@@ -381,7 +381,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
     compare(&Cgroup::new("changes"), None, attack, thread::park);
 }
 
-/// Finding 14: one thread unmaps what another is being given.
+/// Finding 14: one thread unmaps areas while another maps them.
 ///
 /// Requirements: C1, F2
 fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
@@ -421,7 +421,7 @@ fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
     compare(&Cgroup::new("unmaps"), None, attack, thread::park);
 }
 
-/// Finding 15: root removes traces in which a user has left what nobody has read.
+/// Finding 15: root removes traces that are full of a user's unread buffers.
 ///
 /// Requirements: E1, F2
 fn f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {

@@ -1,5 +1,5 @@
-//! Programs that nobody here wrote, with the preload library and without: the same, but for the
-//! trace (F2).
+//! Programs of others behave the same with and without the preload libraries, except for the trace
+//! (F2).
 
 use std::fs;
 use std::path::Path;
@@ -76,7 +76,7 @@ fn compare_with(options: &[&str], command: &[&str]) -> Read {
     read
 }
 
-/// The same, with the library of the malloc family.
+/// Like [`compare_with`], with the library of the malloc family.
 fn compare(command: &[&str]) -> Read {
     let read = compare_with(&["--malloc"], command);
     let mut names = read.events.iter().map(|event| &event.name);
@@ -135,8 +135,8 @@ fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
     let without = redis::serve(requests, |_| {});
     let libraries = Libraries::all();
     let trace = Trace::create("redis");
-    // Nothing is missing: the server waits for the recorder, which it has by the time that a ring
-    // is full.
+    // No event is missing: the server waits for the recorder, which has attached by the time that a
+    // ring is full.
     trace.set_geometry("main", 1 << 18, 16);
     trace.write("main/mode", "block").expect("mode");
     trace.start();
@@ -190,8 +190,8 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
     }
 }
 
-/// Its copy of the crate shares the rings with the program's; no id means one event to one, and
-/// another to the other.
+/// The library's copy of the crate shares the rings with the program's copy, and both use one
+/// numbering of events.
 ///
 /// Requirements: E6
 fn e6_a_library_that_is_loaded_later_describes_its_events() {

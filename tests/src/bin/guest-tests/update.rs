@@ -1,4 +1,4 @@
-//! The update signal: who gets it, and that it harms nobody (A4, F2).
+//! The update signal: which processes get it, and that it harms none (A4, F2).
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,8 +53,8 @@ fn counter() -> libc::sighandler_t {
     count as *const () as libc::sighandler_t
 }
 
-/// A process with areas that tells its count when asked. It has asked for a signal that it counts,
-/// if that is not 0; `prepare` does what else it does with signals, afterwards.
+/// Starts a process with areas, which sends its count of update signals on request. `signo` is the
+/// update signal, or 0. Afterwards, `prepare` sets up other signals.
 fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
     let mut child = Child::spawn(move |link: &mut Link| {
         if signo != 0 {
@@ -74,7 +74,7 @@ fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
     child
 }
 
-/// What it counts.
+/// Requests the count of a process.
 fn ask(child: &mut Child) -> u32 {
     child.link.send(0);
     child.link.receive() as u32
@@ -82,7 +82,7 @@ fn ask(child: &mut Child) -> u32 {
 
 /// Requirements: A4
 fn a4_each_change_is_signalled() {
-    // Before the first start, nobody is told of anything.
+    // Before the first start, no signal is sent.
     drop(Trace::started("first"));
     let mut child = counting(realtime(), || ());
     let mut last = ask(&mut child);
@@ -112,7 +112,7 @@ fn a4_each_change_is_signalled() {
 
 /// Requirements: A4
 fn a4_the_handler_runs_before_the_next_instruction() {
-    /// What the handler saw last.
+    /// The active mask that the handler read last.
     static SEEN: AtomicU32 = AtomicU32::new(0);
     static INFO: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     extern "C" fn look(_: i32) {
@@ -136,8 +136,8 @@ fn a4_the_handler_runs_before_the_next_instruction() {
         INFO.store(areas.at.info as usize, Ordering::Relaxed);
         link.send(0);
         while link.try_receive().is_some() {
-            // Back from the system call in which it heard: whatever changed before it was told has
-            // been handled.
+            // The system call that received the message has returned, so the handler has run for all
+            // changes from before the message was sent.
             let (seen, now) = (SEEN.load(Ordering::Relaxed), areas.info(0).0.active);
             assert_eq!(seen, now);
             link.send(u64::from(now));
@@ -159,8 +159,8 @@ fn a4_a_sleeping_program_is_woken() {
         let _areas = Areas::map(realtime() as u32);
         link.send(0);
         while UPDATES.load(Ordering::Relaxed) == 0 {
-            // SAFETY: it takes no arguments. (A signal just before it is asked for again by the
-            // parent.)
+            // SAFETY: it takes no arguments. (If a signal comes just before, the parent sends
+            // another parent.)
             unsafe { libc::pause() };
         }
     });
@@ -186,7 +186,7 @@ fn a4_the_signal_can_be_chosen_and_changed() {
     let mut child = Child::spawn(|link| {
         for signo in [first, second] {
             handle(signo, counter(), libc::SA_RESTART);
-            // The other one is given up first.
+            // The program gives up the other signal first.
             handle(first + second - signo, libc::SIG_DFL, 0);
             let areas = Areas::map(signo as u32);
             let before = UPDATES.load(Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn a4_no_signal_if_none_was_asked_for() {
     assert_eq!(ask(&mut child), 0);
 }
 
-/// How a program can treat the signal other than by handling it.
+/// Ways in which a program can treat the signal without handling it.
 const WAYS: &[(&str, libc::sighandler_t, bool)] = &[
     ("default", libc::SIG_DFL, false),
     ("ignored", libc::SIG_IGN, false),
@@ -234,7 +234,7 @@ const WAYS: &[(&str, libc::sighandler_t, bool)] = &[
     ("blocked, ignored", libc::SIG_IGN, true),
 ];
 
-/// Real-time and other signals: the default of each of them is death.
+/// Real-time and other signals whose default action is death.
 fn signals() -> [i32; 3] {
     [realtime(), Signal::SIGUSR1 as i32, Signal::SIGTERM as i32]
 }
@@ -252,7 +252,7 @@ fn block(signo: i32) {
     }
 }
 
-/// Whether the signal waits for this process.
+/// Whether the signal is pending for this process.
 fn is_pending(signo: i32) -> bool {
     // SAFETY: the set is this function's own.
     unsafe {
@@ -310,8 +310,8 @@ fn f2_a_blocked_update_is_not_left_pending() {
     }
 }
 
-/// As C libraries do while they make a thread. Events are off then, so that no event would find
-/// out.
+/// C libraries block all signals while they create a thread. Events are off here, so that no event
+/// detects the change.
 fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
     for all in [false, true] {
         let mut child = Child::spawn(|link| {
@@ -362,7 +362,7 @@ fn f2_no_update_survives_exec() {
         child.link.receive();
         trace.start();
         child.link.send(0);
-        // While it executes.
+        // Signals during the execution of another program.
         for _ in 0..20 {
             trace.stop();
             trace.start();

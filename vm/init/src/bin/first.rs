@@ -21,6 +21,6 @@ fn main() {
         usertrace::event!(numbered, std::process::id(), number);
     }
     let init = CString::from(c"/init");
-    // What is missing then, the tests see.
+    // If this fails, the tests notice.
     let _ = execv(&init, &[&init]);
 }

@@ -595,7 +595,7 @@ impl Reader {
                     return;
                 };
                 let _ = actor.call(Kind::MapWriteFrom, Sysno::pwrite64, [fd, at, some, 0]);
-                // What was copied is what could be read.
+                // The copied words must be readable ones.
                 if call(Sysno::pread64, [fd, SCENE.scratch(), some, 0]) == Ok(some) {
                     for offset in (0..some).step_by(512) {
                         if let Ok(word) = probe::read(SCENE.scratch() + offset)

@@ -344,7 +344,7 @@ impl Controller {
             _ => bytes = format!("{}", random.word() >> random.below(64)).into_bytes(),
         }
         let path = directory.join(file);
-        // What is large is left out: it only takes memory from the rest.
+        // No large sizes: they only take memory from the others.
         let is_large = file.starts_with("subbuf") && bytes.len() < 12;
         if is_large {
             return;
@@ -589,7 +589,7 @@ impl Controller {
             let stopped = call(Sysno::ptrace, [INTERRUPT, pid, 0, 0]);
             let mut status = 0_i32;
             let mut peeked = Err(libc::EAGAIN);
-            // Whoever is left seized and running would stop later, and for good.
+            // A process that is left seized and running would stop later, for good.
             for _ in 0..SEIZED {
                 let flags = (libc::__WALL | libc::WNOHANG) as usize;
                 let found = call(Sysno::wait4, [pid, &raw mut status as usize, flags, 0]);
