@@ -136,8 +136,8 @@ fn a4_the_handler_runs_before_the_next_instruction() {
         INFO.store(areas.at.info as usize, Ordering::Relaxed);
         link.send(0);
         while link.try_receive().is_some() {
-            // The system call that received the message has returned, so the handler has run for all
-            // changes from before the message was sent.
+            // The system call that received the message has returned, so the handler has run for
+            // all changes from before the message was sent.
             let (seen, now) = (SEEN.load(Ordering::Relaxed), areas.info(0).0.active);
             assert_eq!(seen, now);
             link.send(u64::from(now));
