@@ -355,7 +355,7 @@ fn reader(subbufs: u64, from: u64) -> RingReader {
 
 /// Reads all that is committed now. Checks that all records are complete, and returns their
 /// numbers.
-fn read(reader: &mut RingReader, mut ring: &Ring, patience: WaitPolicy) -> Vec<u64> {
+fn read(reader: &mut RingReader, mut ring: &Ring, policy: WaitPolicy) -> Vec<u64> {
     let head = ring.positions().head;
     let mut numbers = Vec::new();
     let Ok(()) = reader.read(&mut ring, head, policy, &Word, &mut |item: Item<'_>| {

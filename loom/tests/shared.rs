@@ -102,7 +102,7 @@ impl Model {
     }
 
     /// Writes a record as events do: by the fast path, or else by the slow one.
-    fn put(&self, id: u16, payload: &[u64]) -> Result<(), Lost> {
+    fn put(&self, id: u16, payload: &[u64]) -> Result<(), LostError> {
         try_write(self, id, payload).or_else(|_| write(self, id, payload))
     }
 

@@ -105,7 +105,7 @@ fn add(name: &str, call: probe::Call, data: usize) -> Result<(), Error> {
 
 /// Checks that probes work, in a traced process. `set_active` starts and stops the trace.
 pub fn run<E: Events>(set_active: &dyn Fn(bool)) {
-    mistakes();
+    invalid_calls_fail();
 
     // A connected probe is not called until it is activated. The event is written either way.
     assert_eq!(probe::connect("test:number", "see"), Ok(1));

@@ -1,10 +1,9 @@
-//! The events of the example.
+//! The events of the program `shop`, which is an example of the crate `usertrace-tracing`.
 
 use std::collections::HashMap;
 
-/// Checks events, given as names and fields as `babeltrace2` prints them. The example is the module
-/// `target`.
-pub(crate) fn check<'a>(target: &str, events: impl Iterator<Item = (&'a str, &'a str)>) {
+/// Checks the program's events: each is a name, and its fields as `babeltrace2` prints them.
+pub fn check<'a>(events: impl Iterator<Item = (&'a str, &'a str)>) {
     let mut orders = HashMap::new();
     let mut counts = HashMap::<String, usize>::new();
     for (name, fields) in events {
@@ -40,7 +39,7 @@ pub(crate) fn check<'a>(target: &str, events: impl Iterator<Item = (&'a str, &'a
     );
 }
 
-/// The printed value of a field.
+/// The value of a field, as it is printed.
 fn value<'a>(fields: &'a str, name: &str) -> &'a str {
     let (_, rest) = fields.split_once(&format!(" {name} = ")).unwrap();
     let end = rest.find([',', '}']).unwrap();

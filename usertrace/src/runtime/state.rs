@@ -120,21 +120,9 @@ impl State {
     /// Chooses whether the child of the next `fork` finds this state kept or wiped. Preserves
     /// `errno`.
     pub(super) fn keep(&self, keep: bool) {
-        let advice = if keep {
-            libc::MADV_KEEPONFORK
-        } else {
-            libc::MADV_WIPEONFORK
-        };
-        // SAFETY: the advice covers the mapping of this state, and does not change its contents
-        // here. If the call is forbidden, nothing changes.
-        unsafe {
-            syscalls::raw::syscall3(
-                syscalls::Sysno::madvise as usize,
-                std::ptr::from_ref(self) as usize,
-                size_of::<Self>(),
-                advice as usize,
-            );
-        }
+        // SAFETY: `fork_private::map` made the mapping of this state. If the call is forbidden,
+        // nothing changes.
+        unsafe { fork_private::set_wiped(self, !keep) };
     }
 
     /// Resets the state in place, if no other state can be mapped.

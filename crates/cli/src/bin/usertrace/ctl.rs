@@ -243,11 +243,11 @@ fn watch(client: &Client, json: bool) -> anyhow::Result<()> {
         });
     }
     let ended = match client.ending() {
-        Ending::Exited(status) => format!("exited with status {status}"),
-        Ending::Killed(signal) => format!("killed by signal {signal}"),
-        Ending::Unknown if announced_end => "ended by itself".to_owned(),
-        Ending::Unknown => "ended without notice: killed by a signal, or by _exit".to_owned(),
-        Ending::Runs => "runs another program".to_owned(),
+        ProcessEnd::Exited(status) => format!("exited with status {status}"),
+        ProcessEnd::Killed(signal) => format!("killed by signal {signal}"),
+        ProcessEnd::Unknown if announced_end => "ended by itself".to_owned(),
+        ProcessEnd::Unknown => "ended without notice: killed by a signal, or by _exit".to_owned(),
+        ProcessEnd::Runs => "runs another program".to_owned(),
     };
     print(json, json!({ "ended": ended, "saved": saved }), || {
         format!("the program {ended}; its events are {saved}")

@@ -133,7 +133,7 @@ struct Root {
     /// A program may have forged it.
     may_be_forged: bool,
     /// Where a search found it.
-    place: Option<Place>,
+    place: Option<RootLocation>,
     /// Pages with the mark of a root page, if there was a search.
     candidates: Option<u64>,
     /// Different directories that these lead to, if there was a search. A kernel leaves one.

@@ -63,7 +63,7 @@ struct Summary<'a> {
 
 /// Reports a snapshot of programs that the fallback traces.
 fn report_programs(
-    written: &[Written],
+    written: &[DaemonTrace],
     directory: &PathBuf,
     summary: &output::Summary,
 ) -> anyhow::Result<u8> {

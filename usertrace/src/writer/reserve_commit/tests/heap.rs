@@ -800,7 +800,7 @@ mod killed {
         let Ok(()) = reader.read(
             &mut memory,
             head,
-            Patience::Last,
+            WaitPolicy::Last,
             &Any,
             &mut |item: Item<'_>| {
                 if let Item::Record { id, .. } = item {
