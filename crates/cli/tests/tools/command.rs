@@ -1157,6 +1157,38 @@ fn each_command_has_a_manual_page() {
     assert!(text(&output.stderr).contains("cannot make /dev/null/man"));
 }
 
+/// Each variable that a command reads is in its manual page.
+#[test]
+fn manual_pages_have_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = usertrace(&["generate", "man", "."], directory.path());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for (page, variable) in [
+        ("usertrace.1", "USERTRACE_BACKEND"),
+        ("usertrace-record.1", "USERTRACE_PRELOAD_DIR"),
+        ("usertrace-daemon.1", "STATE_DIRECTORY"),
+        ("usertrace-generate.1", "SOURCE_DATE_EPOCH"),
+    ] {
+        let text = fs::read_to_string(directory.path().join(page)).unwrap();
+        let (_, environment) = text.split_once("\n.SH ENVIRONMENT\n").expect(page);
+        assert!(environment.contains(variable), "{page}: {variable}");
+    }
+}
+
+/// The book's reference of the commands is what the command says of itself.
+#[test]
+fn the_reference_of_commands_is_fresh() {
+    let output = usertrace(&["generate", "markdown"], Path::new("/"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
+    let written = fs::read_to_string(&page).unwrap();
+    assert!(
+        written == text(&output.stdout),
+        "docs/reference/commands.md is stale; renew it: cargo run -p usertrace-cli -- generate markdown \
+         >docs/reference/commands.md"
+    );
+}
+
 #[test]
 fn a_shell_completes_commands_and_options() {
     let directory = tempfile::tempdir().unwrap();

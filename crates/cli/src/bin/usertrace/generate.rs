@@ -14,14 +14,15 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::output;
+use crate::{environment, markdown, output};
 
-/// Write the manual pages, or what a shell needs to complete the command line
+/// Write manual pages, completions for a shell, or a reference of all commands
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   usertrace generate man /usr/local/share/man/man1
   usertrace generate completions bash >/etc/bash_completion.d/usertrace
+  usertrace generate markdown >commands.md
 
 Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
 pub(crate) struct Args {
@@ -46,6 +47,10 @@ Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
         #[arg(hide_possible_values = true)]
         shell: Shell,
     },
+    /// Write a reference of all commands to standard output, as one page of Markdown
+    #[command(after_help = "\
+Exit status: 0, 1 if it cannot be written, 2 for a wrong command line.")]
+    Markdown,
 }
 
 impl Args {
@@ -70,6 +75,12 @@ impl Args {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command, "usertrace", &mut text);
                 output::print(&String::from_utf8_lossy(&text))
+            }
+            What::Markdown => {
+                command = command.disable_help_subcommand(true);
+                // Gives the commands their whole names.
+                command.build();
+                output::print(&markdown::page(&command))
             }
         }
     }
@@ -118,6 +129,7 @@ fn page(command: &Command, name: &str, main: &[String]) -> io::Result<Vec<u8>> {
     if let Some(help) = command.get_after_help() {
         page.write_all(after_help(&help.to_string()).to_roff().as_bytes())?;
     }
+    page.write_all(environment(command).to_roff().as_bytes())?;
     page.write_all(see_also(name, main).to_roff().as_bytes())?;
     Ok(page)
 }
@@ -154,7 +166,22 @@ fn after_help(text: &str) -> Roff {
     roff
 }
 
-/// The section that names the other commands, and babeltrace2.
+/// The variables of the environment that a command reads.
+fn environment(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    let mut variables = environment::of(command).peekable();
+    if variables.peek().is_some() {
+        roff.control("SH", ["ENVIRONMENT"]);
+    }
+    for variable in variables {
+        roff.control("TP", []);
+        roff.text([bold(variable.name)]);
+        roff.text([roman(variable.meaning)]);
+    }
+    roff
+}
+
+/// The other commands, and who reads what they write.
 fn see_also(own: &str, main: &[String]) -> Roff {
     let pages = main.iter().map(String::as_str);
     let pages = pages.filter(|name| *name != own).chain(["babeltrace2.1"]);
