@@ -236,8 +236,14 @@ fn the_page_leads_to_the_code() {
 #[test]
 fn paths_in_the_documents_are_there() {
     let mut documents = vec![repository().join("README.md")];
-    let entries = fs::read_dir(repository().join("docs")).unwrap();
-    documents.extend(entries.map(|entry| entry.unwrap().path()));
+    let mut directories = vec![repository().join("docs")];
+    while let Some(directory) = directories.pop() {
+        let entries = fs::read_dir(directory).unwrap();
+        let entries = entries.map(|entry| entry.unwrap().path());
+        let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        directories.extend(below);
+        documents.extend(files);
+    }
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let mut missing = Vec::new();
     for document in documents {
