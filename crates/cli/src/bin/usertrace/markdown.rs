@@ -76,7 +76,8 @@ fn section(page: &mut String, command: &Command, level: usize) {
 fn options(page: &mut String, command: &Command, below: bool) {
     let shown = |arg: &&Arg| {
         let is_builtin = matches!(arg.get_id().as_str(), "help" | "version");
-        !arg.is_hide_set() && !is_builtin && !(below && arg.is_global_set())
+        let is_repeated = below && arg.is_global_set();
+        !(arg.is_hide_set() || is_builtin || is_repeated)
     };
     let args: Vec<_> = command.get_arguments().filter(shown).collect();
     let (positional, named): (Vec<_>, Vec<_>) =
