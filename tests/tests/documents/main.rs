@@ -55,7 +55,7 @@ fn links_lead_somewhere() {
             };
             let is_there = match (pages.get(&to), anchor) {
                 (Some(page), Some(anchor)) => page.anchors.contains(anchor),
-                (None, Some(_)) => to.exists() && !to.extension().is_some_and(|end| end == "md"),
+                (None, Some(_)) => to.exists() && to.extension().is_none_or(|end| end != "md"),
                 (_, None) => to.exists(),
             };
             if !is_there {
