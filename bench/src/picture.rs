@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::targets::{LAYER, PAYLOAD, PER_CPU, SHARED, TRACING_PAYLOAD};
-use crate::{Counts, Event, Results, Who};
+use crate::{Counts, Event, EventWriter, Results};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 270.0;
@@ -97,22 +97,22 @@ fn native(results: &Results) -> Vec<Row> {
         (
             "floor",
             "floor: time stamp and stores",
-            find(Who::Floor, "", PAYLOAD),
+            find(EventWriter::Floor, "", PAYLOAD),
         ),
         (
             "usertrace",
             "usertrace",
-            find(Who::Usertrace, PER_CPU, PAYLOAD),
+            find(EventWriter::Usertrace, PER_CPU, PAYLOAD),
         ),
         (
             "usertrace",
             "usertrace, fallback",
-            find(Who::Usertrace, FALLBACK, PAYLOAD),
+            find(EventWriter::Usertrace, FALLBACK, PAYLOAD),
         ),
         (
             "usertrace",
             "usertrace, fallback, shared ring",
-            find(Who::Usertrace, SHARED, PAYLOAD),
+            find(EventWriter::Usertrace, SHARED, PAYLOAD),
         ),
     ]
     .into_iter()
@@ -120,14 +120,14 @@ fn native(results: &Results) -> Vec<Row> {
     .collect();
     let lttng = rows.iter().filter(|event| {
         let is_usual = event.payload == PAYLOAD && event.threads == 1;
-        event.who == Who::Lttng && is_usual && !event.how.contains("sessions")
+        event.who == EventWriter::Lttng && is_usual && !event.how.contains("sessions")
     });
     found.extend(lttng.map(|event| row("lttng", format!("LTTng-UST, {}", event.how), event)));
-    let layer = find(Who::Usertrace, LAYER, TRACING_PAYLOAD);
+    let layer = find(EventWriter::Usertrace, LAYER, TRACING_PAYLOAD);
     found.extend(layer.map(|event| row("usertrace", format!("usertrace, {LAYER} *"), event)));
     let tracing = rows
         .iter()
-        .find(|event| event.who == Who::Tracing && event.threads == 1);
+        .find(|event| event.who == EventWriter::Tracing && event.threads == 1);
     found.extend(tracing.map(|event| row("other", format!("`tracing`, {} *", event.how), event)));
     found
 }

@@ -76,7 +76,7 @@ impl Args {
                 clap_complete::generate(shell, &mut command, "usertrace", &mut text);
                 output::print(&String::from_utf8_lossy(&text))
             }
-            What::Markdown => {
+            Files::Markdown => {
                 command = command.disable_help_subcommand(true);
                 // Gives the commands their whole names.
                 command.build();
@@ -181,7 +181,7 @@ fn environment(command: &Command) -> Roff {
     roff
 }
 
-/// The other commands, and who reads what they write.
+/// The section that names the other commands, and babeltrace2.
 fn see_also(own: &str, main: &[String]) -> Roff {
     let pages = main.iter().map(String::as_str);
     let pages = pages.filter(|name| *name != own).chain(["babeltrace2.1"]);
