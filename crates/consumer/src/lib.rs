@@ -25,6 +25,7 @@ mod recorder;
 mod rotation;
 mod session;
 mod signals;
+mod size_meter;
 mod snapshot;
 mod source;
 mod tracepoints;

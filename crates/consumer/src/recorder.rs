@@ -15,16 +15,13 @@ use super::chunks::{self, Limits};
 use super::control_fs::{consumer_files, is_consumer_file};
 use super::error::{OutputError, RecordError, system};
 use super::pid_filter::PidFilter;
+use super::size_meter::SizeMeter;
 use super::{
     CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
 };
 
 /// How often to retry while the disk is full.
 const RETRY_FULL: Duration = Duration::from_secs(1);
-/// Minimum time between two measurements of the files' size.
-const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
-/// Minimum time between two measurements, as a multiple of the time that one took.
-const MEASURE_PAUSE_FACTOR: u32 = 20;
 
 /// An event of the recording that is reported to the user.
 #[derive(Debug)]
@@ -141,52 +138,6 @@ pub(super) struct Round {
     /// Number of new consumer files.
     pub(super) files: usize,
     pub(super) progress: Progress,
-}
-
-/// Estimates the size of the written files, with few measurements.
-#[derive(Debug)]
-pub(super) struct SizeMeter {
-    /// Time and result of the last measurement.
-    last: Option<(Instant, u64)>,
-    /// Duration of the last measurement.
-    took: Duration,
-    /// Bytes that were read from rings since then.
-    read: u64,
-}
-
-impl SizeMeter {
-    pub(super) const NEW: Self = Self {
-        last: None,
-        took: Duration::ZERO,
-        read: 0,
-    };
-
-    /// Makes the estimate unknown, for files that others write.
-    pub(super) fn invalidate(&mut self) {
-        self.read = u64::MAX;
-    }
-
-    /// Whether the files have reached this size.
-    pub(super) fn has_reached(
-        &mut self,
-        limit: u64,
-        measure: impl Fn() -> io::Result<u64>,
-    ) -> io::Result<bool> {
-        // Records are at most twice as long in files as in rings.
-        let more = self.read.saturating_mul(2);
-        let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(more));
-        // Measuring thousands of files is expensive, so limit how often.
-        let pause = MEASURE_INTERVAL.max(self.took * MEASURE_PAUSE_FACTOR);
-        let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < pause);
-        if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
-            return Ok(false);
-        }
-        let begun = Instant::now();
-        let bytes = measure()?;
-        self.took = begun.elapsed();
-        (self.last, self.read) = (Some((Instant::now(), bytes)), 0);
-        Ok(bytes >= limit)
-    }
 }
 
 /// Files and directories that could not be opened, with their errors.
@@ -369,7 +320,7 @@ impl TraceRecorder {
     fn try_round(&mut self, all: bool) -> Result<Round, SessionError> {
         let files = self.take_files(all)?;
         let progress = self.session.drain(false, Instant::now())?;
-        self.meter.read += progress.bytes;
+        self.meter.add(progress.bytes);
         self.keep_limits()?;
         Ok(Round { files, progress })
     }
@@ -614,27 +565,6 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn expensive_measurements_are_rare() {
-        let mut meter = SizeMeter::NEW;
-        let looks = std::cell::Cell::new(0);
-        let slowly = || {
-            looks.set(looks.get() + 1);
-            std::thread::sleep(Duration::from_millis(10));
-            Ok(1)
-        };
-        assert!(meter.has_reached(1, slowly).unwrap());
-        for _ in 0..2 {
-            meter.invalidate();
-            assert!(!meter.has_reached(1, slowly).unwrap());
-            std::thread::sleep(MEASURE_INTERVAL);
-        }
-        assert_eq!(looks.get(), 1);
-        std::thread::sleep(MEASURE_INTERVAL);
-        meter.invalidate();
-        assert!(meter.has_reached(1, slowly).unwrap());
-    }
 
     #[test]
     fn vanished_file_is_no_problem() {

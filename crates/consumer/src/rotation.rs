@@ -29,7 +29,8 @@ use super::checkpoint;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
 use super::error::{OutputError, describe};
-use super::recorder::{SizeMeter, remove_old};
+use super::recorder::remove_old;
+use super::size_meter::SizeMeter;
 
 /// Time between two measurements of the files' size.
 const LOOK: Duration = Duration::from_millis(100);
