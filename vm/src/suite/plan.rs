@@ -219,6 +219,17 @@ fn host(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Host;
     let format = cargo(&["fmt", "--all", "--check"]);
     context.status(jobs, section, "format", &[], format);
+    if context.tier == Tier::Full {
+        // Each crate is built from its package, without the rest of the repository.
+        let publish = cargo(&[
+            "publish",
+            "--dry-run",
+            "--workspace",
+            "--locked",
+            "--allow-dirty",
+        ]);
+        context.status(jobs, section, "packages for crates.io", &[], publish);
+    }
     // One job for both: cargo runs one build at a time. It comes after the programs, and beside the
     // tests.
     let lints = cargo(&[
