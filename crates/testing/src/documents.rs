@@ -249,8 +249,8 @@ const CASES: &[(&str, &[Case])] = &[
                 "usertrace start mine && ./server 3",
             ),
             Case {
-                without: &[("snapshot", "docs/fallback.md")],
-                ..case("usertrace record --flight", Each, "")
+                without: &[("./program &", "the program is there")],
+                ..case("usertrace record --flight", BesideProgram, "")
             },
         ],
     ),
