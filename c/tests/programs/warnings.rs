@@ -126,7 +126,9 @@ fn examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut documents = vec![root.join("README.md")];
     for directory in ["docs", "docs/tutorials", "docs/how-to", "docs/reference"] {
-        let pages = std::fs::read_dir(root.join(directory)).into_iter().flatten();
+        let pages = std::fs::read_dir(root.join(directory))
+            .into_iter()
+            .flatten();
         documents.extend(pages.map(|entry| entry.unwrap().path()));
     }
     documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));

@@ -115,7 +115,11 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/start/install.md",
         &[
-            case("scripts/package", Not("the tests of usertrace-c, package"), ""),
+            case(
+                "scripts/package",
+                Not("the tests of usertrace-c, package"),
+                "",
+            ),
             case(
                 "cargo install",
                 Not("packaging, and the examples of the manual"),
@@ -168,7 +172,11 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case("cc server.c -o server", Not("the tests of usertrace-c"), ""),
             case("usertrace record -o traces -- ./server", Unpatched, ""),
-            case("USERTRACE_OUTPUT=direct", Not("the tests of usertrace-c"), ""),
+            case(
+                "USERTRACE_OUTPUT=direct",
+                Not("the tests of usertrace-c"),
+                "",
+            ),
         ],
     ),
     (
