@@ -265,8 +265,8 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/filters.md",
         &[
-            case("usertrace record -e", Unpatched, ""),
-            then("usertrace view -e", Unpatched),
+            case("usertrace record -e", Each, ""),
+            then("usertrace view -e", Each),
             root("usertrace start mine", Patched, ""),
             Case {
                 without: &[("./program &", "the program is there")],
@@ -322,7 +322,7 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "docker run",
-                Not("it takes an image: tests/fast, containers"),
+                Not("they take an image: tests/fast, containers"),
                 "",
             ),
             case("usertrace view traces", Each, TRACES),
