@@ -353,7 +353,7 @@ const CASES: &[(&str, &[Case])] = &[
                 UNLESS_RECORDED,
             ),
             case(
-                "trace_processor_shell",
+                "echo 'select name",
                 Not("tests/tools, export, asks Perfetto's trace processor"),
                 "",
             ),
