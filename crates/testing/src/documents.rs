@@ -491,13 +491,17 @@ pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
             "there are cases for {document}, which is not there or has no commands"
         );
     }
+    let cases = |document: &str| CASES.iter().find(|(name, _)| *name == document);
+    for document in documents.keys() {
+        assert!(
+            cases(document).is_some(),
+            "{document}: there are no cases for its commands"
+        );
+    }
     let mut done = 0;
     for (document, text) in &documents {
         let blocks = blocks(text);
-        let (_, cases) = CASES
-            .iter()
-            .find(|(name, _)| name == document)
-            .unwrap_or_else(|| panic!("{document}: there are no cases for its commands"));
+        let cases = cases(document).map_or(&[][..], |(_, cases)| *cases);
         let mut directory = None;
         for block in &blocks {
             let whole = format!("{}\n", block.join("\n"));
