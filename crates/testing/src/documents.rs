@@ -132,6 +132,7 @@ const CASES: &[(&str, &[Case])] = &[
             case("usertrace doctor", Each, ""),
         ],
     ),
+    // Not in guests, where compilers take long.
     (
         "docs/tutorials/leak.md",
         &[
