@@ -1,4 +1,4 @@
-//! Link arguments of all libraries that are preloaded.
+//! Link arguments of all libraries to preload.
 
 fn main() {
     // A restartable sequence's descriptor must stay mapped for as long as a thread may point to it.

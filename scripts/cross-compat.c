@@ -1,6 +1,6 @@
 /*
- * A 32-bit program for the arm64 guest of `scripts/cross kernel`: the calls of the tracer, whose numbers are given as
- * CALLS, are not there for it. It needs no library.
+ * A 32-bit program for the arm64 guest of `scripts/cross kernel`. It checks that the tracer's calls, whose numbers are
+ * CALLS, do not exist for 32-bit programs. It needs no library.
  */
 
 #define ENOSYS 38
@@ -31,7 +31,7 @@ void _start(void)
 {
 	static const long calls[] = { CALLS };
 
-	/* Others are there. */
+	/* Other calls exist. */
 	if (call(NR_getpid) <= 0)
 		leave(2);
 	for (unsigned int i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {

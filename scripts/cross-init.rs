@@ -1,14 +1,14 @@
-//! The first process of the guest of `scripts/cross boot`: runs the programs that `/tests/list`
-//! names, one in a line, after variables of its environment; and ends QEMU with a status that says
-//! whether all of them succeeded.
+//! The first process of the guest of `scripts/cross boot`. It runs the programs in `/tests/list`,
+//! which has one a line, after variables of its environment. Then it ends QEMU with a status that
+//! tells whether all succeeded.
 //!
-//! It is one file, and needs no crate: `scripts/cross` compiles it.
+//! `scripts/cross` compiles this file alone, without any crate.
 
 use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
 use std::path::Path;
 use std::process::Command;
 
-/// What the status is then. QEMU's is 0 if it ends for another reason.
+/// The status of success. QEMU's status is 0 if it ends for another reason.
 const SUCCEEDED: u64 = 100;
 const FAILED: u64 = 101;
 

@@ -1,4 +1,4 @@
-//! Compiles what is in C of the programs that are tested in guests, too.
+//! Compiles the C sources of programs and libraries that guests use.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ fn program(name: &str, entry: &str, directory: &str, sources: &[&str]) {
     cc::Build::new()
         .includes([include, &include.join("usertrace/lttng-ust"), &directory])
         .define("main", entry)
-        // What `__FILE__` is where their authors compile them: in that directory.
+        // `__FILE__` as if their authors compiled them in that directory.
         .flag(format!("-fmacro-prefix-map={}/=", directory.display()))
         .files(sources.iter().map(|source| directory.join(source)))
         .cargo_metadata(false)
@@ -46,7 +46,7 @@ fn program(name: &str, entry: &str, directory: &str, sources: &[&str]) {
 
 /// Libraries of probes, each of which has a second probe of its name.
 fn probes() {
-    let source = "../crates/cli/tests/control/probes.c";
+    let source = "../crates/scenarios/src/control/probes.c";
     let out = out();
     let compiler = cc::Build::new()
         .include("../c/include")

@@ -33,7 +33,7 @@ pub fn rest() {
     thread::sleep(Duration::from_millis(5));
 }
 
-/// What becomes of old events, and whose buffers they are in.
+/// A configuration of LTTng-UST: owner of the buffers, and what happens without room.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     /// Of the session.
@@ -44,19 +44,19 @@ pub struct Session {
     buffers: &'static str,
 }
 
-/// What becomes of events when there is no room.
+/// What happens to events when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// They are lost.
+    /// New events are lost.
     Discard,
-    /// The oldest ones are.
+    /// The oldest events are lost.
     Overwrite,
-    /// Who writes them waits.
+    /// Writers wait.
     Block,
 }
 
 impl Session {
-    /// Whoever writes an event waits until there is room.
+    /// Writers wait until there is room.
     pub const BLOCKING: Self = Self {
         name: "block-uid",
         title: "blocking, per-UID",

@@ -1,31 +1,31 @@
-//! Where it was measured.
+//! The machine of a measurement.
 
 use std::fs;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and what is installed on it.
+/// A machine, and its software.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Machine {
     /// The processor's name, family, model and stepping.
     pub processor: String,
-    /// How many of them.
+    /// Number of processors.
     pub processors: usize,
-    /// The hypervisor under it, if there is one.
+    /// The hypervisor, if the machine is virtual.
     pub virtualised: Option<String>,
     /// `uname -sr`
     pub kernel: String,
-    /// The C library.
+    /// Version of the C library.
     pub libc: String,
-    /// The compiler.
+    /// Version of the compiler.
     pub rustc: String,
-    /// LTTng-UST and LTTng-tools as the distribution packages them.
+    /// Versions of the distribution's LTTng-UST and LTTng-tools.
     pub lttng: Option<String>,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     #[must_use]
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -47,17 +47,17 @@ impl Machine {
             ),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             virtualised: has("hypervisor").then(|| {
-                let lscpu = said("lscpu", &[]).unwrap_or_default();
+                let lscpu = output_of("lscpu", &[]).unwrap_or_default();
                 let vendor = lscpu
                     .lines()
                     .find_map(|line| line.strip_prefix("Hypervisor vendor:"));
                 vendor.map_or("yes", str::trim).to_string()
             }),
-            kernel: said("uname", &["-sr"]).unwrap_or_default(),
-            libc: said("ldd", &["--version"])
+            kernel: output_of("uname", &["-sr"]).unwrap_or_default(),
+            libc: output_of("ldd", &["--version"])
                 .and_then(|text| text.lines().next().map(String::from))
                 .unwrap_or_default(),
-            rustc: said("rustc", &["--version"]).unwrap_or_default(),
+            rustc: output_of("rustc", &["--version"]).unwrap_or_default(),
             lttng: package("liblttng-ust-dev")
                 .zip(package("lttng-tools"))
                 .map(|(library, tools)| format!("liblttng-ust {library}, lttng-tools {tools}")),
@@ -65,7 +65,8 @@ impl Machine {
     }
 }
 
-fn said(program: &str, args: &[&str]) -> Option<String> {
+/// Standard output of a command; none if that fails or is empty.
+fn output_of(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(args)
         .env("LC_ALL", "C")
@@ -75,6 +76,7 @@ fn said(program: &str, args: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
+/// Version of an installed package.
 fn package(name: &str) -> Option<String> {
-    said("dpkg-query", &["-W", "-f", "${Version}", name])
+    output_of("dpkg-query", &["-W", "-f", "${Version}", name])
 }

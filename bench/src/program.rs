@@ -1,4 +1,4 @@
-//! The part that the programs which are measured have in common.
+//! Common parts of the measured programs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub fn now() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the structure is its own.
+    // SAFETY: the kernel writes to `now` alone.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     Duration::new(
         now.tv_sec.cast_unsigned(),
@@ -17,20 +17,20 @@ pub fn now() -> Duration {
     )
 }
 
-/// Tells the time on standard output, in nanoseconds.
-pub fn begun() {
+/// Writes the time to standard output, in nanoseconds.
+pub fn report_start() {
     let bytes = (now().as_nanos() as u64).to_ne_bytes();
-    // SAFETY: reads the bytes. Where nobody wants to know, nothing is lost.
+    // SAFETY: the kernel reads the bytes. A failure does no harm.
     unsafe { libc::write(libc::STDOUT_FILENO, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Waits for the end of standard input, and returns how much there was.
+/// Waits for the end of standard input, and returns its number of bytes.
 #[must_use]
 pub fn wait() -> u64 {
     let mut bytes = [0u8; 64];
     let mut count = 0;
     let mut read = || {
-        // SAFETY: as many bytes as there are.
+        // SAFETY: the kernel writes at most `bytes.len()` bytes to `bytes`.
         unsafe { libc::read(libc::STDIN_FILENO, bytes.as_mut_ptr().cast(), bytes.len()) }
     };
     while let n @ 1.. = read() {

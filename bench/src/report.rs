@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::targets::{PAYLOAD, PER_CPU, SHARED};
-use crate::{Counts, Event, Memory, PROCESSES, Results, Who};
+use crate::{Counts, Event, EventWriter, Memory, PROCESSES, Results};
 
 /// `docs/bench/results.md`.
 #[must_use]
@@ -56,13 +56,13 @@ fn targets(text: &mut String, results: &Results) {
     text.push('\n');
 }
 
-fn who(event: &Event) -> String {
+fn writer_name(event: &Event) -> String {
     match event.who {
-        Who::Floor => "floor".into(),
-        Who::Usertrace => format!("usertrace, {}", event.how),
-        Who::Lttng => format!("LTTng-UST, {}", event.how),
-        Who::Tracing => format!("`tracing`, {}", event.how),
-        Who::Branch => "load, test, branch".into(),
+        EventWriter::Floor => "floor".into(),
+        EventWriter::Usertrace => format!("usertrace, {}", event.how),
+        EventWriter::Lttng => format!("LTTng-UST, {}", event.how),
+        EventWriter::Tracing => format!("`tracing`, {}", event.how),
+        EventWriter::Branch => "load, test, branch".into(),
     }
 }
 
@@ -77,7 +77,7 @@ fn events(text: &mut String, results: &Results) {
             "| {} | {} | {} | {:.1} ({:.1}–{:.1}) | {:.2} | {:.2} |",
             event.payload,
             event.threads,
-            who(event),
+            writer_name(event),
             event.ns,
             event.quartiles[0],
             event.quartiles[1],
@@ -173,7 +173,7 @@ fn counts(text: &mut String, results: &Results) {
     kernel(text, counts);
 }
 
-/// What the kernel does beside taking events.
+/// The section on the kernel's work besides events.
 fn kernel(text: &mut String, counts: &Counts) {
     if let Some(faults) = &counts.faults {
         text.push_str(
@@ -312,8 +312,11 @@ fn start_up(text: &mut String, results: &Results) {
 #[must_use]
 pub fn figures(results: &Results) -> String {
     let mut text = String::new();
-    let row = |how, threads| results.row(Who::Usertrace, how, PAYLOAD, threads);
-    if let (Some(ours), Some(floor)) = (row(PER_CPU, 1), results.row(Who::Floor, "", PAYLOAD, 1)) {
+    let row = |how, threads| results.row(EventWriter::Usertrace, how, PAYLOAD, threads);
+    if let (Some(ours), Some(floor)) = (
+        row(PER_CPU, 1),
+        results.row(EventWriter::Floor, "", PAYLOAD, 1),
+    ) {
         let _ = writeln!(
             text,
             "- An event with 32 bytes: {:.1} ns, {:.2} times the floor (the time stamp and the same stores: {:.1} ns).",
@@ -364,7 +367,7 @@ pub fn figures(results: &Results) -> String {
     text
 }
 
-/// What encloses the figures in README.
+/// Marks around the figures in README.
 const MARKS: [&str; 2] = ["<!-- bench -->\n", "<!-- /bench -->"];
 
 /// A text with these figures between its marks; nothing if it has no marks.
@@ -407,7 +410,7 @@ mod tests {
     fn c_has_a_target() {
         let mut results = some();
         let row = Event {
-            who: Who::Usertrace,
+            who: EventWriter::Usertrace,
             how: FROM_C.into(),
             payload: PAYLOAD.into(),
             ours: 1.04,
@@ -435,8 +438,8 @@ mod tests {
             ..results.events.events[0].clone()
         };
         let rows = [
-            row(Who::Usertrace, LAYER, 2.5),
-            row(Who::Tracing, FORMATTED, 25.0),
+            row(EventWriter::Usertrace, LAYER, 2.5),
+            row(EventWriter::Tracing, FORMATTED, 25.0),
         ];
         results.events.events.extend(rows);
         let text = report(&results);
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_has_targets() {
+    fn kernel_work_has_targets() {
         let mut counts = Counts {
             floor: 30.0,
             ours: 60.0,
@@ -539,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_left_out() {
+    fn missing_measurements_are_left_out() {
         let mut results = some();
         results.events.events.clear();
         assert_eq!(results.targets(), []);

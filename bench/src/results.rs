@@ -1,19 +1,19 @@
-//! What is measured: the contents of `docs/bench/results.json`.
+//! Results of all measurements: the contents of `docs/bench/results.json`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Machine, median};
 
-/// Everything of one run of `scripts/bench`. What could not be measured is missing.
+/// Results of one run of `scripts/bench`. A measurement that was not possible is missing.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Results {
     /// The day, as `YYYY-MM-DD`.
     pub date: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Events, natively.
+    /// Events, measured natively.
     pub events: Events,
-    /// Instructions, in the guest.
+    /// Instructions, counted in the guest.
     pub instructions: Option<Counts>,
     /// An instrumented program that does nothing.
     pub start_up: Option<StartUp>,
@@ -21,11 +21,11 @@ pub struct Results {
     pub to_disk: Option<ToDisk>,
 }
 
-/// What writes an event.
+/// The code that writes an event.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Who {
-    /// The time stamp and the same stores, and nothing else.
+pub enum EventWriter {
+    /// The floor: the time stamp and the same stores, and nothing else.
     Floor,
     /// This project.
     Usertrace,
@@ -37,58 +37,58 @@ pub enum Who {
     Branch,
 }
 
-/// What the event bench finds.
+/// Results of the event benchmark.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Events {
-    /// One by one.
+    /// Each kind of event.
     pub events: Vec<Event>,
-    /// Through fresh buffers.
-    pub first: Option<First>,
-    /// The same with the pages of all rings asked for at the start.
-    pub first_prefault: Option<First>,
+    /// The first lap through fresh buffers.
+    pub first: Option<FirstLap>,
+    /// The same with the pages of all rings populated at the start.
+    pub first_prefault: Option<FirstLap>,
     /// An event that no trace wants.
     pub idle: Option<Idle>,
 }
 
-/// What one kind of event costs. All ratios are medians over neighbours in time.
+/// Costs of one kind of event. All ratios are medians of batches that ran next to each other.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Event {
-    /// Who writes it.
-    pub who: Who,
-    /// Into what.
+    /// The code that writes it.
+    pub who: EventWriter,
+    /// The kind of ring, or the configuration.
     pub how: String,
-    /// What it carries.
+    /// The payload.
     pub payload: String,
-    /// How many threads do it at the same time.
+    /// Number of threads that write at the same time.
     pub threads: usize,
     /// Nanoseconds, the median.
     pub ns: f64,
     /// The quartiles.
     pub quartiles: [f64; 2],
-    /// In floors of this payload and so many threads.
+    /// Ratio to the floor, with the same payload and number of threads.
     pub floors: f64,
-    /// In our events of this payload and so many threads, into a ring of the CPU and one trace.
+    /// Ratio to our events with the same payload and number of threads, into a ring of a CPU and
+    /// one trace.
     pub ours: f64,
 }
 
-/// What the first lap through a ring costs, whose pages nobody ever touched.
+/// Costs of the first lap through a ring, whose pages do not exist yet.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct First {
+pub struct FirstLap {
     /// Nanoseconds for an event of 32 bytes in the first lap.
     pub ns: f64,
-    /// And in later ones.
+    /// The same in later laps.
     pub later_ns: f64,
     /// Median of the ratios.
     pub ratio: f64,
 }
 
-/// What an event costs that no trace wants, and what a load, a test and a branch cost.
+/// Costs of an event that no trace wants, and of a load, a test and a branch.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Idle {
     /// Nanoseconds of a turn of the loop with one load, test and branch.
     pub branch_ns: f64,
-    /// Nanoseconds of a second such loop, which differs from the first in nothing but where it
-    /// lies.
+    /// Nanoseconds of a second such loop, at another address.
     pub same_ns: f64,
     /// Nanoseconds of an event while there is no trace.
     pub disabled_ns: f64,
@@ -158,7 +158,7 @@ pub struct IdleCalls {
     pub getppid: f64,
     /// `ltt_update` for the next trace, where there is none.
     pub update: f64,
-    /// `ltt_switch` of a buffer whose consumer files exist, with nobody who waits for them.
+    /// `ltt_switch` of a buffer with consumer files that no reader waits for.
     pub switch: f64,
 }
 
@@ -200,7 +200,7 @@ pub struct Volume {
     pub ours: f64,
     /// One `write()` of the same ring from where it is mapped, in blocks, without a look.
     pub copied: f64,
-    /// What `cat` does with a pipe.
+    /// `cat` through a pipe.
     pub pipe: f64,
     /// The mapped reader of ftrace's ring buffer: each sub-buffer by a `write()`.
     pub ftrace: f64,
@@ -245,7 +245,7 @@ impl Disk {
     }
 }
 
-/// What an instrumented program costs that does nothing.
+/// Costs of an instrumented program that does nothing.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct StartUp {
     /// Milliseconds from before the spawn to `main`, without the library.
@@ -276,7 +276,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What is there because this process is.
+    /// Memory that exists because of this process.
     #[must_use]
     pub fn own(&self) -> f64 {
         self.anonymous + self.shared

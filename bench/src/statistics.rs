@@ -1,6 +1,6 @@
-//! Medians: on a busy machine a mean says how busy it was.
+//! Medians and quantiles: on a busy machine, a mean shows how busy it was.
 
-/// The value below which this part of the values is; 0 of none.
+/// The quantile of some values; 0 if there are none. `part`: from 0 to 1.
 #[must_use]
 pub fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -9,7 +9,7 @@ pub fn quantile(values: &[f64], part: f64) -> f64 {
     sorted.get(at.round() as usize).copied().unwrap_or_default()
 }
 
-/// The value in the middle; 0 of none.
+/// The median of some values; 0 if there are none.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_do_not_see_outliers() {
+    fn medians_ignore_outliers() {
         assert_eq!(median(&[3.0, 1.0, 1000.0]), 3.0);
         assert_eq!(median(&[]), 0.0);
         assert_eq!(quantile(&[4.0, 1.0, 2.0, 3.0, 5.0], 0.25), 2.0);

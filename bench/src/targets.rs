@@ -1,17 +1,17 @@
-//! What was promised, and whether it is so.
+//! Performance targets, and whether the results meet them.
 
 use std::fmt;
 
-use crate::{Counts, Event, Results, Who};
+use crate::{Counts, Event, EventWriter, Results};
 
 /// A limit, and what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What of.
+    /// The quantity.
     pub what: &'static str,
     /// The limit, in words.
     pub limit: &'static str,
-    /// What was measured; with enough digits to tell it from the limit.
+    /// The measured value, with enough digits to tell it from the limit.
     pub measured: String,
     /// It is so.
     pub met: bool,
@@ -28,12 +28,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// Something in units of something else, which is to be this much at most.
+/// A ratio that must not exceed a limit, as text, and whether that holds.
 fn most(value: f64, limit: f64) -> (String, bool) {
     (format!("{value:.2} ×"), value <= limit)
 }
 
-/// The same, at least.
+/// A ratio that must reach a limit, as text, and whether that holds.
 fn least(value: f64, limit: f64) -> (String, bool) {
     (format!("{value:.1} ×"), value >= limit)
 }
@@ -50,9 +50,33 @@ pub(crate) const FORMATTED: &str = "formatted to a sink";
 /// The payload of events that go through `tracing`.
 pub(crate) const TRACING_PAYLOAD: &str = "8 bytes and a text of 20";
 
+/// Targets that were collected so far.
+#[derive(Default)]
+struct Targets(Vec<Target>);
+
+impl Targets {
+    /// Adds a target, if it was measured: the measured value, and whether that meets the limit.
+    fn add(&mut self, what: &'static str, limit: &'static str, measured: Option<(String, bool)>) {
+        if let Some((measured, met)) = measured {
+            self.0.push(Target {
+                what,
+                limit,
+                measured,
+                met,
+            });
+        }
+    }
+}
+
 impl Results {
     /// A row.
-    pub(crate) fn row(&self, who: Who, how: &str, payload: &str, threads: usize) -> Option<&Event> {
+    pub(crate) fn row(
+        &self,
+        who: EventWriter,
+        how: &str,
+        payload: &str,
+        threads: usize,
+    ) -> Option<&Event> {
         self.events.events.iter().find(|event| {
             (
                 event.who,
@@ -67,7 +91,7 @@ impl Results {
     pub(crate) fn lttng(&self, payload: &str, threads: usize) -> Vec<&Event> {
         let rows = self.events.events.iter();
         rows.filter(|event| {
-            event.who == Who::Lttng
+            event.who == EventWriter::Lttng
                 && event.payload == payload
                 && event.threads == threads
                 && !event.how.contains("sessions")
@@ -75,48 +99,48 @@ impl Results {
         .collect()
     }
 
-    /// All that could be measured.
+    /// All targets that were measured.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
-        let mut targets = Vec::new();
-        let mut add = |what, limit, measured: Option<(String, bool)>| {
-            if let Some((measured, met)) = measured {
-                targets.push(Target {
-                    what,
-                    limit,
-                    measured,
-                    met,
-                });
-            }
-        };
-        let ours = |threads| self.row(Who::Usertrace, PER_CPU, PAYLOAD, threads);
-        let floor = |threads| self.row(Who::Floor, "", PAYLOAD, threads);
+        let mut targets = Targets::default();
+        self.add_event_targets(&mut targets);
+        self.add_path_targets(&mut targets);
+        self.add_process_targets(&mut targets);
+        targets
+            .0
+            .extend(self.instructions.iter().flat_map(Counts::targets));
+        targets.0
+    }
 
-        add(
+    /// The event path: against the floor, LTTng-UST, other threads, and a disabled event.
+    fn add_event_targets(&self, targets: &mut Targets) {
+        let ours = |threads| self.row(EventWriter::Usertrace, PER_CPU, PAYLOAD, threads);
+        let floor = |threads| self.row(EventWriter::Floor, "", PAYLOAD, threads);
+
+        targets.add(
             "an event of 32 bytes, against the floor",
             "at most 1.15 ×",
             ours(1).map(|row| most(row.floors, 1.15)),
         );
-        // The cheapest way to use the other one is what it is measured against.
+        // LTTng-UST's cheapest configuration counts.
         let cheapest = |threads| {
             let rows = self.lttng(PAYLOAD, threads);
             rows.into_iter().map(|row| row.ours).min_by(f64::total_cmp)
         };
-        add(
+        targets.add(
             "LTTng-UST's cheapest event of 32 bytes, against ours",
             "at least 6 ×",
             cheapest(1).map(|ratio| least(ratio, 6.0)),
         );
-        // In floors, which two threads pay as well: what the machine does to both is no cost of
-        // ours.
-        add(
+        // In floors: what the machine costs two threads is in both.
+        targets.add(
             "an event of each of two threads, against one of one thread (in floors)",
             "at most 1.05 ×",
             ours(1)
                 .zip(ours(2))
                 .map(|(one, two)| most(two.floors / one.floors, 1.05)),
         );
-        add(
+        targets.add(
             "the same in nanoseconds, against what two threads do to the floor",
             "at most 1.05 ×",
             ours(1).zip(ours(2)).zip(floor(1).zip(floor(2))).map(
@@ -125,7 +149,7 @@ impl Results {
                 },
             ),
         );
-        add(
+        targets.add(
             "an event that is disabled, against a load, a test and a branch",
             "at most 1.1 × what two such loops differ",
             self.events.idle.as_ref().map(|idle| {
@@ -133,33 +157,37 @@ impl Results {
                 most(idle.disabled.max(idle.filtered), spread)
             }),
         );
-        add(
+    }
+
+    /// Other ways to write an event, and the first lap.
+    fn add_path_targets(&self, targets: &mut Targets) {
+        targets.add(
             "an event of 32 bytes into a shared ring, against the floor",
             "at most 2 ×",
-            self.row(Who::Usertrace, SHARED, PAYLOAD, 1)
+            self.row(EventWriter::Usertrace, SHARED, PAYLOAD, 1)
                 .map(|row| most(row.floors, 2.0)),
         );
-        add(
+        targets.add(
             "an event of 32 bytes from C, against Rust's",
             "at most 1.05 ×",
-            self.row(Who::Usertrace, FROM_C, PAYLOAD, 1)
+            self.row(EventWriter::Usertrace, FROM_C, PAYLOAD, 1)
                 .map(|row| most(row.ours, 1.05)),
         );
-        let layer = self.row(Who::Usertrace, LAYER, TRACING_PAYLOAD, 1);
-        let formatted = self.row(Who::Tracing, FORMATTED, TRACING_PAYLOAD, 1);
-        add(
+        let layer = self.row(EventWriter::Usertrace, LAYER, TRACING_PAYLOAD, 1);
+        let formatted = self.row(EventWriter::Tracing, FORMATTED, TRACING_PAYLOAD, 1);
+        targets.add(
             "an event of 8 bytes and a text through the layer of `tracing`, against `event!`",
             "at most 3 ×",
             layer.map(|row| most(row.ours, 3.0)),
         );
-        add(
+        targets.add(
             "the same event formatted by `tracing` to a sink, against the layer",
             "at least 5 ×",
             layer
                 .zip(formatted)
                 .map(|(layer, formatted)| least(formatted.ours / layer.ours, 5.0)),
         );
-        add(
+        targets.add(
             "the first lap through fresh buffers, against later ones",
             "at most 1.5 ×",
             self.events
@@ -167,7 +195,7 @@ impl Results {
                 .as_ref()
                 .map(|first| most(first.ratio, 1.5)),
         );
-        add(
+        targets.add(
             "the same with USERTRACE_PREFAULT=all",
             "at most 1.5 ×",
             self.events
@@ -175,24 +203,28 @@ impl Results {
                 .as_ref()
                 .map(|first| most(first.ratio, 1.5)),
         );
+    }
+
+    /// Events into files, and the cost of an instrumented program that does nothing.
+    fn add_process_targets(&self, targets: &mut Targets) {
         let to_disk = self.to_disk.as_ref();
-        add(
+        targets.add(
             "events into files without a loss, fallback, against LTTng-UST",
             "at least 2 ×",
             to_disk.map(|disk| least(disk.faster, 2.0)),
         );
-        add(
+        targets.add(
             "the consumer's time for each of these events, against LTTng-UST's",
             "at most 0.5 ×",
             to_disk.map(|disk| most(disk.consumer, 0.5)),
         );
         let start_up = self.start_up.as_ref();
-        add(
+        targets.add(
             "start of an instrumented program that does nothing",
             "at most 1 ms later",
             start_up.map(|start| (format!("{:.2} ms", start.later_ms), start.later_ms <= 1.0)),
         );
-        add(
+        targets.add(
             "its own memory",
             "at most 64 KiB more",
             start_up.map(|start| {
@@ -200,8 +232,6 @@ impl Results {
                 (format!("{more:.0} KiB"), more <= 64.0)
             }),
         );
-        targets.extend(self.instructions.iter().flat_map(Counts::targets));
-        targets
     }
 }
 

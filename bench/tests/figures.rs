@@ -1,4 +1,4 @@
-//! What the project says of its speed is what was measured last.
+//! Checks that figures in the documents are those of the last measurement.
 
 use std::fs;
 use std::path::Path;

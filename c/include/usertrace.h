@@ -1,16 +1,17 @@
 /*
- * Events of programs in C and C++: declared here, written by plain stores into
- * buffers that outlive the process.
+ * Events of programs in C and C++: declared here, and written by plain stores
+ * into buffers that outlive the process.
  *
  *	USERTRACE_EVENT(shop, served, INFO, (u16, status), (u64, bytes), (str, path));
  *
  *	usertrace(shop, served, 200, n, "/index.html");
  *
  * An event is declared once in each file that writes it, or in a header: the
- * linker keeps one of each name in a program or library. Arguments are evaluated
- * only if some trace wants the event; as long as none does, that is one load and
- * one branch. Events may be written in signal handlers, constructors and
- * destructors, and in libraries that come and go by dlopen() and dlclose().
+ * linker keeps one of each name in a program or library. If no trace wants the
+ * event, its cost is one load and one branch, and its arguments are not
+ * evaluated. Events may be written in signal handlers, constructors and
+ * destructors, and in libraries that are loaded and unloaded by dlopen() and
+ * dlclose().
  *
  * Fields are (TYPE, NAME), up to 32:
  *
@@ -46,56 +47,59 @@
 extern "C" {
 #endif
 
-/* What became of an event: the value of usertrace(). */
+/* Outcome of an event: the value of usertrace(). */
 enum usertrace_outcome {
 	/* No trace wants it. */
 	USERTRACE_OFF = 0,
-	/* Each trace that wants it has it. */
+	/* All traces that want it have it. */
 	USERTRACE_RECORDED = 1,
-	/* One that wants it has no room for it, and counted that. */
+	/* A trace that wants it had no room, and counted the loss. */
 	USERTRACE_LOST = 2,
 };
 
 /*
- * Gets this process its buffers, which is done before main() already where there
- * are events, and follows what happened to traces. 0: it can be traced.
+ * Gets this process its buffers, and follows changes of traces. If the process
+ * has events, this happens before main() already. Returns 0 if the process can
+ * be traced.
  */
 int usertrace_init(void);
 
 /*
- * Says whether this process can be traced and what with ("attached, kernel"), and
- * whether RLIMIT_AS leaves less room for rings; if it cannot be traced, why. The text
- * is cut where there is no room for it and its NUL; the value is its whole length.
+ * Writes a text: the process's state and back end ("attached, kernel"), a limit
+ * of the rings by RLIMIT_AS, or why it cannot be traced. The text is cut to the
+ * given room, which includes its NUL. Returns the whole length.
  */
 size_t usertrace_status(char *text, size_t room);
 
-/* Tells readers to look at the buffers now. 0, or a negated errno. */
+/* Tells readers to read the buffers now. Returns 0, or a negated errno. */
 int usertrace_switch(void);
 
 /* What this process wrote into its traces. */
 struct usertrace_stats {
 	uint32_t traces;
-	/* Kinds of events for whose metadata there was no room. */
+	/* Events whose metadata found no room. */
 	uint32_t undescribed;
 	uint64_t bytes;
 	/* Events that were dropped. */
 	uint64_t lost;
 };
-/* In C++, a function may be called like a type, which -Wshadow takes for a mistake. */
+/* In C++, a function and a type may share a name, but -Wshadow warns of it. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 void usertrace_stats(struct usertrace_stats *stats);
 #pragma GCC diagnostic pop
 
 /*
- * Calls a function for each event that this process can write, with its metadata
- * as in <linux/ltt.h>, without the id, until it says something else than 0.
+ * Calls a function for each event that this process can write, until it returns
+ * another value than 0. The description is metadata as in <linux/ltt.h>,
+ * without the id. Returns the function's last value.
  */
 int usertrace_each_event(int (*each)(const char *description, int enabled, void *data),
 			 void *data);
 
-/* How many declarations there were that cannot be described: too long, or with a
- * name of other characters.
+/*
+ * Returns the number of declared events that cannot be described: too long, or
+ * with invalid characters in their names.
  */
 size_t usertrace_bad_events(void);
 
@@ -128,8 +132,9 @@ size_t usertrace_bad_events(void);
 		&USERTRACE__CALLSITE(provider, name)
 
 /*
- * Declares an event. Where events have no fields, USERTRACE_EVENT0. (What has no room in one piece
- * is a function of its own, so that only that has the stack for it.)
+ * Declares an event; USERTRACE_EVENT0 is for events without fields. (Long
+ * payloads have a function of their own, so that only that needs the stack for
+ * them.)
  */
 #define USERTRACE_EVENT(provider, name, level, ...) \
 	USERTRACE__DEFINE(provider, name, \
@@ -192,21 +197,21 @@ size_t usertrace_bad_events(void);
 	} \
 	struct usertrace_callsite
 
-/* Some trace wants the event, or a probe. */
+/* Whether a trace or a probe wants the event. */
 #define usertrace_enabled(provider, name) \
 	__builtin_expect(usertrace__mask_of(&USERTRACE__CALLSITE(provider, name)) != 0, 0)
 
 /*
- * Writes an event. Its value is an enum usertrace_outcome. (What says where it is,
- * is a function of its own: across a call in the middle, arguments that are in
- * registers would not stay there.)
+ * Writes an event. The value is an enum usertrace_outcome. (Recording the
+ * event's address is a function of its own: across a call, arguments would not
+ * stay in registers.)
  */
 #define usertrace(provider, name, ...) \
 	USERTRACE__WRITE(USERTRACE__JOIN(usertrace__mask_, __COUNTER__), \
 			 USERTRACE__CALLSITE(provider, name), \
 			 usertrace__write_##provider##___##name, \
 			 usertrace__place_##provider##___##name, __VA_ARGS__)
-/* The variable has another name each time: an argument may be such a call as well (-Wshadow). */
+/* The variable has a unique name, as an argument may be such a call as well (-Wshadow). */
 #define USERTRACE__WRITE(mask, callsite, write, place, ...) \
 	__extension__({ \
 		const uint32_t mask = usertrace__mask_of(&callsite); \
@@ -224,7 +229,7 @@ extern struct usertrace_callsite *__start_usertrace_callsites[]
 extern struct usertrace_callsite *__stop_usertrace_callsites[]
 	__attribute__((weak, visibility("hidden")));
 
-/* Before other constructors, and after other destructors. */
+/* Runs before other constructors, and below after other destructors. */
 __attribute__((constructor(101), unused)) static void usertrace__come(void)
 {
 	if (&__start_usertrace_callsites[0] != &__stop_usertrace_callsites[0])

@@ -1,24 +1,24 @@
-//! Contexts: what `usertrace/context.h` declares, and where events are.
+//! Contexts: the functions of `usertrace/context.h`, and the addresses of events.
 
 use std::ffi::{CStr, c_char, c_int};
 
 use usertrace::context::{self, DefineError};
-use usertrace::event::{Callsite, note};
+use usertrace::event::{Callsite, set_ip};
 
-/// `usertrace::context::define`; 0, or a negative number.
+/// Calls `usertrace::context::define`. Returns 0, or an `enum usertrace_context_error`.
 ///
 /// # Safety
-/// `name` must be a C string, and `read` what `usertrace/context.h` says.
+/// `name` must be a C string, and `read` must follow the rules of `usertrace/context.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_context_define(
     name: *const c_char,
     read: extern "C" fn() -> u64,
 ) -> c_int {
-    // SAFETY: the name ends with NUL, as the header asks for.
+    // SAFETY: the header requires that the name ends with NUL.
     let name = unsafe { CStr::from_ptr(name) };
-    // What is no text is no name either.
+    // A name that is not UTF-8 becomes empty, which is invalid.
     let name = name.to_str().unwrap_or_default();
-    // SAFETY: the header asks the same of `read`.
+    // SAFETY: the header requires the same of `read` as `define`: it is async-signal-safe.
     match unsafe { context::define(name, read) } {
         Ok(()) => 0,
         Err(DefineError::TooMany) => -2,
@@ -26,14 +26,14 @@ pub unsafe extern "C" fn usertrace_context_define(
     }
 }
 
-/// `usertrace::context::renew`.
+/// Calls `usertrace::context::renew`.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_context_renew() {
     context::renew();
 }
 
-/// Notes where the event is that follows.
+/// Sets the address of the event that follows.
 #[unsafe(no_mangle)]
-pub extern "C" fn usertrace_note(callsite: &Callsite, place: usize) {
-    note(callsite, place);
+pub extern "C" fn usertrace_note(callsite: &Callsite, ip: usize) {
+    set_ip(callsite, ip);
 }

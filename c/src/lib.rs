@@ -1,6 +1,6 @@
-//! The functions of `usertrace.h` (F7). The header says what they do.
+//! `libusertrace`: the functions of `usertrace.h`, which documents them (F7).
 //!
-//! `scripts/c-library` links this into `libusertrace.so`, whose symbols have versions
+//! `scripts/c-library` links this crate into `libusertrace.so`, whose symbols have versions
 //! (`usertrace.map`), and copies it as `libusertrace.a`.
 
 pub mod context;

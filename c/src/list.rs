@@ -1,12 +1,12 @@
-//! The list of events (B1).
+//! The list of the process's events (B1).
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-/// Calls a function for each event that can be written, until it says something else than 0, and
-/// says that.
+/// Calls a function for each event that the process can write, until it returns another value than
+/// 0. Returns that value, or 0.
 ///
 /// # Safety
-/// The function must be one that can be called so.
+/// `each` must be callable with such arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_each_event(
     each: unsafe extern "C" fn(
@@ -17,14 +17,14 @@ pub unsafe extern "C" fn usertrace_each_event(
     data: *mut c_void,
 ) -> c_int {
     for event in usertrace::callsites() {
-        // It has no NUL, as it is a line of text.
+        // A description is a line of text, so it has no NUL.
         let Ok(description) = CString::new(event.description) else {
             continue;
         };
-        // SAFETY: the function takes a text and `data`, as the header asks for.
-        let said = unsafe { each(description.as_ptr(), event.enabled.into(), data) };
-        if said != 0 {
-            return said;
+        // SAFETY: the header requires that the function takes a text and `data`.
+        let result = unsafe { each(description.as_ptr(), event.enabled.into(), data) };
+        if result != 0 {
+            return result;
         }
     }
     0

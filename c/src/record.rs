@@ -1,14 +1,15 @@
-//! Records: what the functions that `USERTRACE_EVENT` makes call.
+//! Writing records: called by the functions that `USERTRACE_EVENT` defines.
 
 use usertrace::event::{Callsite, Outcome, Payload, record, record_variable, record_words};
 
-/// Functions for payloads of so many words, which come in registers. The callsite comes last, so
-/// that who calls these with its own arguments leaves them where they are. None of them panics;
-/// `C-unwind`, as what turns a panic into an abort would keep the long way from being a jump, and
-/// so cost registers on the short one.
+/// Defines functions for payloads of a fixed number of words, which come in registers. The call
+/// site comes last, so that callers pass their own arguments on in place.
+///
+/// None of them panics. They are `C-unwind`, because the abort guard of `C` would keep the slow
+/// path from being a tail jump, and so cost the fast path registers.
 macro_rules! words {
     ($($name:ident($($word:ident),*))*) => {$(
-        /// Writes an event whose payload has so many words.
+        /// Writes an event whose payload has this number of words.
         #[unsafe(no_mangle)]
         pub extern "C-unwind" fn $name($($word: u64,)* callsite: &'static Callsite) -> Outcome {
             record(callsite, [$($word),*])
@@ -25,17 +26,17 @@ words! {
     usertrace_record_5(a, b, c, d, e)
 }
 
-/// Writes an event whose payload has more words.
+/// Writes an event with a longer payload.
 ///
 /// # Safety
-/// There must be so many words.
+/// `words` must point to `count` words.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_record_words(
     words: *const u64,
     count: usize,
     callsite: &'static Callsite,
 ) -> Outcome {
-    // SAFETY: the header's macros give the place and the length of what they made.
+    // SAFETY: the header's macros pass the address and length of data that they made.
     record_words(callsite, unsafe {
         std::slice::from_raw_parts(words, count)
     })
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn usertrace_record_words(
 #[repr(C)]
 #[derive(Debug)]
 pub struct Part {
-    /// NULL: it is zeros.
+    /// NULL stands for zeros.
     data: *const u8,
     len: usize,
 }
@@ -53,14 +54,14 @@ pub struct Part {
 const ZEROS: [u8; 256] = [0; 256];
 
 impl Part {
-    /// Appends it to a payload.
+    /// Appends the part to a payload.
     ///
     /// # Safety
-    /// There must be so many bytes.
+    /// `data` must be NULL or point to `len` bytes.
     #[inline(always)]
     unsafe fn append_to(&self, payload: &mut impl Payload) {
         if !self.data.is_null() {
-            // SAFETY: the header's macros give the place and the length of what they made.
+            // SAFETY: the header's macros pass the address and length of data that they made.
             return payload.append(unsafe { std::slice::from_raw_parts(self.data, self.len) });
         }
         let mut left = self.len;
@@ -72,17 +73,17 @@ impl Part {
     }
 }
 
-/// Writes an event whose payload is these parts, one after the other.
+/// Writes an event whose payload consists of these parts.
 ///
 /// # Safety
-/// There must be so many parts, and each must have so many bytes.
+/// `parts` must point to `count` parts, each of which must have its length of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_record_parts(
     parts: *const Part,
     count: usize,
     callsite: &'static Callsite,
 ) -> Outcome {
-    // SAFETY: the header's macros give the place and the length of what they made.
+    // SAFETY: the header's macros pass the address and length of data that they made.
     let parts = unsafe { std::slice::from_raw_parts(parts, count) };
     let len = || {
         let lens = parts.iter().map(|part| part.len);
@@ -93,14 +94,14 @@ pub unsafe extern "C" fn usertrace_record_parts(
         len(),
         |payload| {
             for part in parts {
-                // SAFETY: the header's macros give the place and the length of what they made.
+                // SAFETY: the header's macros pass the address and length of data that they made.
                 unsafe { part.append_to(payload) };
             }
         },
         len,
         |payload| {
             for part in parts {
-                // SAFETY: the header's macros give the place and the length of what they made.
+                // SAFETY: the header's macros pass the address and length of data that they made.
                 unsafe { part.append_to(payload) };
             }
         },

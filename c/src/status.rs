@@ -1,26 +1,26 @@
-//! Whether this process can be traced, and what was written.
+//! The process's state and statistics.
 
 use std::ffi::{c_char, c_int};
 
 use usertrace::Status;
 
-/// `usertrace::init`; 0 if this process can be traced.
+/// Calls `usertrace::init`. Returns 0 if this process can be traced.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_init() -> c_int {
     c_int::from(usertrace::init() != Status::Attached)
 }
 
-/// `usertrace::report`, as text.
+/// Writes `usertrace::report` as text, and returns its whole length.
 ///
 /// # Safety
-/// There must be room for so many bytes.
+/// `text` must have room for `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_status(text: *mut c_char, room: usize) -> usize {
     let status = usertrace::report().to_string();
     if let Some(last) = room.checked_sub(1) {
         let is_end = |&len: &usize| status.is_char_boundary(len);
         let len = (0..=last.min(status.len())).rfind(is_end).unwrap_or(0);
-        // SAFETY: there is room for it, as the header asks for.
+        // SAFETY: the header requires that there is room for it.
         unsafe {
             text.copy_from_nonoverlapping(status.as_ptr().cast(), len);
             text.add(len).write(0);
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn usertrace_status(text: *mut c_char, room: usize) -> usi
     status.len()
 }
 
-/// `usertrace::flush`; 0, or the negated `errno`.
+/// Calls `usertrace::flush`. Returns 0, or the negated `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_switch() -> c_int {
     match usertrace::flush() {
@@ -48,10 +48,10 @@ pub struct Stats {
     lost: u64,
 }
 
-/// What this process wrote into all of its traces.
+/// Sums up what this process wrote into its traces.
 ///
 /// # Safety
-/// There must be one.
+/// `stats` must point to memory for the structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_stats(stats: *mut Stats) {
     let sum = usertrace::stats().fold(Stats::default(), |sum, trace| Stats {
@@ -60,6 +60,6 @@ pub unsafe extern "C" fn usertrace_stats(stats: *mut Stats) {
         bytes: sum.bytes + trace.bytes,
         lost: sum.lost + trace.lost,
     });
-    // SAFETY: there is room for it, as the header asks for.
+    // SAFETY: the header requires that there is room for it.
     unsafe { stats.write(sum) };
 }

@@ -1,5 +1,5 @@
-//! F7: the Debian packages that `scripts/package` builds, unpacked: what is in them works together,
-//! from there.
+//! The Debian packages that `scripts/package` builds work together, from the directory where they
+//! are unpacked (F7).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use usertrace_testing::counts::counts;
 
 const PACKAGES: [&str; 3] = ["usertrace", "libusertrace1", "libusertrace-dev"];
 
-/// What the program printed, which must have succeeded.
+/// Runs a program that must succeed, and returns its output.
 fn succeed(command: &mut Command) -> String {
     let Output {
         status,
@@ -24,13 +24,13 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-/// Builds all packages, and gives each one's file.
+/// Builds all packages, and returns their files.
 fn build(output: &Path) -> [PathBuf; 3] {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/package");
     let mut package = Command::new(script);
     package.arg("--output").arg(output);
     if counts(0, 1) == 0 {
-        // Optimising, and compressing large libraries, take longer than all else here.
+        // Optimising and compressing take longer than all other steps.
         package
             .args(["--profile", "packages"])
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none");
@@ -55,19 +55,9 @@ fn field(package: &Path, name: &str) -> String {
         .to_owned()
 }
 
-#[test]
-fn f7_packages_work_together_and_are_the_same_each_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let packages = build(&directory.path().join("first"));
-    let again = build(&directory.path().join("again"));
-    for (package, again) in packages.iter().zip(&again) {
-        assert!(
-            fs::read(package).unwrap() == fs::read(again).unwrap(),
-            "{package:?}"
-        );
-    }
-
-    let [command, library, development] = &packages;
+/// Checks the dependencies of the packages.
+fn check_dependencies(packages: &[PathBuf; 3]) {
+    let [command, library, development] = packages;
     for package in [command, library] {
         let depends = field(package, "Depends");
         assert!(depends.contains("libc6 (>= "), "{package:?}: {depends}");
@@ -75,15 +65,17 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
     let version = field(library, "Version");
     let depends = field(development, "Depends");
     assert_eq!(depends, format!("libusertrace1 (= {version})"));
+}
 
-    let root = directory.path().join("root");
-    for package in &packages {
+/// Extracts the packages to `root`, and checks their sums.
+fn extract(packages: &[PathBuf; 3], directory: &Path, root: &Path) {
+    for package in packages {
         succeed(
             Command::new("dpkg-deb")
                 .arg("--extract")
-                .args([package, &root]),
+                .args([package.as_path(), root]),
         );
-        let control = directory.path().join("control");
+        let control = directory.join("control");
         succeed(
             Command::new("dpkg-deb")
                 .arg("--control")
@@ -94,9 +86,13 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
             check
                 .args(["--check", "--quiet"])
                 .arg(control.join("md5sums"))
-                .current_dir(&root),
+                .current_dir(root),
         );
     }
+}
+
+/// Checks that important files are there, and can be executed if need be.
+fn check_files(root: &Path) {
     for file in [
         "usr/share/man/man1/usertrace-record.1.gz",
         "usr/share/man/man2/ltt_update.2.gz",
@@ -106,7 +102,7 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
     ] {
         assert!(root.join(file).is_file(), "{file}");
     }
-    // dracut runs what it finds there.
+    // dracut runs these scripts.
     for script in ["module-setup.sh", "pre-pivot.sh", "usertrace-crash.sh"] {
         let script = root
             .join("usr/lib/dracut/modules.d/90usertrace")
@@ -114,9 +110,11 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
         let mode = fs::metadata(&script).map(|metadata| metadata.permissions().mode());
         assert_eq!(mode.unwrap() & 0o777, 0o755, "{script:?}");
     }
+}
 
-    // The command, with a library that it preloads.
-    let trace = directory.path().join("trace");
+/// Records a program with the command, and a library that it preloads.
+fn check_record(directory: &Path, root: &Path) {
+    let trace = directory.join("trace");
     let mut record = Command::new(root.join("usr/bin/usertrace"));
     record
         .args(["record", "--quiet", "--malloc", "-o"])
@@ -124,9 +122,11 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
     succeed(record.args(["--", "/bin/ls", "/"]));
     let events = succeed(Command::new("babeltrace2").arg(&trace));
     assert!(events.contains("libc:malloc"), "{events}");
+}
 
-    // A program in C, built as the packages have it.
-    let source = directory.path().join("program.c");
+/// Builds and runs a program in C with the packages.
+fn check_program_in_c(directory: &Path, root: &Path) {
+    let source = directory.join("program.c");
     fs::write(
         &source,
         "#include <stdio.h>\n#include <usertrace.h>\n\
@@ -141,9 +141,9 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
         Command::new("pkg-config")
             .args(["--cflags", "--libs", "usertrace"])
             .env("PKG_CONFIG_PATH", libraries.join("pkgconfig"))
-            .env("PKG_CONFIG_SYSROOT_DIR", &root),
+            .env("PKG_CONFIG_SYSROOT_DIR", root),
     );
-    let program = directory.path().join("program");
+    let program = directory.join("program");
     succeed(
         Command::new("cc")
             .arg(&source)
@@ -153,4 +153,25 @@ fn f7_packages_work_together_and_are_the_same_each_time() {
     );
     let said = succeed(Command::new(&program).env("LD_LIBRARY_PATH", &libraries));
     assert!(!said.trim().is_empty());
+}
+
+/// Requirements: F7
+#[test]
+fn packages_work_together_and_are_the_same_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let packages = build(&directory.path().join("first"));
+    let again = build(&directory.path().join("again"));
+    for (package, again) in packages.iter().zip(&again) {
+        assert!(
+            fs::read(package).unwrap() == fs::read(again).unwrap(),
+            "{package:?}"
+        );
+    }
+
+    check_dependencies(&packages);
+    let root = directory.path().join("root");
+    extract(&packages, directory.path(), &root);
+    check_files(&root);
+    check_record(directory.path(), &root);
+    check_program_in_c(directory.path(), &root);
 }

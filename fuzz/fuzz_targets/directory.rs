@@ -1,5 +1,6 @@
-//! The memory of a kernel that had two traces, with words of it changed: what is extracted can be
-//! read, and the first trace is whole where nothing of it, nor of the directory, was changed.
+//! Extraction from the memory of a kernel with two traces, of which words are changed. The
+//! extracted traces must be readable. The first trace must be intact if neither it nor the
+//! directory was changed.
 //!
 //! The input is a list of changes, each of 12 bytes: see `Change`.
 #![no_main]
@@ -12,22 +13,21 @@ use usertrace_testing::extraction::extract_all;
 use usertrace_testing::dump::{Machine, PAGE};
 use usertrace_fuzz::{Memory, scratch, traced};
 
-/// Changes that are made at most.
+/// The most changes.
 const MOST: usize = 64;
 
 /// The machine before it is changed.
-struct Whole {
+struct UnchangedMachine {
     machine: Machine,
-    /// Its pages, in the order in which changes count them: the root, the directory's, and all
-    /// others.
+    /// Its pages, in the order of changes: the root, the directory's, and all others.
     pages: Vec<u64>,
-    /// Where the pages begin that only the second trace has.
+    /// The index of the first page that only the second trace has.
     second: usize,
-    /// The first trace, as it is extracted.
+    /// The extraction of the first trace.
     first: TraceSummary,
 }
 
-static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
+static WHOLE: LazyLock<UnchangedMachine> = LazyLock::new(|| {
     let (one, machine) = (traced(1), traced(2));
     let is_data =
         |machine: &Machine, page: &u64| *page != machine.root && !machine.directory.contains(page);
@@ -41,7 +41,7 @@ static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
     let extracted = extract(&Memory(machine.memory.pages.clone()), machine.root);
     let traces = extracted.expect("nothing was changed");
     let first = traces.into_iter().next().expect("there are two");
-    Whole {
+    UnchangedMachine {
         machine,
         pages,
         second,
@@ -49,7 +49,7 @@ static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
     }
 });
 
-/// The traces, without where they are.
+/// Extracts the traces, without their paths.
 fn extract(memory: &Memory, root: u64) -> Option<Vec<TraceSummary>> {
     let output = scratch();
     let mut extraction = extract_all(memory, root, &ExtractOptions::default(), output.path())?;
@@ -64,7 +64,7 @@ fn extract(memory: &Memory, root: u64) -> Option<Vec<TraceSummary>> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Whole {
+    let UnchangedMachine {
         machine,
         pages,
         second,
@@ -81,15 +81,15 @@ fuzz_target!(|bytes: &[u8]| {
         let value = u64::from_le_bytes(value);
         let other = pages[value as usize % pages.len()];
         let value = match kind % 8 {
-            // Numbers, small ones, and such as differ little from what is there.
+            // Any numbers, small ones, and ones that differ little from the old word.
             0 => value,
             1 => value % 256,
             2 => old(&memory, pages[index], word).wrapping_add_signed(value as i64 % 256),
             3 => old(&memory, pages[index], word) ^ 1 << (value % 64),
-            // Addresses, of this page or another, with the bits that words of trees have.
+            // Addresses of this page or another, with the flags of words in trees.
             4 => pages[index] | 1,
             5 => other | value >> 8 & 3,
-            // The page is not in the dump; or it is another one as well.
+            // The page is missing in the dump, or equals another one.
             6 => {
                 memory.0.remove(&pages[index]);
                 continue;

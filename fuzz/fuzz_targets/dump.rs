@@ -1,5 +1,5 @@
-//! A file that may be a dump: it is opened as what it begins with, or as an image of memory,
-//! searched for root pages, and what those lead to is extracted.
+//! A file that may be a dump: opens it in the format of its header, or as an image of memory,
+//! searches for root pages, and extracts their traces.
 #![no_main]
 
 use std::fs;

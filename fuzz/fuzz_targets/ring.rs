@@ -1,10 +1,8 @@
-//! A ring whose bytes and positions may be anything: descriptions of events are read from it, and
-//! then events, as those describe them. Reading ends at the head or before, copies no more than a
-//! few times what there is, and tells of nothing twice; and who takes records as they are gets the
-//! same.
+//! A ring with any bytes and positions: reads descriptions of events from it, and then events as
+//! described. Reading must end at the head or before, copy at most a few times the ring's size, and
+//! report nothing twice. A sink that takes runs of records must get the same.
 //!
-//! The input is a byte that says how the ring is read, its two positions, and its bytes; behind
-//! them are zeros.
+//! The input is a byte with options, the ring's two positions, and its bytes, followed by zeros.
 #![no_main]
 
 use std::cell::Cell;
@@ -13,18 +11,18 @@ use std::convert::Infallible;
 use libfuzzer_sys::fuzz_target;
 use usertrace_ring::schema::EventTable;
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingMemory,
-    RingReader,
+    Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions, RingMemory, RingReader,
+    WaitPolicy,
 };
-use usertrace_testing::extraction::check_error;
-use usertrace_testing::events;
-use usertrace_testing::runs::{self, Runs};
 use usertrace_sys::Protocol;
+use usertrace_testing::events;
+use usertrace_testing::extraction::check_error;
+use usertrace_testing::runs::{self, Runs};
 
-/// Counts what is copied.
-struct Counting<'a>(Frozen<'a>, &'a Cell<u64>);
+/// Memory that counts the bytes that are copied.
+struct CountingMemory<'a>(Frozen<'a>, &'a Cell<u64>);
 
-impl RingMemory for Counting<'_> {
+impl RingMemory for CountingMemory<'_> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         self.1.set(self.1.get() + buffer.len() as u64);
         self.0.read(offset, buffer);
@@ -40,17 +38,17 @@ impl RingMemory for Counting<'_> {
     }
 }
 
-/// Reads it all, and again, when there is nothing more.
+/// Reads the whole ring, and once more when nothing is left.
 fn read(
     format: Format,
     bytes: &[u8],
     positions: Positions,
-    patience: Patience,
+    policy: WaitPolicy,
     lengths: &impl PayloadLengths,
     mut record: impl FnMut(&[u8]),
 ) {
     let copied = Cell::new(0);
-    let mut memory = Counting(Frozen::new(bytes, positions), &copied);
+    let mut memory = CountingMemory(Frozen::new(bytes, positions), &copied);
     let limit = 1 << 62;
     let mut reader = RingReader::dump(format, &mut memory, limit);
     let mut as_they_are = (reader.clone(), Runs::new(lengths, 3, true));
@@ -65,17 +63,17 @@ fn read(
         }
         Ok(())
     };
-    let Ok(()) = reader.read(&mut memory, positions.head, patience, lengths, &mut emit);
+    let Ok(()) = reader.read(&mut memory, positions.head, policy, lengths, &mut emit);
     let position = reader.position();
     assert!(position <= positions.head.max(position.min(positions.claimed)));
-    let Ok(()) = reader.read(&mut memory, positions.head, patience, lengths, &mut emit);
+    let Ok(()) = reader.read(&mut memory, positions.head, policy, lengths, &mut emit);
     assert_eq!(reader.position(), position);
     let size = format.geometry.ring_size();
     assert!(told <= size / 8 + 16, "{told} items");
     assert!(copied.get() <= 16 * size, "{} bytes", copied.get());
     let (other, taken) = &mut as_they_are;
-    let Ok(()) = other.read(&mut memory, positions.head, patience, lengths, taken);
-    let Ok(()) = other.read(&mut memory, positions.head, patience, lengths, taken);
+    let Ok(()) = other.read(&mut memory, positions.head, policy, lengths, taken);
+    let Ok(()) = other.read(&mut memory, positions.head, policy, lengths, taken);
     assert_eq!(taken.items, items);
     assert_eq!(other.position(), position);
 }
@@ -90,21 +88,21 @@ fuzz_target!(|input: &[u8]| {
     let geometry = Geometry::new(4096 << bit(0), 2 << bit(1)).expect("a ring may be so");
     let protocol = [Protocol::Rseq, Protocol::Shared][bit(2) as usize];
     let format = Format { geometry, protocol };
-    let patience = match how >> 3 & 3 {
-        0 => Patience::Wait,
-        1 => Patience::GiveUp { below: claimed },
-        _ => Patience::Last,
+    let policy = match how >> 3 & 3 {
+        0 => WaitPolicy::Wait,
+        1 => WaitPolicy::GiveUp { below: claimed },
+        _ => WaitPolicy::Last,
     };
     let positions = Positions { head, claimed };
     let mut ring = bytes.to_vec();
     ring.resize(geometry.ring_size() as usize, 0);
 
     let mut described = EventTable::default();
-    read(format, &ring, positions, patience, &MetaLengths, |line| {
+    read(format, &ring, positions, policy, &MetaLengths, |line| {
         if let Err(error) = described.describe(line.strip_suffix(&[0]).unwrap_or(line)) {
             check_error(&error);
         }
     });
-    read(format, &ring, positions, patience, events(), |_| {});
-    read(format, &ring, positions, patience, &described, |_| {});
+    read(format, &ring, positions, policy, events(), |_| {});
+    read(format, &ring, positions, policy, &described, |_| {});
 });

@@ -1,6 +1,6 @@
-//! A directory that may be a CTF trace: it is read, and printed.
+//! A directory that may be a CTF trace: reads and prints it.
 //!
-//! The input is its files, with a line between them: the metadata, and streams.
+//! The input is the trace's files, separated by a line: the metadata, and streams.
 #![no_main]
 
 use std::fs;
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use usertrace_testing::extraction::read_all;
 use usertrace_fuzz::{BETWEEN, scratch};
 
-/// Streams that there are at most.
+/// The most streams.
 const MOST: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {

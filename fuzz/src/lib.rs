@@ -1,7 +1,7 @@
-//! What targets share.
+//! The library that the fuzz targets share.
 //!
-//! What they find wrong is a panic, for which libFuzzer keeps the input. Time and memory of each
-//! input it limits itself.
+//! A target panics to report an error, and libFuzzer keeps the input. libFuzzer also limits the
+//! time and memory of each input.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use usertrace_crash::{PhysicalMemory, Presence};
 
 use usertrace_testing::dump::{Machine, PAGE, Process, SYNC, Trace, machine};
 
-/// What is between two files of a trace, in an input that stands for all of them.
+/// The separator of a trace's files in an input.
 pub const BETWEEN: &[u8] = b"\n--------\n";
 
-/// Memory: its pages, by their addresses.
+/// The pages of a memory, by address.
 pub struct Memory(pub BTreeMap<u64, Vec<u8>>);
 
 impl PhysicalMemory for Memory {
@@ -67,7 +67,7 @@ fn process(number: u64, events: u64) -> Process {
     process
 }
 
-/// The trace whose number this is, of so many processes.
+/// The trace with this generation and so many processes.
 fn trace(generation: u64, processes: u64) -> Trace {
     Trace {
         generation,
@@ -78,7 +78,7 @@ fn trace(generation: u64, processes: u64) -> Trace {
     }
 }
 
-/// A machine with that many traces, of which the first is the same whatever their number is.
+/// A machine with so many traces. The first one is always the same.
 pub fn traced(traces: u64) -> Machine {
     let traces: Vec<_> = (1..=traces).map(|n| trace(n, 3 - n.min(2))).collect();
     machine(&traces)

@@ -1,3 +1,3 @@
-//! Models of the rings' protocols under [loom](https://docs.rs/loom), which tries every order in
-//! which threads may come, and every value that a load may see by the rules of weak memory. The
-//! tests are all there is.
+//! Models of the ring protocols under [loom](https://docs.rs/loom), which tries every interleaving
+//! of threads, and every value that a load may return under weak memory ordering. The crate has
+//! only tests.

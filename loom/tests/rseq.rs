@@ -1,12 +1,13 @@
-//! The protocol of restartable sequences, as steps of which each is one instruction, with the
-//! reader itself.
+//! Models of the protocol of restartable sequences, in steps of one instruction, with the real
+//! reader.
 //!
-//! What loom does not know is a CPU: threads that take turns on it, see all of each other's stores,
-//! and have a sequence restarted when another one had its turn in between. So all threads of a CPU
-//! are one of loom's, that goes through their steps by a [`Schedule`], of which each model has all;
-//! and loom adds a reader on another CPU, who sees stores in every order that the rules of weak
-//! memory allow. The steps are those of `usertrace/src/writer/{percpu.rs,rseq/}`. Each fault that a
-//! writer could have is a model of its own, which must fail.
+//! Loom does not know CPUs: the threads of a CPU take turns, see all of each other's stores, and
+//! the kernel restarts a sequence if another thread ran in between. So one loom thread executes the
+//! steps of all threads of a CPU by a [`Schedule`]; the tests try all schedules. The reader on
+//! another CPU is a second loom thread, which sees stores in every order that weak memory permits.
+//!
+//! The steps are those of `usertrace/src/writer/{percpu.rs,rseq/}`. For each [`Fault`] of a writer,
+//! a model shows that it is detected.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -16,7 +17,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use usertrace_ring::{
-    Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+    Counts, Format, Geometry, Item, PayloadLengths, Positions, RingMemory, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -27,10 +28,10 @@ const PAD: u64 = 0xffff;
 const LONG: u64 = 0xfffd;
 const BUSY: u64 = 1 << 63;
 const DONE: u64 = 1 << 62;
-/// Length of the records here: of a header, and of a word of payload.
+/// Length of the records here: a header, and one word of payload.
 const LEN: u64 = 16;
 
-/// What a writer may do wrong.
+/// An error in a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -38,23 +39,23 @@ enum Fault {
     HeadFirst,
     /// The head is stored without release semantics.
     HeadRelaxed,
-    /// A claim comes after the first store into what is claimed.
+    /// The claim comes after the first store into the claimed sub-buffer.
     ClaimLate,
-    /// Stores into what is claimed may come before the claim.
+    /// No fence keeps stores into the claimed sub-buffer behind the claim.
     ClaimWithoutFence,
-    /// It was decided to overwrite, and then, by another mode, not to claim.
+    /// The writer overwrites without a claim, as the mode changed in between.
     NotClaimed,
-    /// A long record is done before its payload is there.
+    /// A long record is marked as done before its payload is stored.
     DoneFirst,
-    /// A sequence goes on after another thread had its turn.
+    /// A sequence is not restarted after another thread ran.
     NotRestarted,
 }
 
-/// A ring whose words are plain but for those that the model is about.
+/// A ring. Only words that change during the model are atomics of loom.
 struct Ring {
     head: AtomicU64,
-    /// The head, as the CPU has it that writes it. Loom does not try all orders of a store and a
-    /// load of another thread if the thread that stores has loaded before.
+    /// The head as the writers' CPU sees it. It is no atomic of loom: loom does not try all orders
+    /// of a store and another thread's load if the storing thread has loaded the value before.
     own_head: std::sync::atomic::AtomicU64,
     claimed: AtomicU64,
     consumed: AtomicU64,
@@ -65,7 +66,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// A ring that starts as `words` are, those from `changing` on being the ones that change.
+    /// A ring that contains `words` at first. Words at the positions in `changing` may change.
     fn new(subbufs: u64, words: &[(u64, u64)], changing: &[u64], head: u64, fault: Fault) -> Self {
         let size = subbufs * SUBBUF;
         let mut rest = vec![0; size as usize / 8];
@@ -93,26 +94,26 @@ impl Ring {
     }
 }
 
-/// What a thread does, one after the other.
+/// One operation of a thread.
 enum Op {
-    /// Stores words beyond the head, and moves it: a sequence. `at`: where the head must be, if not
-    /// just anywhere, else nothing is done.
+    /// A sequence: stores words behind the head, and moves it. `at`: the only head with which it
+    /// does anything, if there is one.
     Sequence {
         at: Option<u64>,
         words: fn(u64) -> Vec<(u64, u64)>,
         len: u64,
     },
-    /// A step outside of sequences, with the head from which the sequence in front of it moved on.
-    /// False: the thread does nothing more.
+    /// A step outside of sequences. Its second argument is the head from which the last sequence
+    /// started. False: the thread ends.
     Step(fn(&Ring, u64) -> bool),
-    /// What a signal handler does that comes here.
+    /// A signal handler that interrupts the thread here.
     Handler(Vec<Op>),
 }
 
 /// A thread on the CPU.
 struct Thread {
     ops: VecDeque<Op>,
-    /// Steps of the sequence that were done.
+    /// Number of steps of the sequence that were executed.
     step: usize,
     head: u64,
     at: u64,
@@ -128,7 +129,7 @@ impl Thread {
         }
     }
 
-    /// Does the next step. False: there is none.
+    /// Executes the next step. False: there is none.
     fn step(&mut self, ring: &Ring) -> bool {
         let Some(op) = self.ops.front_mut() else {
             return false;
@@ -184,7 +185,7 @@ impl Thread {
         true
     }
 
-    /// Another thread, or a signal handler, has its turn.
+    /// Another thread, or a signal handler, runs next.
     fn preempt(&mut self, ring: &Ring) {
         if ring.fault != Fault::NotRestarted {
             self.step = 0;
@@ -192,11 +193,11 @@ impl Thread {
     }
 }
 
-/// How many steps the first thread does, then the second one, and so on in turns. Then the first
-/// one ends, and then the second one.
+/// Numbers of steps that the two threads execute in turns, the first thread first. Then each thread
+/// runs to its end.
 type Schedule = [usize; 3];
 
-/// Schedules of two threads, of which the first one has so many steps.
+/// Schedules of two threads, the first of which has `steps` steps.
 fn schedules(steps: usize, others: &[usize]) -> impl Iterator<Item = Schedule> {
     (0..=steps).flat_map(move |a| others.iter().map(move |&b| [a, b, b % 3]))
 }
@@ -248,13 +249,13 @@ fn long(fault: Fault) -> Vec<Op> {
     }
 }
 
-/// Where the models' rings of two sub-buffers go on, when both are full.
+/// Position of the next sub-buffer in a ring of two full ones.
 const NEXT: u64 = 2 * SUBBUF;
 
 /// A record that needs a new sub-buffer, in a ring that overwrites.
 fn overwrite(fault: Fault) -> Vec<Op> {
     let claim = Op::Step(|ring, _| {
-        // A sequence of its own, of one store.
+        // A sequence with one store.
         if ring.own_head.load(Ordering::Relaxed) == NEXT {
             ring.claimed.store(SUBBUF, Ordering::Relaxed);
         }
@@ -273,7 +274,7 @@ fn overwrite(fault: Fault) -> Vec<Op> {
     ops.into_iter().chain([numbered_3()]).collect()
 }
 
-/// The same in one that does not, and waits for nobody.
+/// A record that needs a new sub-buffer, in a ring that discards.
 fn discard() -> Vec<Op> {
     let room = Op::Step(|ring, _| ring.consumed.load(Ordering::Acquire) >= SUBBUF);
     vec![room, begin(), numbered_3()]
@@ -295,7 +296,7 @@ fn numbered_3() -> Op {
     }
 }
 
-/// What a reader on another CPU has of it.
+/// The ring as the reader on another CPU sees it.
 impl RingMemory for &Ring {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         let end = offset + buffer.len() as u64;
@@ -326,7 +327,7 @@ impl RingMemory for &Ring {
     }
 }
 
-/// Header word of the short record of number `n`, which is its time, too.
+/// Header word of a short record with number `n`, which is also its time.
 fn header(n: u64) -> u64 {
     1 | n << 16
 }
@@ -335,7 +336,7 @@ fn payload(n: u64) -> u64 {
     0xfeed_0000 | n
 }
 
-/// A word of payload, for all ids.
+/// Payload lengths: one word, for all ids.
 struct Word;
 
 impl PayloadLengths for Word {
@@ -352,11 +353,12 @@ fn reader(subbufs: u64, from: u64) -> RingReader {
     RingReader::live(format, from, 1 << 40)
 }
 
-/// Reads what there is now: the numbers of the records, all of which are whole.
-fn read(reader: &mut RingReader, mut ring: &Ring, patience: Patience) -> Vec<u64> {
+/// Reads all that is committed now. Checks that all records are complete, and returns their
+/// numbers.
+fn read(reader: &mut RingReader, mut ring: &Ring, policy: WaitPolicy) -> Vec<u64> {
     let head = ring.positions().head;
     let mut numbers = Vec::new();
-    let Ok(()) = reader.read(&mut ring, head, patience, &Word, &mut |item: Item<'_>| {
+    let Ok(()) = reader.read(&mut ring, head, policy, &Word, &mut |item: Item<'_>| {
         if let Item::Record {
             time,
             payload: bytes,
@@ -371,7 +373,7 @@ fn read(reader: &mut RingReader, mut ring: &Ring, patience: Patience) -> Vec<u64
     numbers
 }
 
-/// Nothing was passed over but what was overwritten.
+/// Checks that the reader skipped nothing but overwritten records.
 fn check(counts: Counts) {
     let events = counts.events;
     let (overwritten, overwritten_bytes) = (counts.overwritten, counts.overwritten_bytes);
@@ -384,7 +386,7 @@ fn check(counts: Counts) {
     assert_eq!(counts, whole);
 }
 
-/// A sub-buffer as it begins: its header, with a time.
+/// The header words of a new sub-buffer.
 fn begun(position: u64, time: u64) -> Vec<(u64, u64)> {
     vec![
         (position, position),
@@ -393,7 +395,7 @@ fn begun(position: u64, time: u64) -> Vec<(u64, u64)> {
     ]
 }
 
-/// A sub-buffer with one record of number `n`, and nothing behind it.
+/// The words of a sub-buffer with one record with number `n`, and padding.
 fn filled(position: u64, n: u64) -> Vec<(u64, u64)> {
     let mut words = begun(position, n);
     let at = position + HEADER;
@@ -405,8 +407,8 @@ fn filled(position: u64, n: u64) -> Vec<(u64, u64)> {
     words
 }
 
-/// A ring as it is at first, threads on a CPU, and a reader, at the same time. What the reader was
-/// told in the end, and has counted.
+/// Runs threads on a CPU and a reader at the same time, in a ring that `ring` makes. `check` gets
+/// the numbers of all records that were read, and the reader's counts.
 fn model(
     ring: impl Fn() -> Ring + Send + Sync + 'static,
     threads: impl Fn() -> Vec<Vec<Op>> + Send + Sync + 'static,
@@ -428,23 +430,23 @@ fn model(
             }
         });
         let mut reader = reader();
-        let mut numbers = read(&mut reader, &ring, Patience::Wait);
-        // Pairs with the load of a writer that looks for room.
+        let mut numbers = read(&mut reader, &ring, WaitPolicy::Wait);
+        // Pairs with the load of a writer that needs room.
         let position = reader.position();
         ring.consumed.store(position, Ordering::Release);
         cpu.join().unwrap();
-        numbers.extend(read(&mut reader, &ring, Patience::Last));
+        numbers.extend(read(&mut reader, &ring, WaitPolicy::Last));
         check(numbers, reader.counts());
     });
 }
 
-/// The first sub-buffer, in which there is no record yet.
+/// A ring whose first sub-buffer was begun, without records.
 fn fresh(fault: Fault) -> Ring {
     let changing: Vec<_> = (0..9).map(|n| HEADER + 8 * n).collect();
     Ring::new(2, &begun(0, 0), &changing, HEADER, fault)
 }
 
-/// A ring of two sub-buffers, with one record in each, and no room.
+/// A full ring of two sub-buffers, with one record in each.
 fn full(fault: Fault) -> Ring {
     let words = [filled(0, 1), filled(SUBBUF, 2)].concat();
     let behind = (0..4).map(|n| HEADER + 8 * n);
@@ -507,8 +509,8 @@ fn long_record(fault: Fault) {
     }
 }
 
-/// A long record, with one of a handler within it, and one of another thread anywhere: it is waited
-/// for.
+/// A reader waits for a long record, in which a handler writes another one, while another thread
+/// writes, too.
 #[test]
 fn a_long_record_is_waited_for() {
     long_record(Fault::None);
@@ -527,7 +529,7 @@ fn overwriting(fault: Fault, threads: usize, schedule: Schedule, preemptions: us
         (schedule, preemptions),
         || reader(2, 0),
         move |numbers, counts| {
-            // The newest is never lost, and what is lost is counted.
+            // The newest record is never lost, and lost ones are counted.
             let lost = counts.overwritten as usize;
             assert!(lost <= 1);
             assert_eq!(numbers, [1, 2, 3, 3][lost..2 + threads]);
@@ -536,16 +538,16 @@ fn overwriting(fault: Fault, threads: usize, schedule: Schedule, preemptions: us
     );
 }
 
-/// A thread that needs a sub-buffer of a ring that overwrites, while its oldest one is read.
+/// A thread overwrites the oldest sub-buffer while a reader reads it.
 #[test]
-fn what_is_overwritten_is_counted_and_not_told() {
+fn overwritten_records_are_counted_and_not_read() {
     overwriting(Fault::None, 1, [0; 3], 2);
 }
 
-/// Two of them.
+/// Two threads overwrite the oldest sub-buffer while a reader reads it.
 #[test]
 #[ignore = "full tier: long"]
-fn two_may_overwrite_at_once() {
+fn two_writers_overwrite_at_the_same_time() {
     for schedule in [[1, 2, 1], [3, 6, 0], [4, 3, 2], [5, 4, 1]] {
         overwriting(Fault::None, 2, schedule, 1);
     }
@@ -553,24 +555,23 @@ fn two_may_overwrite_at_once() {
 
 #[test]
 #[should_panic]
-fn what_is_overwritten_is_told_if_the_claim_is_late() {
+fn overwritten_records_are_read_if_the_claim_is_late() {
     overwriting(Fault::ClaimLate, 1, [0; 3], 2);
 }
 
 #[test]
 #[should_panic]
-fn what_is_overwritten_is_told_if_the_claim_has_no_fence() {
+fn overwritten_records_are_read_if_the_claim_has_no_fence() {
     overwriting(Fault::ClaimWithoutFence, 1, [0; 3], 2);
 }
 
 #[test]
 #[should_panic]
-fn what_is_overwritten_is_told_if_it_is_not_claimed() {
+fn overwritten_records_are_read_without_a_claim() {
     overwriting(Fault::NotClaimed, 1, [0; 3], 2);
 }
 
-/// E3: the mode changes between two threads: one overwrites, and the other one has found room, or
-/// not.
+/// E3: the mode changes between two threads: one overwrites, the other one discards.
 #[test]
 #[ignore = "full tier: long"]
 fn e3_one_overwrites_and_another_does_not() {
@@ -599,7 +600,7 @@ fn e3_one_overwrites_and_another_does_not() {
     }
 }
 
-/// A ring that is full, until the reader makes room: what it has read, it has read.
+/// The reader makes room in a full ring: records that it has read are not overwritten before.
 #[test]
 fn a_reader_makes_room() {
     for schedule in schedules(9, &[0, 2, 5]) {

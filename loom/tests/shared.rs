@@ -1,9 +1,10 @@
-//! The shared protocol (D2): the writer's own code, in rings of a few words.
+//! Models of the shared protocol (D2), with the writer's own code, in rings of a few words.
 //!
-//! Each model is small, so that loom gets through it; what is needed to bring a ring into an
-//! interesting state happens before the threads are started. How often a thread may be preempted is
-//! limited, where a model says so.
+//! Each model is small, so that loom can finish it. The ring is brought into an interesting state
+//! before the threads are started. Most models limit how often a thread may be preempted.
 
+// The file of another crate, because the protocol is private to the library: it is public for these
+// models alone. `Word` lets it run on loom's atomics.
 #[path = "../../usertrace/src/writer/reserve_commit/protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
@@ -14,7 +15,9 @@ use std::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use loom::thread;
-use protocol::{HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, try_write, write};
+use protocol::{
+    HEADER, LostError, RECORD_HEADER, Ring as _, WaitOutcome, Word, reserve, try_write, write,
+};
 use usertrace_sys::uapi::{LTT_ID_LONG, LTT_ID_PAD, LTT_LONG_DONE, LTT_LONG_LEN_MASK, LttSubbuf};
 
 #[derive(Debug, Default)]
@@ -59,9 +62,9 @@ struct Model {
     consumed: Cell,
     words: Vec<Cell>,
     overwrites: bool,
-    /// It does not any more.
+    /// Whether the ring stopped overwriting, if it can.
     stopped: Option<AtomicBool>,
-    /// No part of the model: it goes forward in the order in which loom lets threads run.
+    /// Not part of the model: it advances in the order in which loom runs threads.
     clock: std::sync::atomic::AtomicU64,
 }
 
@@ -70,7 +73,7 @@ impl Model {
         Arc::new(Self::ring(subbufs, overwrites))
     }
 
-    /// One that overwrites, until it is told not to.
+    /// A ring that overwrites until [`stop`](Self::stop).
     fn new_that_stops(subbufs: u64) -> Arc<Self> {
         Arc::new(Self {
             stopped: Some(AtomicBool::new(false)),
@@ -91,15 +94,15 @@ impl Model {
         }
     }
 
-    /// From now on it does not overwrite.
+    /// Makes the ring stop overwriting.
     fn stop(&self) {
         self.stopped
             .iter()
             .for_each(|stopped| stopped.store(true, Ordering::Relaxed));
     }
 
-    /// As events are: at once, or else from the beginning.
-    fn put(&self, id: u16, payload: &[u64]) -> Result<(), Lost> {
+    /// Writes a record as events do: by the fast path, or else by the slow one.
+    fn put(&self, id: u16, payload: &[u64]) -> Result<(), LostError> {
         try_write(self, id, payload).or_else(|_| write(self, id, payload))
     }
 
@@ -157,18 +160,18 @@ impl protocol::Ring for &Model {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn moved(&self, _head: u64) {}
+    fn head_moved(&self, _head: u64) {}
 
-    fn begins(&self, _: u64) {}
+    fn subbuf_begins(&self, _: u64) {}
 
-    fn filled(&self) {}
+    fn subbuf_filled(&self) {}
 
-    fn wait(&self, _consumed: u64, _left: bool) -> Waited {
-        Waited::No
+    fn wait(&self, _consumed: u64, _quiescent: bool) -> WaitOutcome {
+        WaitOutcome::NotAllowed
     }
 }
 
-/// Runs a model, with at most so many preemptions in each run.
+/// Runs a model with a limit of preemptions in each execution.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -176,7 +179,7 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A copy of words of a sub-buffer, as a reader makes it.
+/// Copies words of a sub-buffer as a reader does.
 fn copy(ring: &Model, from: u64, to: u64) -> Vec<u64> {
     (from..to)
         .step_by(8)
@@ -184,7 +187,7 @@ fn copy(ring: &Model, from: u64, to: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Up to where a sub-buffer can be read: the rule for readers of rings that are being written.
+/// The position up to which a sub-buffer can be read, by the rule for readers of live rings.
 fn readable(ring: &Model, subbuf: u64) -> u64 {
     let position = ring.field(subbuf, offset_of!(LttSubbuf, position));
     let contiguous = ring.field(subbuf, offset_of!(LttSubbuf, contiguous));
@@ -205,7 +208,7 @@ fn readable(ring: &Model, subbuf: u64) -> u64 {
     }
 }
 
-/// The ids of a sub-buffer's records, of which all are whole. `words` are from its start on.
+/// The ids of a sub-buffer's records, which must all be complete. `words` begin at its start.
 fn parse(subbuf: u64, words: &[u64]) -> Vec<u16> {
     let mut ids = Vec::new();
     let Some(&position) = words.first() else {
@@ -237,12 +240,12 @@ fn parse(subbuf: u64, words: &[u64]) -> Vec<u16> {
     ids
 }
 
-/// What a record of an id has in each word of its payload.
+/// Each word of the payload of a record with this id.
 fn payload(id: u16) -> u64 {
     0xfeed_0000 | u64::from(id)
 }
 
-/// The ids in the whole ring, in which nobody is any more, from a position on.
+/// The ids in the ring from a position on, after all writers have ended.
 fn all(ring: &Model, from: u64) -> Vec<u16> {
     let head = ring.head.load(Ordering::Acquire);
     let mut ids = Vec::new();
@@ -263,7 +266,7 @@ fn sorted(mut ids: Vec<u16>) -> Vec<u16> {
     ids
 }
 
-/// Two writers, in a fresh ring: who begins the sub-buffer is open.
+/// Two writers in a fresh ring: either may begin the sub-buffer.
 #[test]
 fn two_writers_begin_a_sub_buffer() {
     check(3, || {
@@ -278,7 +281,7 @@ fn two_writers_begin_a_sub_buffer() {
     });
 }
 
-/// Two writers, at the end of a sub-buffer: one of them may still fit.
+/// Two writers at the end of a sub-buffer, which has room for one of them.
 #[test]
 fn two_writers_at_the_end_of_a_sub_buffer() {
     check(3, || {
@@ -294,7 +297,7 @@ fn two_writers_at_the_end_of_a_sub_buffer() {
     });
 }
 
-/// A writer, and one that is interrupted in the middle of a record by a handler that traces.
+/// A writer, and one that a signal handler interrupts with another record.
 #[test]
 fn a_writer_and_a_nested_one() {
     check(3, || {
@@ -316,7 +319,7 @@ fn a_writer_and_a_nested_one() {
     });
 }
 
-/// Two writers and a reader, who may go only where all is committed.
+/// Two writers, and a reader that may read only what is committed.
 #[test]
 fn a_reader_of_a_sub_buffer_that_is_being_written() {
     check(2, || {
@@ -335,15 +338,15 @@ fn a_reader_of_a_sub_buffer_that_is_being_written() {
     });
 }
 
-/// A reader who sees a sub-buffer being begun at a place that had one before.
+/// A reader during the begin of a sub-buffer whose memory held an older one.
 #[test]
-fn a_reader_of_a_place_that_is_begun_again() {
+fn a_reader_of_a_reused_place() {
     check(3, || {
         let ring = Model::new(2, false);
         for _ in 0..2 {
             ring.put(3, &[payload(3); 6]).unwrap();
         }
-        // What was at the first place is read.
+        // The first sub-buffer is consumed.
         ring.consumed.store(SUBBUF, Ordering::Release);
         let writer = thread::spawn({
             let ring = ring.clone();
@@ -360,7 +363,7 @@ fn a_reader_of_a_place_that_is_begun_again() {
     });
 }
 
-/// The reader makes room: what it has read, it has read.
+/// A reader that consumes while a writer wants the room: what it has read stays valid.
 #[test]
 fn a_reader_that_makes_room() {
     check(3, || {
@@ -382,7 +385,7 @@ fn a_reader_that_makes_room() {
     });
 }
 
-/// A reader copies the oldest sub-buffer of a ring that overwrites, and then looks whether it was
+/// A reader copies the oldest sub-buffer of a ring that overwrites, and then checks whether it was
 /// overtaken.
 #[test]
 fn a_reader_of_a_ring_that_overwrites() {
@@ -411,9 +414,10 @@ fn a_reader_of_a_ring_that_overwrites() {
     });
 }
 
-/// The same, with two writers in the place that is overwritten, of which only one has begun it.
+/// The same with two writers in the place that is overwritten, only one of which begins the
+/// sub-buffer.
 #[test]
-fn a_reader_that_is_overtaken_by_two() {
+fn a_reader_is_overtaken_by_two_writers() {
     check(2, || {
         let ring = Model::new(2, true);
         for id in [1, 2] {
@@ -436,9 +440,9 @@ fn a_reader_that_is_overtaken_by_two() {
     });
 }
 
-/// E3: a ring stops to overwrite while two are about to, and a reader copies the oldest sub-buffer:
-/// that is there unless the head says otherwise, and so is all behind it. When all was read, the
-/// ring goes on.
+/// E3: a ring stops overwriting while two writers are about to overwrite, and a reader copies the
+/// oldest sub-buffer. Its copy is valid unless the head moved, and so is all behind it. When all
+/// was read, the ring takes records again.
 #[test]
 fn e3_a_ring_stops_overwriting() {
     check(2, || {
@@ -468,7 +472,7 @@ fn e3_a_ring_stops_overwriting() {
         kept.drain(..oldest as usize / SUBBUF as usize);
         kept.extend(&ids);
         assert_eq!(sorted(all(&ring, oldest)), kept);
-        // Full, however far the head is beyond what was read.
+        // The ring is full, however far the head is beyond the consumed position.
         assert!(ring.put(5, &[payload(5); 6]).is_err());
         ring.consumed.store(head, Ordering::Release);
         ring.put(6, &[payload(6); 6]).unwrap();
@@ -476,9 +480,9 @@ fn e3_a_ring_stops_overwriting() {
     });
 }
 
-/// One who sleeps in the place that is next leaves it, while two are about to go there, or over it.
+/// A writer that slept in the next place leaves it, while two others are about to use or skip it.
 #[test]
-fn a_place_is_left_while_two_come() {
+fn a_writer_leaves_a_place_while_two_others_come() {
     check(3, || {
         let ring = Model::new(4, true);
         let sleeper = ring.clone();
@@ -494,7 +498,7 @@ fn a_place_is_left_while_two_come() {
         sleeping.complete();
         ring.put(5, &[payload(5); 6]).unwrap();
         writer.join().unwrap();
-        // Each takes a place of its own, and from now on there is none that anybody is in.
+        // Each takes a place of its own, and from now on all places are quiescent.
         let head = ring.head.load(Ordering::Relaxed);
         assert_eq!(sorted(all(&ring, 4 * SUBBUF)), [4, 5]);
         for id in [6, 7, 8] {
@@ -518,7 +522,7 @@ fn a_lap_while_a_sub_buffer_is_begun() {
             let ring = ring.clone();
             move || ring.put(3, &[payload(3); 6])
         });
-        // Lost, if the other one is in the only place that could be begun.
+        // A record is lost if the other writer is inside the only place that could be begun.
         let results = [4, 5].map(|id| ring.put(id, &[payload(id); 6]));
         let lost = results.into_iter().chain([writer.join().unwrap()]);
         let lost = lost.filter(Result::is_err).count() as u64;
@@ -527,7 +531,7 @@ fn a_lap_while_a_sub_buffer_is_begun() {
         assert_eq!(head % SUBBUF, 0);
         let newest = all(&ring, head - SUBBUF);
         assert!(newest.len() <= 1);
-        // Nobody is there any more, so no place is passed over.
+        // All places are quiescent, so none is skipped.
         for id in [6, 7] {
             ring.put(id, &[payload(id); 6]).unwrap();
         }

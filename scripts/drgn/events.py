@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Prints the events of all programs that a dump of a kernel with LTT has.
+"""Prints the events of all programs in a dump of a kernel with LTT.
 
 Usage: drgn -c VMCORE scripts/drgn/events.py [--root ADDRESS]
        python3 scripts/drgn/events.py VMCORE [--root ADDRESS]
 
-A second opinion: it shares nothing with `usertrace extract` but the two headers that say how memory is laid out,
+A second opinion: it shares with `usertrace extract` only the two headers that define the layout of memory,
 include/uapi/linux/ltt.h and ltt_crash.h, and it needs neither symbols nor debug information. Each line is an event:
-trace, process, channel, ring, clock, id, and the payload in hexadecimal. What cannot be read is said on standard error.
+trace, process, channel, ring, clock, id, and the payload in hexadecimal. Unreadable parts are reported on standard error.
 
-Only committed records are printed. Sub-buffers in which a writer died (LTT_PROTOCOL_SHARED) are read up to the first record
-that was not completed: `usertrace extract` gets more out of those.
+Only committed records are printed. Sub-buffers in which a writer died (LTT_PROTOCOL_SHARED) are read up to the first
+incomplete record: `usertrace extract` gets more from them.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def text(data):
 
 
 class Memory:
-    """Physical memory, as far as the dump has it."""
+    """The physical memory in the dump."""
 
     def __init__(self, prog):
         self.prog = prog
@@ -59,7 +59,7 @@ class Memory:
 
 
 class Area:
-    """An area of a process: pages that are found through a tree of tables (struct ltt_crash_tree)."""
+    """An area of a process: pages in a tree of tables (struct ltt_crash_tree)."""
 
     def __init__(self, memory, root, depth, page_size):
         self.memory, self.root, self.depth, self.page_size = memory, root, depth, page_size
@@ -87,7 +87,7 @@ class Area:
 
 
 def directory(memory, root):
-    """Its entries, by kind: those of one kind by what tells them apart, the latest one each."""
+    """The entries by kind, and in each kind by identity: the latest one of each."""
     magic, version_and_page, entry_and_clock, _sum, page = words(memory.read(root, 40), 0, 5)
     if magic != ROOT:
         sys.exit(f"events.py: there is no root page at {root:#x}")
@@ -125,7 +125,7 @@ SCALARS = {"bool": 1, "c8": 1} | {f"{kind}{bits}": bits // 8 for kind in "uxsf" 
 
 
 def field_length(kind, data, at):
-    """Bytes of a field of a payload, by its type as LTT_ID_META has it."""
+    """The length of a field of a payload, by its type in LTT_ID_META."""
     kind = kind.split("{")[0]
     element, bracket, number = kind.partition("[")
     if element == "str":
@@ -141,7 +141,7 @@ def field_length(kind, data, at):
 
 
 class Descriptions:
-    """What the lines of a process's control channel say: fields of events, and contexts of channels."""
+    """Descriptions in a process's control channel: fields of events, and contexts of channels."""
 
     def __init__(self):
         self.events, self.contexts = {}, {}
@@ -162,7 +162,7 @@ class Descriptions:
         return [field.split(" ")[0] for field in described.split(";") if field]
 
     def length(self, index, number, data, at):
-        """Of the payload at `at`: contexts are padded to 8 bytes, and what is of the event follows."""
+        """The length of the payload at `at`: contexts, padded to 8 bytes, and then the fields."""
         begun = at
         for kind in self.contexts.get(index, ()):
             at += field_length(kind, data, at)
@@ -206,7 +206,7 @@ def records(data, of, position, end, base_time, length_of):
 
 
 def ring(area, control, of, number, length_of):
-    """Committed records of a ring, the oldest first."""
+    """Committed records of a ring, oldest first."""
     head, _lost, _time, _ids, claimed = words(control.read(of.control + number * of.stride, 40), 0, 5)
     ring_size = of.size * of.count
     last = head // of.size * of.size if head % of.size else head - of.size

@@ -1,8 +1,8 @@
-//! The three system calls, and how their numbers are found.
+//! The three system calls, and the discovery of their numbers.
 //!
-//! The numbers are those that are free in the kernel that the patches are made for; a later stock
-//! kernel may give them to other calls. So the only way to a [`Calls`] is [`Calls::discover`],
-//! which asks the running kernel by a `prctl` option that no other kernel takes.
+//! The numbers are free in the kernel that the patches are for; a later stock kernel may use them
+//! for other calls. So [`Calls::discover`] is the only way to a [`Calls`]: it asks the running
+//! kernel by a `prctl` option that no other kernel accepts.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -11,15 +11,15 @@ use syscalls::{Errno, Sysno, raw};
 
 use crate::uapi::{LTT_ABI_VERSION, LttAbi, LttTracebuf, PR_LTT_GET_ABI};
 
-/// Why there are no system calls to make.
+/// Why the system calls are not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DiscoverError {
-    /// The kernel does not have the patches, or was built without `CONFIG_LTT`.
+    /// The kernel lacks the patches, or was built without `CONFIG_LTT`.
     NotPatched,
-    /// Something forbids to ask, a seccomp filter for example.
+    /// The query is forbidden, for example by a seccomp filter.
     Refused(Errno),
-    /// The kernel has a version of the ABI that this library does not know.
+    /// The kernel has an ABI version that this library does not know.
     Version(u32),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for DiscoverError {
 
 impl core::error::Error for DiscoverError {}
 
-/// What [`Calls::update`] says about a buffer.
+/// The state of a trace that [`Calls::update`] returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Update {
     /// The trace is active.
@@ -53,7 +53,7 @@ pub struct Update {
 
 /// The running kernel's three system calls.
 ///
-/// All of them are async-signal-safe, allocate nothing, and leave `errno` alone.
+/// All calls are async-signal-safe, allocate nothing, and preserve `errno`.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     abi: LttAbi,
@@ -69,8 +69,8 @@ impl Calls {
             size: size_of::<LttAbi>() as u32,
             ..LttAbi::default()
         };
-        // SAFETY: a kernel that knows the option writes at most `size` bytes to `abi`; others look
-        // at no argument.
+        // SAFETY: a kernel that knows the option writes at most `size` bytes to `abi`; other
+        // kernels access no argument.
         let ret = unsafe {
             raw::syscall5(
                 Sysno::prctl as usize,
@@ -100,19 +100,19 @@ impl Calls {
         &self.abi
     }
 
-    /// `alloc_tracebuf`: maps the three areas, or finds those that this address space has.
+    /// Calls `alloc_tracebuf`, which maps the three areas, or returns those that this address space
+    /// has.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` for a bad `signo`, `ENOMEM`, and `EBUSY` if the areas are partly
-    /// unmapped.
+    /// Those of the kernel: `EINVAL` for a bad `signo`, `ENOMEM`, and `EBUSY` if the areas are
+    /// partly unmapped.
     pub fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let mut args = LttTracebuf {
             signo,
             ..LttTracebuf::default()
         };
-        // SAFETY: the number is that of alloc_tracebuf, which writes at most the size given to
-        // `args`. The mappings that it makes are new ones, so they change nothing that a Rust
-        // reference could point to.
+        // SAFETY: the number is that of alloc_tracebuf, which writes at most the given size to
+        // `args`. Its mappings are new, so they overlap no memory of a Rust reference.
         let ret = unsafe {
             raw::syscall3(
                 self.abi.nr_alloc_tracebuf as usize,
@@ -124,19 +124,20 @@ impl Calls {
         Errno::from_ret(ret).map(|_| args)
     }
 
-    /// `ltt_update` (A1): with `None` in `buffer`, the next trace whose buffer this process was not
-    /// given yet, and `None` again if there is none; otherwise the state of that trace.
+    /// Calls `ltt_update` (A1). With `None` in `buffer`, it returns the next trace whose buffer
+    /// this process was not given yet, and leaves `None` if there is none. Otherwise it returns the
+    /// state of that trace.
     ///
     /// # Errors
-    /// The kernel's: `ENXIO` (no areas), `EINVAL` (not a buffer given to this process), `ENOENT`
-    /// (the trace was destroyed: the kernel takes the call as an acknowledgement, and may give the
-    /// slot to another trace).
+    /// Those of the kernel: `ENXIO` (no areas), `EINVAL` (not a buffer given to this process),
+    /// `ENOENT` (the trace was destroyed: the kernel takes the call as an acknowledgement, and may
+    /// give the slot to another trace).
     pub fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno> {
         let mut active: libc::c_int = 0;
         let mut filter: libc::c_int = 0;
         // SAFETY: the number is that of ltt_update, which writes one pointer and two ints.
-        // `Option<NonNull<u8>>` is laid out as a pointer that may be NULL. The kernel does not
-        // access what the pointer points to.
+        // `Option<NonNull<u8>>` has the layout of a pointer that may be NULL. The kernel does not
+        // access the memory that the pointer points to.
         let ret = unsafe {
             raw::syscall3(
                 self.abi.nr_ltt_update as usize,
@@ -151,11 +152,11 @@ impl Calls {
         })
     }
 
-    /// `ltt_switch` (A2): makes the buffer's consumer file if it has none yet, and tells its reader
-    /// to look at it.
+    /// Calls `ltt_switch` (A2), which creates the buffer's consumer file if needed, and wakes its
+    /// reader.
     ///
     /// # Errors
-    /// As those of [`Calls::update`].
+    /// As for [`Calls::update`].
     pub fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
         // SAFETY: the number is that of ltt_switch, which only compares the address.
         let ret =
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         let good = LttAbi {
             version: LTT_ABI_VERSION,
             nr_ltt_update: 7,

@@ -1,4 +1,4 @@
-//! The clock of the traces, and the kernel's clocks beside it.
+//! The clocks of traces, and the kernel's clocks.
 
 #[cfg(target_arch = "aarch64")]
 use crate::uapi::LTT_CLOCK_CNTVCT as THIS_CLOCK;
@@ -6,20 +6,20 @@ use crate::uapi::LTT_CLOCK_CNTVCT as THIS_CLOCK;
 use crate::uapi::LTT_CLOCK_TSC as THIS_CLOCK;
 use crate::uapi::{LTT_CLOCK_MONOTONIC, LttClockSync};
 
-/// How many times [`sync`] reads the clocks; it keeps the reading that took the least time.
+/// Number of times that [`sync`] reads the clocks; it keeps the fastest reading.
 const SYNC_TRIES: usize = 5;
 
-/// Which clock [`cycles`] reads: `LTT_CLOCK_*` of the header `linux/ltt.h`.
+/// The clock that [`cycles`] reads: `LTT_CLOCK_*` of the header `linux/ltt.h`.
 pub const NUMBER: u32 = THIS_CLOCK;
 
-/// The clock of a trace: what the kernel names in `ltt_info_trace.clock`.
+/// The clock of a trace, as `ltt_info_trace.clock` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Source {
-    /// [`cycles`].
+    /// The processor's counter: [`cycles`].
     Processor,
-    /// [`monotonic`]: where the processor's counter is not valid. The event path does not know of
-    /// it.
+    /// [`monotonic`], for machines whose processor's counter is not valid. The event path does not
+    /// support it.
     Monotonic,
 }
 
@@ -43,14 +43,14 @@ impl Source {
     }
 }
 
-/// Reads `CLOCK_MONOTONIC`, in ns. It leaves `errno` alone, and makes no system call if the
-/// kernel's clock source can be read by the vDSO.
+/// Reads `CLOCK_MONOTONIC`, in ns. Preserves `errno`, and makes no system call if the vDSO can read
+/// the kernel's clock source.
 #[must_use]
 pub fn monotonic() -> u64 {
     kernel_clock(libc::CLOCK_MONOTONIC)
 }
 
-/// Reads `CLOCK_REALTIME`, the time of day, in ns since 1970. As [`monotonic`] otherwise.
+/// Reads `CLOCK_REALTIME`, in ns since 1970, as [`monotonic`] does.
 #[must_use]
 pub fn realtime() -> u64 {
     kernel_clock(libc::CLOCK_REALTIME)
@@ -61,12 +61,13 @@ fn kernel_clock(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: writes to `time` alone. It cannot fail: every kernel has these clocks.
+    // SAFETY: the call only writes to `time`. It cannot fail, because every kernel has these
+    // clocks.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Reads all clocks, as close to each other as can be had. `cycles` of the result is the time of
+/// Reads all clocks, as close to each other as possible. `cycles` of the result is the time of
 /// `source`.
 #[must_use]
 pub fn sync(source: Source) -> LttClockSync {
@@ -95,9 +96,9 @@ pub fn sync(source: Source) -> LttClockSync {
     best.1
 }
 
-/// Reads the processor's counter that time stamps are made of.
+/// Reads the processor's counter, which time stamps are taken from.
 ///
-/// No conversion, no system call.
+/// There is no conversion and no system call.
 #[inline(always)]
 #[must_use]
 pub fn cycles() -> u64 {
@@ -109,8 +110,8 @@ pub fn cycles() -> u64 {
     #[cfg(target_arch = "aarch64")]
     let cycles = {
         let cycles: u64;
-        // SAFETY: Linux lets every process read the counter, or reads it for the process. Why there
-        // is a barrier, the writer's sequence says, which does the same.
+        // SAFETY: Linux lets every process read the counter, or emulates the read. The writer's
+        // sequence has the same barrier, and explains it.
         unsafe {
             core::arch::asm!(
                 "isb",
@@ -124,7 +125,7 @@ pub fn cycles() -> u64 {
     cycles
 }
 
-/// The counter's frequency in Hz, where the processor says it; 0: it does not.
+/// The counter's frequency in Hz, if the processor reports it; else 0.
 #[must_use]
 pub fn frequency() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -132,7 +133,7 @@ pub fn frequency() -> u64 {
     #[cfg(target_arch = "aarch64")]
     let frequency = {
         let frequency: u64;
-        // SAFETY: reads a register that every process may read.
+        // SAFETY: every process may read the register.
         unsafe {
             core::arch::asm!(
                 "mrs {}, cntfrq_el0",
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_never_goes_back() {
+    fn cycles_never_go_back() {
         let first = cycles();
         let mut before = first;
         while before == first {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_monotonic_clock_is_that_of_the_system() {
+    fn monotonic_advances_with_time() {
         let before = monotonic();
         std::thread::sleep(std::time::Duration::from_millis(2));
         let after = monotonic();
@@ -180,10 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_as_fast_as_it_says() {
+    fn cycles_advance_at_the_reported_frequency() {
         use std::time::Instant;
 
-        // However long anything takes: these lie within each other.
+        // Nested measurements: the bounds hold however long each step takes.
         let (outer, begin, inner) = (Instant::now(), cycles(), Instant::now());
         std::thread::sleep(std::time::Duration::from_millis(20));
         let (inner, end, outer) = (inner.elapsed(), cycles(), outer.elapsed());

@@ -1,12 +1,12 @@
-//! `include/linux/ltt_crash.h` in Rust: the directory by which a dump of physical memory is read.
+//! `include/linux/ltt_crash.h` in Rust: the directory of traces in a dump of physical memory.
 //!
-//! As in [`crate::uapi`], names and layouts are the header's, and `tests/layout.rs` compares them.
+//! Names and layouts are the header's, as in [`crate::uapi`]; `tests/layout.rs` compares them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::uapi::{LTT_COMM_LEN, LTT_NAME_LEN, LttClockSync, LttInfoChannel};
 
-/// [`LttCrashRoot::magic`]; also to be found by scanning.
+/// [`LttCrashRoot::magic`]; a search of memory can find it.
 pub const LTT_CRASH_MAGIC: u64 = 0x544f_4f52_5454_4cab;
 /// [`LttCrashPage::magic`].
 pub const LTT_CRASH_PAGE_MAGIC: u64 = 0x4745_5249_44ab_544c;
@@ -29,18 +29,18 @@ pub struct LttCrashRoot {
     pub page_size: u32,
     /// Size of a [`LttCrashEntry`].
     pub entry_size: u32,
-    /// `LTT_CLOCK_*` of the processor, which [`boot`](Self::boot) is of.
+    /// `LTT_CLOCK_*` of the processor, the clock of [`boot`](Self::boot).
     pub clock: u32,
-    /// Makes the 64-bit words before it, and itself, add up to 0.
+    /// Checksum: the 64-bit words up to and including it add up to 0.
     pub sum: u64,
-    /// Physical address of the first [`LttCrashPage`]; 0: there was no trace yet.
+    /// Physical address of the first [`LttCrashPage`]; 0 before the first trace.
     pub directory: u64,
-    /// When the root was made.
+    /// The time when the root page was created.
     pub boot: LttClockSync,
 }
 
-/// The first page of a part of the memory that was reserved for traces at boot, and that a reset
-/// leaves alone. All that its root page leads to is in the same part.
+/// The first page of a part of the memory that is reserved for traces at boot, and that a reset
+/// preserves. All pages that its root page refers to are in the same part.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -50,19 +50,19 @@ pub struct LttCrashReserved {
     pub magic: u64,
     /// Physical address of this page.
     pub start: u64,
-    /// Of the part, in bytes, this page included.
+    /// Size of the part in bytes, including this page.
     pub size: u64,
-    /// Grows with each boot.
+    /// Increases with each boot.
     pub boot: u64,
-    /// Makes the 64-bit words before it, and itself, add up to 0.
+    /// Checksum: the 64-bit words up to and including it add up to 0.
     pub sum: u64,
     /// Zero.
     pub reserved: [u64; 3],
-    /// Its root page.
+    /// The root page of the part.
     pub root: LttCrashRoot,
 }
 
-/// Header of a page of the directory; entries follow up to the page's end.
+/// Header of a page of the directory; entries follow up to the end of the page.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -76,7 +76,7 @@ pub struct LttCrashPage {
     pub reserved: [u64; 30],
 }
 
-/// The entry means nothing.
+/// The entry is free.
 pub const LTT_CRASH_FREE: u32 = 0;
 /// The entry is a [`LttCrashTrace`].
 pub const LTT_CRASH_TRACE: u32 = 1;
@@ -101,16 +101,15 @@ pub struct LttCrashTrace {
     pub slot: u32,
     /// Not 0: active.
     pub active: u32,
-    /// When it was created.
+    /// The time when it was created.
     pub start: LttClockSync,
     /// `LTT_CLOCK_*` of its events.
     pub clock: u32,
-    /// Not 0: the clock became invalid after the trace was created, as far as the kernel had
-    /// noticed.
+    /// Not 0: the kernel found the clock invalid after the trace was created.
     pub clock_unstable: u32,
 }
 
-/// A channel of a trace, from when its geometry is fixed.
+/// A channel of a trace, after its geometry is fixed.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -118,7 +117,7 @@ pub struct LttCrashTrace {
 pub struct LttCrashChannel {
     /// Generation of its trace.
     pub trace: u64,
-    /// Which channel of its trace.
+    /// Index of the channel in its trace.
     pub index: u32,
     /// Zero.
     pub reserved: u32,
@@ -134,13 +133,13 @@ pub struct LttCrashChannel {
 pub struct LttCrashProcess {
     /// Its number, never reused.
     pub process: u64,
-    /// `CLOCK_BOOTTIME` in ns.
+    /// Start of the process, `CLOCK_BOOTTIME` in ns.
     pub start_time: u64,
     /// In the initial namespace.
     pub pid: u32,
     /// In the initial namespace.
     pub uid: u32,
-    /// Not 0: gone, or executed another program.
+    /// Not 0: the process has ended, or executed another program.
     pub dead: u32,
     /// Zero.
     pub reserved: u32,
@@ -148,10 +147,10 @@ pub struct LttCrashProcess {
     pub comm: [u8; LTT_COMM_LEN],
 }
 
-/// A word of a tree: there is a page.
+/// A word of a tree: the page is present.
 pub const LTT_CRASH_PRESENT: u64 = 0x1;
-/// A word of a tree, at the lowest level: something was written for which there was no memory.
-/// Readers see a page of [`LTT_LOST_WORD`](crate::uapi::LTT_LOST_WORD).
+/// A word of a tree, at the lowest level: a write found no memory for the page. Readers see a page
+/// of [`LTT_LOST_WORD`](crate::uapi::LTT_LOST_WORD).
 pub const LTT_CRASH_LOST: u64 = 0x2;
 /// A word of a tree: the page's physical address.
 pub const LTT_CRASH_ADDRESS: u64 = 0xffff_ffff_ffff_f000;
@@ -162,11 +161,11 @@ pub const LTT_CRASH_ADDRESS: u64 = 0xffff_ffff_ffff_f000;
 )]
 #[repr(C)]
 pub struct LttCrashTree {
-    /// A word as those in the tree.
+    /// The root, a word like those in the tree.
     pub root: u64,
-    /// Pages that the tree can stand for.
+    /// Number of pages that the tree can map.
     pub pages: u64,
-    /// 1: root is a page of words that stand for pages.
+    /// Levels of the tree; 1: the root page has the words of pages.
     pub depth: u32,
     /// Zero.
     pub reserved: u32,
@@ -202,13 +201,13 @@ pub struct LttCrashEntry {
     pub kind: u32,
     /// Zero.
     pub reserved: u32,
-    /// Of the publication, grows.
+    /// Serial number of the publication, which grows.
     pub serial: u64,
     /// The entry's content, by `kind`.
     pub words: [u64; LTT_CRASH_ENTRY_WORDS],
 }
 
-/// What an entry is.
+/// The content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LttCrashContent {

@@ -1,26 +1,26 @@
-//! The grammar of descriptions of events, as the header `linux/ltt.h` has it (`LTT_ID_META`).
+//! The grammar of event descriptions, as in the header `linux/ltt.h` (`LTT_ID_META`).
 //!
-//! Nothing here allocates: a traced program looks at its own descriptions by it ([`is_event`]), and
-//! readers make their types of what it finds.
+//! Nothing here allocates: traced programs check their own descriptions ([`is_event`]), and readers
+//! build their types from the results.
 
 use std::fmt;
 
 use crate::uapi::LTT_META_MAX;
 use crate::word::decoded;
 
-/// A field that is none.
+/// Why a field is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// It has no name, or one with white space.
+    /// It has no name, or a name with white space.
     Name,
-    /// There is no such type.
+    /// The type is unknown.
     Type,
-    /// An array's length is not from 1 to 65535.
+    /// An array's length is not in 1 to 65535.
     Length,
-    /// An enumeration is not of an integer.
+    /// The base type of an enumeration is not an integer.
     NoInteger,
-    /// A label is not `TEXT=VALUE` or `TEXT=VALUE..VALUE`, or its values are none of the type's.
+    /// A label is not `TEXT=VALUE` or `TEXT=VALUE..VALUE`, or its values exceed the type.
     Label,
     /// A marker's format is not the first field, or not encoded, or empty.
     Format,
@@ -48,9 +48,9 @@ pub struct Integer {
     pub len: u8,
     /// It is signed.
     pub signed: bool,
-    /// It is shown in hexadecimal.
+    /// It is displayed in hexadecimal.
     pub hex: bool,
-    /// It is in network byte order, not the machine's.
+    /// It is in network byte order, not in native byte order.
     pub big_endian: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Integer {
 pub enum Scalar {
     /// An integer.
     Integer(Integer),
-    /// An IEEE 754 number, in the machine's byte order.
+    /// An IEEE 754 number, in native byte order.
     Float {
         /// Its length in bytes.
         len: u8,
@@ -68,7 +68,7 @@ pub enum Scalar {
     Bool,
 }
 
-/// What an array or a sequence is made of.
+/// The element type of an array or a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// Numbers.
@@ -77,7 +77,7 @@ pub enum Element {
     Char,
 }
 
-/// The type of a field. Labels are as the description has them: see [`labels`].
+/// The type of a field. Labels are not parsed: see [`labels`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type<'a> {
     /// A number.
@@ -86,20 +86,20 @@ pub enum Type<'a> {
     Str,
     /// An integer, and the labels of some values.
     Enum(Integer, &'a str),
-    /// So many elements: at least one.
+    /// A fixed number of elements, at least one.
     Array(Element, u16),
-    /// A `u32` that says how many elements there are, and they.
+    /// A `u32` count, and the elements.
     Sequence(Element),
 }
 
 /// A label of an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelWord<'a> {
-    /// Its text, as a word: see [`word`](crate::word).
+    /// Its text, encoded as a word: see [`word`](crate::word).
     pub name: &'a str,
-    /// The lowest value that it stands for.
+    /// The lowest value.
     pub first: i128,
-    /// The highest one.
+    /// The highest value.
     pub last: i128,
 }
 
@@ -130,7 +130,7 @@ impl Integer {
         })
     }
 
-    /// Its lowest and its highest value.
+    /// The lowest and the highest value.
     fn range(self) -> (i128, i128) {
         let values = 1i128 << (8 * self.len);
         if self.signed {
@@ -211,10 +211,10 @@ impl fmt::Display for Element {
 }
 
 impl<'a> Type<'a> {
-    /// Parses a type. Its labels are not looked at.
+    /// Parses a type, but not its labels.
     ///
     /// # Errors
-    /// When there is no such type.
+    /// If the type is invalid.
     pub fn parse(text: &'a str) -> Result<Self, FieldError> {
         if let Some((of, labels)) = text.strip_suffix('}').and_then(|t| t.split_once('{')) {
             let of = Integer::parse(of).ok_or(FieldError::NoInteger)?;
@@ -238,10 +238,10 @@ impl<'a> Type<'a> {
     }
 }
 
-/// The labels of an enumeration of such integers.
+/// Parses the labels of an enumeration with this base type.
 ///
 /// # Errors
-/// Each that is none.
+/// An item for each invalid label.
 pub fn labels(text: &str, of: Integer) -> impl Iterator<Item = Result<LabelWord<'_>, FieldError>> {
     text.split(',')
         .map(move |label| label_word(label, of).ok_or(FieldError::Label))
@@ -256,10 +256,10 @@ fn label_word(text: &str, of: Integer) -> Option<LabelWord<'_>> {
     is_good.then_some(LabelWord { name, first, last })
 }
 
-/// The type and the name of a field, `TYPE NAME`.
+/// Parses a field, `TYPE NAME`, into its type and its name.
 ///
 /// # Errors
-/// When it is no field.
+/// If the field is invalid.
 pub fn field(text: &str) -> Result<(Type<'_>, &str), FieldError> {
     let (kind, name) = text.split_once(' ').ok_or(FieldError::Name)?;
     if !is_name(name) {
@@ -268,10 +268,10 @@ pub fn field(text: &str) -> Result<(Type<'_>, &str), FieldError> {
     Ok((Type::parse(kind)?, name))
 }
 
-/// The format of a marker, which is the field with this index. None: the field is no format.
+/// Parses the format of a marker, the field with this index. None if the field is not a format.
 ///
 /// # Errors
-/// When it is one that is empty, not encoded, or not the first field.
+/// If the format is empty, not encoded, or not the first field.
 pub fn format(text: &str, index: usize) -> Result<Option<&str>, FieldError> {
     match text.strip_prefix("fmt ") {
         None => Ok(None),
@@ -280,9 +280,9 @@ pub fn format(text: &str, index: usize) -> Result<Option<&str>, FieldError> {
     }
 }
 
-/// Whether a word stands for a text in UTF-8.
+/// True if a word encodes a text in UTF-8.
 fn is_text_word(word: &str) -> bool {
-    // Each byte takes at least one in the word.
+    // Each byte takes at least one byte in the word, so the buffer suffices.
     let mut bytes = [0u8; LTT_META_MAX];
     let mut len = 0;
     for byte in decoded(word) {
@@ -295,7 +295,7 @@ fn is_text_word(word: &str) -> bool {
     std::str::from_utf8(&bytes[..len]).is_ok()
 }
 
-/// A decimal number, of digits only.
+/// Parses a decimal number of digits only.
 #[must_use]
 pub fn decimal(text: &str) -> Option<u32> {
     text.bytes()
@@ -303,34 +303,33 @@ pub fn decimal(text: &str) -> Option<u32> {
         .then(|| text.parse().ok())?
 }
 
-/// Whether this can be the name of a field, or a part of an event's.
+/// True if the text can be the name of a field, or a part of an event's name.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.contains(char::is_whitespace)
 }
 
-/// Whether this can be the name of an event, `PROVIDER:NAME`.
+/// True if the text can be the name of an event, `PROVIDER:NAME`.
 #[must_use]
 pub fn is_event_name(text: &str) -> bool {
     let parts = text.split_once(':');
     is_name(text) && parts.is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty())
 }
 
-/// The parts of an event's description, `ID PROVIDER:NAME LOGLEVEL[ FIELDS]`: its name, its log
-/// level and its fields.
+/// The parts of an event's description, `ID PROVIDER:NAME LOGLEVEL[ FIELDS]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventWords<'a> {
-    /// Its id, whatever that is.
+    /// Its id, not parsed.
     pub id: &'a str,
     /// `PROVIDER:NAME`
     pub name: &'a str,
     /// Its log level.
     pub loglevel: &'a str,
-    /// Its fields, with semicolons between them, if it has some.
+    /// Its fields, separated by semicolons, if it has any.
     pub fields: Option<&'a str>,
 }
 
-/// Takes a line apart. What is missing is empty.
+/// Splits a line into its parts. Missing parts are empty.
 #[must_use]
 pub fn words(line: &str) -> EventWords<'_> {
     let mut words = line.splitn(4, ' ');
@@ -343,10 +342,10 @@ pub fn words(line: &str) -> EventWords<'_> {
     }
 }
 
-/// Whether this describes an event so that readers understand it: the line without its id.
+/// True if readers can parse this description of an event, a line without its id.
 #[must_use]
 pub fn is_event(description: &str) -> bool {
-    // With an id in front of it, of the most digits.
+    // The longest id must fit in front of it.
     if description.len() + "65535 ".len() >= LTT_META_MAX
         || description.chars().any(char::is_control)
     {
@@ -372,7 +371,7 @@ fn is_field((index, text): (usize, &str)) -> bool {
     }
 }
 
-/// A decimal number, of digits and perhaps a minus only.
+/// Parses a decimal number of digits and an optional minus sign.
 fn integer(text: &str) -> Option<i128> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits
@@ -386,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_is_one_or_not() {
+    fn invalid_descriptions_are_rejected() {
         for good in [
             "a:b 0",
             "a:b 14 u8 x",

@@ -9,10 +9,10 @@ use crate::uapi::{
     LttFileInfo, LttPositions, LttRingPositions,
 };
 
-/// What [`positions`] says about all rings of a file together.
+/// The state of a file that [`positions`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
-    /// How many rings there are; may be more than there was room for.
+    /// Number of rings; may exceed the length of the slice.
     pub rings: usize,
     /// `LTT_FILE_*`.
     pub flags: u32,
@@ -21,12 +21,11 @@ pub struct Positions {
 /// Calls an ioctl of the consumer files.
 ///
 /// # Safety
-/// `request` must be one that reads and writes nothing but `arg`, and memory that `arg` points to
-/// and that may be written.
+/// `request` must access only `arg`, and memory that `arg` points to and that may be written.
 unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), Errno> {
-    // SAFETY: the request writes to `arg`, and to what that leads to, as this function's caller
-    // promises. A file of another kind, whose ioctl might have the same number,
-    // gets an argument of the size that the number says.
+    // SAFETY: the contract of this function: the request only accesses `arg` and memory that it
+    // points to. A file of another kind, whose ioctl may have the same number, gets an argument of
+    // the size that the number encodes.
     let ret = unsafe {
         raw::syscall3(
             Sysno::ioctl as usize,
@@ -38,22 +37,21 @@ unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), 
     Errno::from_ret(ret).map(drop)
 }
 
-/// Which process, trace and channel a consumer file is of.
+/// Reads the process, trace and channel of a consumer file.
 ///
 /// # Errors
-/// The kernel's: `ENOTTY` if this is no consumer file.
+/// Those of the kernel: `ENOTTY` if this is not a consumer file.
 pub fn file_info(fd: BorrowedFd<'_>) -> Result<LttFileInfo, Errno> {
     let mut info = LttFileInfo::default();
-    // SAFETY: LTT_IOC_INFO writes to `info` alone.
+    // SAFETY: LTT_IOC_INFO only writes to `info`.
     unsafe { ioctl(fd, LTT_IOC_INFO, &mut info) }?;
     Ok(info)
 }
 
-/// Reads the positions of the file's rings, as many as there are or as there is room for in
-/// `rings`.
+/// Reads the positions of the file's rings, at most as many as `rings` holds.
 ///
 /// # Errors
-/// The kernel's: `ENOTTY` if this is no consumer file.
+/// Those of the kernel: `ENOTTY` if this is not a consumer file.
 pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<Positions, Errno> {
     let mut arg = LttPositions {
         rings: rings.as_mut_ptr() as u64,
@@ -71,19 +69,19 @@ pub fn positions(fd: BorrowedFd<'_>, rings: &mut [LttRingPositions]) -> Result<P
     })
 }
 
-/// Tells the kernel, and through it the writer, that everything of `ring` below `position` was
+/// Tells the kernel, and thereby the writer, that everything of `ring` below `position` was
 /// consumed.
 ///
 /// # Errors
-/// The kernel's: `EBADF` if the file is not open for writing; `EINVAL` if there is no such ring, or
-/// if `position` is not between what was consumed and `head`.
+/// Those of the kernel: `EBADF` if the file is not open for writing; `EINVAL` if there is no such
+/// ring, or if `position` is not between the consumed position and `head`.
 pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno> {
     let mut arg = LttConsume {
         ring,
         reserved: 0,
         position,
     };
-    // SAFETY: LTT_IOC_CONSUME reads `arg` alone.
+    // SAFETY: LTT_IOC_CONSUME only reads `arg`.
     unsafe { ioctl(fd, LTT_IOC_CONSUME, &mut arg) }
 }
 
@@ -92,11 +90,11 @@ pub fn consume(fd: BorrowedFd<'_>, ring: u32, position: u64) -> Result<(), Errno
 /// one.
 ///
 /// # Errors
-/// The kernel's: `EBADF` if the file is not open for writing, `EINVAL` if there is no such ring,
-/// `EOPNOTSUPP` if the rings are not those of CPUs.
+/// Those of the kernel: `EBADF` if the file is not open for writing, `EINVAL` if there is no such
+/// ring, `EOPNOTSUPP` if the rings are not per CPU.
 pub fn end_subbuf(fd: BorrowedFd<'_>, ring: u32) -> Result<(), Errno> {
     let mut arg = LttEndSubbuf { ring, reserved: 0 };
-    // SAFETY: LTT_IOC_END_SUBBUF reads `arg` alone.
+    // SAFETY: LTT_IOC_END_SUBBUF only reads `arg`.
     unsafe { ioctl(fd, LTT_IOC_END_SUBBUF, &mut arg) }
 }
 

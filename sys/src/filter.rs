@@ -1,21 +1,21 @@
-//! Which events a trace wants, and which of its channels they go to (E4).
+//! Filters: which events a trace wants, and which of its channels they go to (E4).
 //!
-//! Whatever the rules say, this neither panics nor takes more than a moment: what is no rule, or
-//! one of a kernel that knows more than this, accepts nothing.
+//! Rules are not trusted: evaluating them never panics, and takes bounded time. An invalid rule
+//! ends the list. A rule with unknown flags accepts nothing.
 
 use std::fmt;
 
 use crate::limits::{CHANNELS, RULES_LEN};
 use crate::uapi::{LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
 
-/// What accepts everything.
+/// The pattern that matches everything.
 pub const ALL: &[u8] = b"*";
 
-/// The rules of a trace, as the info area has them. All zeros: none, which accepts nothing.
+/// The rules of a trace, in the format of the info area. All zeros: no rules, which accept nothing.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Rules {
-    /// Bytes of them.
+    /// Bytes in use.
     len: usize,
     bytes: [u8; RULES_LEN],
 }
@@ -28,24 +28,23 @@ struct Rule<'a> {
     pattern: &'a [u8],
 }
 
-/// Channels whose rules accept an event, a bit for each; that of the control channel is the
+/// The channels whose rules accept an event, a bit for each. The bit of the control channel is the
 /// trace's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted(u32);
 
 impl Accepted {
-    /// The rules of the channel accept the event.
+    /// True if the rules of the channel accept the event.
     pub fn by(self, channel: usize) -> bool {
         channel < CHANNELS && self.0 & (1 << channel) != 0
     }
 }
 
 impl Rules {
-    /// Makes it so many bytes of what `word` has, 4 bytes at a time, and says whether they are
-    /// others than before.
+    /// Copies `len` bytes of rules from `word`, which returns 4 bytes at an offset. Returns whether
+    /// the rules changed.
     pub fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) -> bool {
-        // Those of a kernel that has room for more: a part of them would accept what the rest
-        // refuses.
+        // Ignore rules that are too long: a part of them would accept events that the rest refuses.
         let len = if len > RULES_LEN { 0 } else { len };
         let mut changed = self.len != len;
         self.len = len;
@@ -59,7 +58,7 @@ impl Rules {
         changed
     }
 
-    /// No rules.
+    /// Removes all rules.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -68,7 +67,7 @@ impl Rules {
         parse(self.bytes.get(..self.len).unwrap_or_default())
     }
 
-    /// Calls `each` with the names of the contexts of a channel, which are kept with the rules.
+    /// Calls `each` with the names of the contexts of a channel, which are stored with the rules.
     pub fn each_context(&self, channel: usize, mut each: impl FnMut(&[u8])) {
         for rule in self.rules() {
             if rule.flags == LTT_RULE_CONTEXT && usize::from(rule.channel) == channel {
@@ -77,13 +76,12 @@ impl Rules {
         }
     }
 
-    /// Who accepts an event, as the last rule that matches it says: `event` is `PROVIDER:NAME`, and
-    /// `name` its name.
+    /// Evaluates the rules for an event; the last matching rule of each channel decides. `event` is
+    /// `PROVIDER:NAME`, and `name` its second part.
     pub fn accept(&self, event: &[u8], name: &[u8]) -> Accepted {
         let mut accepted = 0u32;
         for rule in self.rules() {
-            // What else the flags of a later kernel mean, it is not to accept what this one may
-            // not.
+            // A rule with unknown flags of a later kernel may refuse, but never accepts.
             let accepts = rule.flags == 0;
             if !accepts && rule.flags & LTT_RULE_REFUSE == 0
                 || usize::from(rule.channel) >= CHANNELS
@@ -92,7 +90,7 @@ impl Rules {
             }
             let bit = 1 << rule.channel;
             if (accepted & bit != 0) == accepts {
-                // It would change nothing.
+                // The rule would not change the result.
                 continue;
             }
             let subject = if rule.pattern.contains(&b':') {
@@ -108,7 +106,7 @@ impl Rules {
     }
 }
 
-/// The rules that these bytes are.
+/// Parses rules; ends at the first invalid one.
 fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
     std::iter::from_fn(move || {
         let [channel, flags, len, behind @ ..] = rest else {
@@ -116,7 +114,7 @@ fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
         };
         let (pattern, behind) = behind.split_at_checked(usize::from(*len))?;
         if pattern.is_empty() {
-            // Nor is there a rule behind it.
+            // An empty pattern ends the list.
             rest = &[];
             return None;
         }
@@ -129,7 +127,7 @@ fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
     })
 }
 
-/// The rules of a trace while they are put together: always a whole number of them.
+/// A builder of the rules of a trace: always a whole number of them.
 #[derive(Clone, Debug)]
 #[repr(transparent)]
 pub struct Filter(Rules);
@@ -141,7 +139,7 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// No rules.
+    /// Creates a filter without rules.
     #[must_use]
     pub const fn new() -> Self {
         Self(Rules {
@@ -150,7 +148,7 @@ impl Filter {
         })
     }
 
-    /// Makes it empty again.
+    /// Removes all rules.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -161,13 +159,12 @@ impl Filter {
         &self.0.bytes[..self.0.len]
     }
 
-    /// Makes it what [`Rules::copy`] makes of these.
+    /// Replaces the rules, as [`Rules::copy`] does.
     pub fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) {
         self.0.copy(len, word);
     }
 
-    /// Appends bytes that are rules. Nothing, and nothing is changed, if there is no room for all
-    /// of them.
+    /// Appends encoded rules. None, and no change, if not all of them fit.
     pub fn append(&mut self, rules: &[u8]) -> Option<()> {
         let Rules { len, bytes } = &mut self.0;
         let end = *len + rules.len();
@@ -177,7 +174,7 @@ impl Filter {
     }
 }
 
-/// Adds what a word of a filter means. Nothing if that is none, or if there is no room.
+/// Adds the rule of a filter's word. None if the word is invalid, or does not fit.
 pub fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
     let (flags, pattern) = match word {
         b"0" => {
@@ -195,7 +192,7 @@ pub fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
     put(filter, LTT_CHANNEL_CONTROL, flags, pattern)
 }
 
-/// Gives each word that such rules are made of to `each`, as far as they are those of the trace.
+/// Calls `each` for each rule of the trace itself: whether it refuses, and its pattern.
 pub fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8])) {
     for rule in parse(rules) {
         let is_of_trace = usize::from(rule.channel) == LTT_CHANNEL_CONTROL;
@@ -205,7 +202,7 @@ pub fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8])) {
     }
 }
 
-/// Adds a rule. Nothing if there is no room.
+/// Adds a rule. None if it does not fit.
 pub fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
     let len = u8::try_from(pattern.len()).ok()?;
     let head = [channel as u8, flags, len];
@@ -216,28 +213,28 @@ pub fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Op
     filter.append(pattern)
 }
 
-/// Whether what no pattern matches is wanted, by the first one: if that says what is not wanted,
-/// all else is meant to be.
+/// Returns whether unmatched events are wanted. The first pattern decides: if it excludes events,
+/// all others are wanted.
 pub fn begins_with_all(first: Option<&[u8]>) -> bool {
     first.is_none_or(|first| first.starts_with(b"!"))
 }
 
-/// The words by which a filter has these patterns, whatever it had before.
+/// The words that set a filter to these patterns.
 pub fn words(patterns: &[impl AsRef<str>]) -> impl Iterator<Item = &str> {
     let mut patterns = patterns.iter().map(AsRef::as_ref).peekable();
     let all = begins_with_all(patterns.peek().map(|first: &&str| first.as_bytes()));
     std::iter::once(if all { "1" } else { "0" }).chain(patterns)
 }
 
-/// Patterns of events, as a trace's filter has them, for those who read traces.
+/// Patterns of events in the syntax of a trace's filter, for readers of traces.
 #[derive(Debug)]
 pub struct Patterns(Rules);
 
-/// What is no pattern of events, or one too many.
+/// A pattern that is invalid, or one too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadPattern(pub String);
+pub struct PatternError(pub String);
 
-impl fmt::Display for BadPattern {
+impl fmt::Display for PatternError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(pattern) = self;
         write!(
@@ -247,36 +244,36 @@ impl fmt::Display for BadPattern {
     }
 }
 
-impl std::error::Error for BadPattern {}
+impl std::error::Error for PatternError {}
 
 impl Patterns {
-    /// Those of `NAME` or `PROVIDER:NAME`, with `*` and `?`, or `!` in front for those that are not
-    /// wanted. Where the first one says what is not, all else is.
+    /// Parses patterns: `NAME` or `PROVIDER:NAME`, with `*` and `?`, and with `!` in front to
+    /// exclude events. If the first pattern excludes events, all others are wanted.
     ///
     /// # Errors
-    /// When one is no pattern, or there are too many.
-    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, BadPattern> {
+    /// If a pattern is invalid, or there are too many.
+    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, PatternError> {
         Self::of(words(patterns))
     }
 
-    /// Those that the kernel shows of a filter, which accepts nothing but what they say.
+    /// Parses the patterns that the kernel shows of a filter, which accepts nothing else.
     ///
     /// # Errors
-    /// When one is no pattern, or there are too many.
-    pub fn as_shown(lines: &[impl AsRef<str>]) -> Result<Self, BadPattern> {
+    /// If a pattern is invalid, or there are too many.
+    pub fn as_shown(lines: &[impl AsRef<str>]) -> Result<Self, PatternError> {
         Self::of(lines.iter().map(AsRef::as_ref))
     }
 
-    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, BadPattern> {
+    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, PatternError> {
         let mut filter = Filter::new();
         for word in words {
-            add_rule(&mut filter, word.as_bytes()).ok_or_else(|| BadPattern(word.to_owned()))?;
+            add_rule(&mut filter, word.as_bytes()).ok_or_else(|| PatternError(word.to_owned()))?;
         }
         Ok(Self(filter.0))
     }
 
-    /// Whether an event, of this `PROVIDER:NAME`, is wanted: as the last pattern that matches it
-    /// says.
+    /// True if the event with the name `PROVIDER:NAME` is wanted; the last matching pattern
+    /// decides.
     #[must_use]
     pub fn accept(&self, event: &str) -> bool {
         let name = event.split(':').nth(1).unwrap_or_default();
@@ -285,13 +282,14 @@ impl Patterns {
     }
 }
 
-/// Whether a pattern matches all of a text: `*` any bytes, `?` any one, all else itself.
+/// True if a pattern matches a whole text: `*` matches any bytes, `?` any one, all others
+/// themselves.
 ///
-/// It goes back to the last `*` only: what an earlier one took could as well have been taken by
-/// that. So this takes the product of both lengths at most.
+/// It backtracks only to the last `*`, which can match anything that an earlier one could. So the
+/// time is at most the product of both lengths.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Behind the last `*`, and where what it took ends.
+    // The position after the last `*`, and the end of its match.
     let mut star: Option<(usize, usize)> = None;
     while let Some(&byte) = text.get(t) {
         match pattern.get(p) {
@@ -345,7 +343,7 @@ mod tests {
         list.iter().flat_map(encode).collect()
     }
 
-    /// Who accepts `shop:order-paid`.
+    /// The channels that accept `shop:order-paid`.
     fn accepted(bytes: &[u8]) -> u32 {
         rules(bytes).accept(b"shop:order-paid", b"order-paid").0
     }
@@ -393,7 +391,7 @@ mod tests {
                 0x8009,
             ),
             (&[(3, 0, "*"), (4, 0, "*"), (3, 1, "*")], 0x10),
-            // With a colon, the provider counts, too.
+            // A pattern with a colon also matches the provider.
             (&[(0, 0, "shop:order-paid")], 1),
             (&[(0, 0, "shop:*")], 1),
             (&[(0, 0, "*:*")], 1),
@@ -405,15 +403,15 @@ mod tests {
         }
     }
 
-    /// Of what a kernel that knows more says, what is understood holds.
+    /// Known rules of a newer kernel apply, unknown ones accept nothing.
     #[test]
-    fn what_is_not_understood_accepts_nothing() {
+    fn unknown_rules_accept_nothing() {
         for (list, expected) in [
             (&[(0, 2, "*")][..], 0),
             (&[(0, 0, "*"), (0, 2, "*")], 1),
             (&[(0, 0, "*"), (0, 3, "*")], 0),
             (&[(16, 0, "*"), (255, 0, "*"), (2, 0, "*")], 4),
-            // The end is where there is no rule.
+            // An invalid rule ends the list.
             (&[(0, 0, "*"), (1, 0, ""), (0, 1, "*")], 1),
         ] {
             assert_eq!(accepted(&encode(list)), expected, "{list:?}");
@@ -426,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_others_if_a_byte_is() {
+    fn copy_reports_changes() {
         let mut rules = rules(b"");
         assert!(!copy(&mut rules, b""));
         assert!(copy(&mut rules, b"\0\0\x01*"));
@@ -434,8 +432,7 @@ mod tests {
         assert!(copy(&mut rules, b"\0\0\x01?"));
         assert!(copy(&mut rules, b"\0\0\x01?\0"));
         assert!(copy(&mut rules, b"\0\0\x01?"));
-        // More than there is room for is not there.
-        // More than there is room for is none.
+        // Rules that are too long are ignored.
         assert!(copy(&mut rules, &[1; RULES_LEN]));
         assert!(copy(&mut rules, &[1; RULES_LEN + 8]));
         assert_eq!(rules.len, 0);
@@ -443,15 +440,15 @@ mod tests {
         assert_eq!(rules.rules().count(), 0);
     }
 
-    /// As a textbook has it.
-    fn by_the_book(pattern: &[u8], text: &[u8]) -> bool {
+    /// A reference implementation of `matches`.
+    fn reference_matches(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], []) => true,
             ([b'*', pattern @ ..], _) => {
-                (0..=text.len()).any(|at| by_the_book(pattern, &text[at..]))
+                (0..=text.len()).any(|at| reference_matches(pattern, &text[at..]))
             }
-            ([b'?', pattern @ ..], [_, text @ ..]) => by_the_book(pattern, text),
-            ([a, pattern @ ..], [b, text @ ..]) if a == b => by_the_book(pattern, text),
+            ([b'?', pattern @ ..], [_, text @ ..]) => reference_matches(pattern, text),
+            ([a, pattern @ ..], [b, text @ ..]) if a == b => reference_matches(pattern, text),
             _ => false,
         }
     }
@@ -466,11 +463,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn patterns_match_as_by_the_book(pattern in pattern(), text in text()) {
-            prop_assert_eq!(matches(&pattern, &text), by_the_book(&pattern, &text));
+        fn patterns_match_as_the_reference(pattern in pattern(), text in text()) {
+            prop_assert_eq!(matches(&pattern, &text), reference_matches(&pattern, &text));
         }
 
-        /// Also of the sort that takes others for ever.
+        /// Includes patterns that take exponential time in naive implementations.
         #[test]
         fn no_pattern_takes_long(stars in 1..127usize, len in 0..2048usize) {
             let pattern = [b"a*".repeat(stars), b"b".to_vec()].concat();
@@ -483,8 +480,7 @@ mod tests {
             rules(&bytes).accept(b"", b"");
         }
 
-        /// Who accepts an event is who did before the last rule, but for the channel that this one
-        /// is of.
+        /// The last rule changes the result of its own channel only.
         #[test]
         fn each_rule_is_of_one_channel(
             list in prop::collection::vec((0..18u8, 0..4u8, pattern()), 1..20),
@@ -507,7 +503,7 @@ mod tests {
             let holds = *channel < 16
                 && (*flags == 0 || flags & 1 != 0)
                 && !pattern.is_empty()
-                && by_the_book(pattern, subject);
+                && reference_matches(pattern, subject);
             let expected = match (holds, *flags) {
                 (false, _) => then,
                 (true, 0) => then | 1 << channel,

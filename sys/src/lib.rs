@@ -1,14 +1,14 @@
-//! The kernel's side of usertrace, as Rust sees it: system calls, ioctls and structures, and
-//! nothing clever.
+//! The kernel's interface of usertrace in Rust: system calls, ioctls and structures, without
+//! further logic.
 //!
-//! - [`uapi`] and [`crash`] are the two headers in `include/linux/`, name by name.
-//! - [`Calls`] are the three system calls, for the program that is traced.
-//! - [`clock`] is the clock of the time stamps.
-//! - [`files`] are the ioctls of the files that a consumer reads.
-//! - [`description`] is how events are described.
-//! - [`filter`] is which events a trace accepts, and [`limits`] how many of what a program has room
-//!   for.
-//! - [`Scope`], [`Mode`] and [`Protocol`] are how rings are written, and [`word`] is how texts are.
+//! - [`uapi`] and [`crash`] correspond to the two headers in `include/linux/`, name by name.
+//! - [`Calls`] has the three system calls, for traced programs.
+//! - [`clock`] reads the clock of the time stamps.
+//! - [`files`] has the ioctls of consumer files.
+//! - [`description`] parses descriptions of events.
+//! - [`filter`] decides which events a trace accepts, and [`limits`] has the capacities of this
+//!   library.
+//! - [`Scope`], [`Mode`] and [`Protocol`] are the properties of rings, and [`word`] encodes texts.
 
 pub mod calls;
 mod channel;

@@ -1,13 +1,13 @@
-//! What this library has room for. How much there is, the kernel tells: what is beyond, this
-//! library does not write.
+//! The capacities of this library. The kernel reports its own; the library does not use what
+//! exceeds these.
 
-/// Slots, the first ones.
+/// Slots that the library uses: the first ones.
 pub const SLOTS: usize = 16;
 
-/// Channels in a trace, the first ones.
+/// Channels of a trace that the library uses: the first ones.
 pub const CHANNELS: usize = 16;
 
-/// Bytes of rules.
+/// Bytes of rules of a trace.
 pub const RULES_LEN: usize = 4080;
 
 const _: () = assert!(SLOTS <= crate::uapi::LTT_MAX_TRACES);

@@ -1,20 +1,19 @@
 //! `include/linux/ltt.h` in Rust: the same names, values and layouts.
 //!
-//! `tests/layout.rs` compares every size, offset and constant here with what a C compiler makes of
-//! the header. What the fields mean, the header says; here stands only what a Rust program needs
-//! beyond that.
+//! `tests/layout.rs` compares every size, offset and constant here with the result of a C compiler
+//! for the header. The header documents the fields; the comments here only add what Rust programs
+//! need.
 //!
-//! No structure has padding, and each bit pattern is a valid value of each of them, so all can be
-//! read from and written to plain bytes ([`zerocopy`]). That also means that nothing in them may be
-//! believed without a check.
+//! No structure has padding, and each bit pattern is a valid value, so all can be read from and
+//! written to plain bytes ([`zerocopy`]). So values must be checked before they are trusted.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the ABI that this crate describes.
 pub const LTT_ABI_VERSION: u32 = 2;
 
-/// Upper bound of the slots, for readers that allocate memory. [`LttTracebuf`] and [`LttInfo`] tell
-/// how many there are.
+/// Upper bound of the number of slots, for readers that allocate memory. [`LttTracebuf`] and
+/// [`LttInfo`] have the actual number.
 pub const LTT_MAX_TRACES: usize = 32;
 /// Upper bound of the channels in one trace, likewise.
 pub const LTT_MAX_CHANNELS: usize = 32;
@@ -26,7 +25,7 @@ pub const LTT_COMM_LEN: usize = 16;
 /// The `prctl` option that finds the system calls.
 pub const PR_LTT_GET_ABI: u32 = 0x4c54_5442;
 
-/// What `prctl(PR_LTT_GET_ABI)` fills in.
+/// The answer of `prctl(PR_LTT_GET_ABI)`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -48,7 +47,7 @@ pub struct LttAbi {
     pub reserved: u32,
 }
 
-/// What `alloc_tracebuf` takes and fills in.
+/// The argument and the result of `alloc_tracebuf`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -66,7 +65,7 @@ pub struct LttTracebuf {
     pub info: u64,
     /// Out: its length.
     pub info_len: u64,
-    /// In: the signal that tells of updates; 0: none.
+    /// In: the update signal; 0: none.
     pub signo: u32,
     /// In: 0.
     pub flags: u32,
@@ -96,23 +95,22 @@ pub const LTT_CLOCK_TSC: u32 = 1;
 pub const LTT_CLOCK_CNTVCT: u32 = 2;
 /// The clock is riscv's `rdtime`.
 pub const LTT_CLOCK_TIME: u32 = 3;
-/// The clock is `CLOCK_MONOTONIC`, in ns: what a trace has where the processor's counter is not
-/// valid.
+/// The clock is `CLOCK_MONOTONIC`, in ns, on machines whose processor's counter is not valid.
 pub const LTT_CLOCK_MONOTONIC: u32 = 4;
 
-/// A slot, as the first part of the info area has it.
+/// A slot in the first part of the info area.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct LttInfoSlot {
-    /// Of the trace in this slot, never reused; 0: no trace.
+    /// Generation of the trace in this slot, never reused; 0: no trace.
     pub generation: u64,
     /// Not 0: the trace is active.
     pub active: u32,
     /// Its filter mask: bit n accepts events of log level n.
     pub filter: u32,
-    /// How many channels it has.
+    /// Number of channels of the trace.
     pub nr_channels: u32,
     /// Zero.
     pub reserved: [u32; 3],
@@ -124,41 +122,41 @@ pub struct LttInfoSlot {
 )]
 #[repr(C)]
 pub struct LttInfo {
-    /// [`LTT_INFO_MAGIC`], or 0 as long as no trace of the system was ever active.
+    /// [`LTT_INFO_MAGIC`], or 0 until the first trace of the system is active.
     pub magic: u32,
     /// [`LTT_ABI_VERSION`].
     pub version: u32,
     /// The seqlock: odd while the kernel writes.
     pub seq: u32,
-    /// What the kernel knows of this struct.
+    /// Size of this structure in the kernel.
     pub size: u32,
-    /// Another one after each change.
+    /// Changes with each change of the area.
     pub generation: u64,
     /// One bit for each slot whose trace is active.
     pub active: u32,
     /// Rings of a per-CPU channel; CPU numbers are below it.
     pub nr_cpus: u32,
-    /// As in [`LttTracebuf`].
+    /// Number of slots, as in [`LttTracebuf`].
     pub nr_slots: u32,
     /// Channels that a trace can have, at most [`LTT_MAX_CHANNELS`].
     pub nr_channels: u32,
-    /// The first [`LttInfoSlot`], from the start of the area.
+    /// Offset of the first [`LttInfoSlot`] in the area.
     pub slot_offset: u32,
-    /// From one to the next.
+    /// Distance between two of these.
     pub slot_stride: u32,
-    /// The first [`LttInfoTrace`], from the start of the area.
+    /// Offset of the first [`LttInfoTrace`] in the area.
     pub trace_offset: u32,
-    /// From one to the next.
+    /// Distance between two of these.
     pub trace_stride: u32,
-    /// The first [`LttInfoFilter`], from the start of the area.
+    /// Offset of the first [`LttInfoFilter`] in the area.
     pub filter_offset: u32,
-    /// From one to the next.
+    /// Distance between two of these.
     pub filter_stride: u32,
-    /// The first [`LttInfoChannel`], from the start of its [`LttInfoTrace`].
+    /// Offset of the first [`LttInfoChannel`] in its [`LttInfoTrace`].
     pub channel_offset: u32,
-    /// From one to the next.
+    /// Distance between two of these.
     pub channel_stride: u32,
-    /// Room for rules behind an [`LttInfoFilter`].
+    /// Bytes for rules after an [`LttInfoFilter`].
     pub rules_size: u32,
     /// Zero.
     pub reserved: [u32; 13],
@@ -198,9 +196,9 @@ pub const LTT_CHANNEL_MAIN: usize = 1;
 pub struct LttInfoChannel {
     /// Its name, with a NUL.
     pub name: [u8; LTT_NAME_LEN],
-    /// Ring 0, from the start of the trace's slot of the write area.
+    /// Offset of ring 0 in the trace's slot of the write area.
     pub buffers_offset: u64,
-    /// Ring 0's [`LttRingControl`], from the start of the trace's slot of the control area.
+    /// Offset of ring 0's [`LttRingControl`] in the trace's slot of the control area.
     pub control_offset: u64,
     /// A power of two, a multiple of 4096.
     pub subbuf_size: u32,
@@ -208,7 +206,7 @@ pub struct LttInfoChannel {
     pub subbuf_count: u32,
     /// Ring `n` starts at `n * subbuf_size * subbuf_count`.
     pub nr_rings: u32,
-    /// Between control blocks.
+    /// Distance between control blocks.
     pub control_stride: u32,
     /// `LTT_SCOPE_*`.
     pub scope: u32,
@@ -222,7 +220,7 @@ pub struct LttInfoChannel {
     pub reserved: [u32; 8],
 }
 
-/// A trace's part of the info area. Its channels, [`LttInfoChannel`], are where [`LttInfo`] tells.
+/// A trace's part of the info area. [`LttInfo`] says where its channels, [`LttInfoChannel`], are.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -236,17 +234,17 @@ pub struct LttInfoTrace {
     pub clock: u32,
     /// Zero.
     pub reserved0: u32,
-    /// Of the clock, in Hz; 0: unknown.
+    /// Frequency of the clock in Hz; 0: unknown.
     pub clock_freq: u64,
     /// Zero.
     pub reserved: [u64; 9],
 }
 
-/// Which events the trace in a slot wants. [`LttInfoRule`] follow, each followed by its pattern.
+/// The filter of the trace in a slot. [`LttInfoRule`] follow, each followed by its pattern.
 ///
-/// The last rule of a channel that matches decides; without one, it is no. Those of channel 0 are
-/// the trace's: what they refuse goes nowhere. What the trace accepts goes to the first channel
-/// from 2 on that accepts it, or else to main.
+/// The last matching rule of a channel decides; without one, it refuses. The rules of channel 0 are
+/// the trace's: events that they refuse are not written. An event that the trace accepts goes to
+/// the first channel from 2 on that accepts it, or else to main.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -262,8 +260,8 @@ pub struct LttInfoFilter {
 
 /// A rule; its pattern follows.
 ///
-/// A pattern has letters, digits, and `_-.:`, and `*` for any characters, `?` for any one. With a
-/// colon it is matched with `PROVIDER:NAME`, else with `NAME`.
+/// A pattern consists of letters, digits, and `_-.:`, and `*` for any characters, `?` for any one.
+/// With a colon it is compared with `PROVIDER:NAME`, else with `NAME`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -277,13 +275,13 @@ pub struct LttInfoRule {
     pub len: u8,
 }
 
-/// Flag of a rule: what matches is not wanted.
+/// Flag of a rule: matching events are not wanted.
 pub const LTT_RULE_REFUSE: u8 = 0x1;
-/// Flag that makes it no rule: the pattern is the name of a context, which records of the channel
-/// begin with.
+/// Flag of an entry that is not a rule: the pattern is the name of a context, which records of the
+/// channel begin with.
 pub const LTT_RULE_CONTEXT: u8 = 0x2;
 
-/// Contexts of a channel.
+/// Upper bound of the number of contexts of a channel.
 pub const LTT_MAX_CONTEXTS: usize = 16;
 
 /// A ring's positions, in the control area.
@@ -299,16 +297,16 @@ pub struct LttRingControl {
     pub lost: u64,
     /// Newest full time stamp in the ring.
     pub time: u64,
-    /// In ring 0 of the control channel: ids of events given so far in this process and trace. It
-    /// is here because several tracing libraries in one process share nothing else.
+    /// In ring 0 of the control channel: number of event ids given so far in this process and
+    /// trace. It is here because several tracing libraries in one process share nothing else.
     pub ids: u64,
-    /// [`LTT_MODE_OVERWRITE`]: everything below may be overwritten by now.
+    /// [`LTT_MODE_OVERWRITE`]: everything below may be overwritten already.
     pub claimed: u64,
     /// [`LTT_SCOPE_THREAD`]: the thread that writes here; 0: free.
     pub owner: u32,
-    /// [`LTT_MODE_BLOCK`]: writers that wait for `consumed` to grow.
+    /// [`LTT_MODE_BLOCK`]: number of writers that wait for `consumed` to grow.
     pub waiters: u32,
-    /// [`LTT_MODE_BLOCK`]: 0: nobody consumes; the kernel's copy for the writer.
+    /// [`LTT_MODE_BLOCK`]: 0: there is no reader; the kernel's copy for the writer.
     pub readers: u32,
     /// Zero.
     pub reserved: u32,
@@ -323,27 +321,26 @@ pub struct LttRingControl {
 /// [`LttSubbuf::magic`].
 pub const LTT_SUBBUF_MAGIC: u32 = 0x4c54_5453;
 
-/// In [`LttSubbuf::busy`]: the place is taken, not passed over.
+/// In [`LttSubbuf::busy`]: the place is taken, not skipped.
 pub const LTT_PLACE_TAKEN: u32 = 0x1;
-/// In [`LttSubbuf::busy`]: which round of the ring that is about, from 1 on.
+/// In [`LttSubbuf::busy`]: shift of the lap of the ring that the decision is about, from 1 on.
 pub const LTT_PLACE_LAP_SHIFT: u32 = 1;
 
-/// At the start of each sub-buffer that was begun.
+/// The header at the start of each sub-buffer that was begun.
 ///
-/// What is there of an earlier round stays: `committed` and `busy` are never set back. A place that
-/// a writer of an earlier round has not left is passed over: the header there keeps its old
-/// position, and the next place is taken.
-/// [`LTT_PROTOCOL_RSEQ`]: somebody is there if `busy` is not 0. [`LTT_PROTOCOL_SHARED`]: somebody
-/// is there if `committed` is not the sub-buffer's size times `takes`; `busy` says what was
-/// decided, before `head` goes there.
+/// Values of an earlier lap persist: `committed` and `busy` are never reset. If a writer of an
+/// earlier lap has not left a place, the ring skips it: the header there keeps its old position,
+/// and the next place is taken. [`LTT_PROTOCOL_RSEQ`]: a writer is there if `busy` is not 0.
+/// [`LTT_PROTOCOL_SHARED`]: a writer is there if `committed` is not the sub-buffer's size times
+/// `takes`; `busy` records the decision, before `head` goes there.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct LttSubbuf {
-    /// Of this header.
+    /// Position of this header.
     pub position: u64,
-    /// When the sub-buffer was begun.
+    /// The time when the sub-buffer was begun.
     pub time: u64,
     /// The ring's count of lost records then.
     pub lost: u64,
@@ -353,111 +350,110 @@ pub struct LttSubbuf {
     pub magic: u32,
     /// [`LTT_PROTOCOL_SHARED`]: `committed`, when the sub-buffer was begun.
     pub base: u64,
-    /// [`LTT_PROTOCOL_SHARED`]: bytes that were ever committed at this place.
+    /// [`LTT_PROTOCOL_SHARED`]: total bytes ever committed at this place.
     pub committed: u64,
     /// [`LTT_PROTOCOL_SHARED`]: from `position` up to here everything is committed.
     pub contiguous: u64,
-    /// [`LTT_PROTOCOL_RSEQ`]: long records that are being written here. [`LTT_PROTOCOL_SHARED`]:
-    /// the last decision, `LTT_PLACE_*`.
+    /// [`LTT_PROTOCOL_RSEQ`]: number of long records in progress here. [`LTT_PROTOCOL_SHARED`]: the
+    /// last decision, `LTT_PLACE_*`.
     pub busy: u32,
-    /// [`LTT_PROTOCOL_SHARED`]: how often the place was taken, modulo 2^32.
+    /// [`LTT_PROTOCOL_SHARED`]: number of times that the place was taken, modulo 2^32.
     pub takes: u32,
 }
 
-/// Bits of a record's header word that are the event's id; the others are time.
+/// Bits of a record's header word for the event's id; the other bits are time.
 pub const LTT_ID_BITS: u32 = 16;
-/// Never written: nothing else up to the sub-buffer's end.
+/// Never written: the rest of the sub-buffer is empty.
 pub const LTT_ID_NONE: u16 = 0;
-/// Ids of events: from here,
+/// Smallest id of an event.
 pub const LTT_ID_MIN: u16 = 1;
-/// to here.
+/// Largest id of an event.
 pub const LTT_ID_MAX: u16 = 0xffef;
-/// There was no memory: nothing else up to the sub-buffer's end. See [`LTT_LOST_WORD`].
+/// There was no memory: the rest of the sub-buffer is lost. See [`LTT_LOST_WORD`].
 pub const LTT_ID_LOST: u16 = 0xfffb;
 /// Describes an event.
 pub const LTT_ID_META: u16 = 0xfffc;
-/// A second word follows, see `LTT_LONG_*`.
+/// A long record: a second word follows, see `LTT_LONG_*`.
 pub const LTT_ID_LONG: u16 = 0xfffd;
 /// A full time stamp follows, 8 bytes.
 pub const LTT_ID_TIME: u16 = 0xfffe;
-/// Nothing else up to the sub-buffer's end.
+/// Padding: the rest of the sub-buffer is empty.
 pub const LTT_ID_PAD: u16 = 0xffff;
 
 /// A long record's second word: length of the whole record.
 pub const LTT_LONG_LEN_MASK: u64 = 0xffff_ffff;
-/// A long record's second word: where the event's id is.
+/// A long record's second word: shift of the event's id.
 pub const LTT_LONG_ID_SHIFT: u32 = 32;
 /// A long record's second word: the event's id, after the shift.
 pub const LTT_LONG_ID_MASK: u64 = 0xffff;
 /// A long record's second word: its payload is complete.
 pub const LTT_LONG_DONE: u64 = 1 << 62;
-/// A long record's second word: its payload means nothing.
+/// A long record's second word: the record is reserved, and its payload is undefined.
 pub const LTT_LONG_BUSY: u64 = 1 << 63;
 
-/// What readers see, in each word, in the place of a page that there was no memory for. Records
-/// that lie in it, whole or in part, are lost, and so is what follows up to the sub-buffer's end.
+/// The value of each word that readers see in place of a page without memory. Records that overlap
+/// it are lost, and so is the rest of the sub-buffer.
 pub const LTT_LOST_WORD: u64 = 0x4c54_544c_4f53_0000 | LTT_ID_LOST as u64;
 
 /// Longest payload of a [`LTT_ID_META`] record, with the NUL.
 pub const LTT_META_MAX: usize = 2048;
 
-/// One instant, by three clocks.
+/// One instant, as read from three clocks.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct LttClockSync {
-    /// Of the trace's clock.
+    /// The trace's clock.
     pub cycles: u64,
     /// `CLOCK_MONOTONIC` then, in ns.
     pub monotonic: u64,
     /// `CLOCK_REALTIME` then, in ns.
     pub realtime: u64,
-    /// Of the trace's clock in Hz; 0: unknown, compare two of these.
+    /// Frequency of the trace's clock in Hz; 0: unknown, compare two of these.
     pub freq: u64,
 }
 
-/// The process is gone, or executed another program.
+/// The process has ended, or executed another program.
 pub const LTT_FILE_DEAD: u32 = 0x1;
 /// The trace is not active.
 pub const LTT_FILE_STOPPED: u32 = 0x2;
 /// The trace was removed.
 pub const LTT_FILE_REMOVED: u32 = 0x4;
-/// The clock became invalid after the trace was created: times of different CPUs may be in a wrong
-/// order.
+/// The clock became invalid after the trace was created: times of different CPUs may be misordered.
 pub const LTT_FILE_CLOCK_UNSTABLE: u32 = 0x8;
 
-/// What a consumer file says about its process and channel ([`LTT_IOC_INFO`]).
+/// The process and channel of a consumer file ([`LTT_IOC_INFO`]).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct LttFileInfo {
-    /// What the kernel knows of this structure.
+    /// Size of this structure in the kernel.
     pub size: u32,
     /// `LTT_FILE_*`.
     pub flags: u32,
-    /// In the initial namespace, at `alloc_tracebuf`.
+    /// Process id in the initial namespace, at `alloc_tracebuf`.
     pub pid: u32,
-    /// Likewise.
+    /// User id in the initial namespace, at `alloc_tracebuf`.
     pub uid: u32,
-    /// Of the process, `CLOCK_BOOTTIME` in ns.
+    /// Start of the process, `CLOCK_BOOTTIME` in ns.
     pub start_time: u64,
     /// Number of this process's buffers, never reused.
     pub process: u64,
-    /// Of the trace.
+    /// Generation of the trace.
     pub trace_generation: u64,
     /// Name of the task that called `alloc_tracebuf`.
     pub comm: [u8; LTT_COMM_LEN],
     /// `LTT_CLOCK_*`.
     pub clock: u32,
-    /// Which channel of its trace this is.
+    /// Index of the channel in its trace.
     pub channel_index: u32,
-    /// When the trace was created.
+    /// The time when the trace was created.
     pub start: LttClockSync,
-    /// When the ioctl was made.
+    /// The time of the ioctl.
     pub now: LttClockSync,
-    /// Writes that found no memory, each the first to its page.
+    /// Number of pages whose first write found no memory.
     pub sunk: u64,
     /// Zero.
     pub reserved: [u64; 3],
@@ -484,13 +480,13 @@ pub const LTT_END_SUBBUF_SIZE_VER2: u32 = 8;
 )]
 #[repr(C)]
 pub struct LttRingPositions {
-    /// As the process left it: to be checked.
+    /// From the control block, which the process may corrupt: check it.
     pub head: u64,
-    /// Likewise.
+    /// Likewise unchecked.
     pub lost: u64,
-    /// Likewise.
+    /// Likewise unchecked.
     pub claimed: u64,
-    /// The kernel's own.
+    /// The kernel's own value.
     pub consumed: u64,
 }
 
@@ -502,7 +498,7 @@ pub struct LttRingPositions {
 pub struct LttPositions {
     /// In: address of `nr_rings` [`LttRingPositions`].
     pub rings: u64,
-    /// In: room. Out: how many there are.
+    /// In: capacity. Out: number of rings.
     pub nr_rings: u32,
     /// Out: `LTT_FILE_*`.
     pub flags: u32,

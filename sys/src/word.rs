@@ -1,7 +1,7 @@
-//! Any text as one word of a description: RFC 3986 without its reserved characters.
+//! Encodes any text as one word of a description: RFC 3986 without its reserved characters.
 
-/// A byte of a word: itself, or `%XX` unless it is a letter, a digit or one of `_ . -`. How many
-/// bytes that are.
+/// Encodes a byte: as itself if it is a letter, a digit or one of `_ . -`, else as `%XX`. Returns
+/// the encoding and its length.
 #[must_use]
 pub const fn encoded(byte: u8) -> ([u8; 3], usize) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
@@ -12,7 +12,7 @@ pub const fn encoded(byte: u8) -> ([u8; 3], usize) {
     ([b'%', high, low], 3)
 }
 
-/// The bytes that a word stands for. None, and nothing after it: it is no such word from there on.
+/// Decodes a word. Ends with `None` at the first invalid encoding.
 pub fn decoded(word: &str) -> impl Iterator<Item = Option<u8>> {
     let mut rest = Some(word.as_bytes());
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Compares the Rust side of the ABI with what a C compiler makes of the headers: each size, the
+//! Compares the Rust side of the ABI with the headers as a C compiler reads them: each size, the
 //! offset and size of each field, and each constant.
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use std::process::Command;
 use usertrace_sys::crash::*;
 use usertrace_sys::uapi::*;
 
-/// One number that both languages must agree about: the C expression, and what Rust says.
+/// Numbers that both languages must agree on: the C expression, and the value in Rust.
 type Facts = Vec<(String, u64)>;
 
-/// The size of a place, from a pointer to it that is never followed.
+/// The size of the pointee of a pointer that is never dereferenced.
 fn size_behind<T>(_: *const T) -> u64 {
     size_of::<T>() as u64
 }
@@ -137,7 +137,7 @@ fn header(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What the C compiler says about each expression.
+/// Evaluates each expression with the C compiler.
 fn compiled(expressions: impl Iterator<Item = String>) -> BTreeMap<String, u64> {
     let mut source = String::from(
         "#include <stddef.h>\n#include <stdio.h>\n#include <linux/ltt.h>\n#include <linux/ltt_crash.h>\n\
@@ -187,7 +187,7 @@ fn rust_and_c_agree() {
 }
 
 #[test]
-fn nothing_of_the_headers_is_missing() {
+fn rust_covers_the_headers() {
     let known: Vec<String> = facts()
         .into_iter()
         .map(|(expression, _)| expression)

@@ -1,4 +1,4 @@
-//! Checks the manual pages of the system calls: their form, that they have all errors, and their
+//! Checks the manual pages of the system calls: their form, their lists of errors, and their
 //! example (A1, A2).
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 const PAGES: [&str; 3] = ["alloc_tracebuf", "ltt_update", "ltt_switch"];
 
-/// The sections, as the Linux man-pages project orders them.
+/// The sections, in the order of the Linux man-pages project.
 const SECTIONS: [&str; 12] = [
     "NAME",
     "LIBRARY",
@@ -37,7 +37,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Fails if the program finds anything to say about the page.
+/// Fails if the program reports anything about the page.
 fn is_silent(program: &str, args: &[&str], page: &Path) {
     let output = Command::new(program)
         .args(args)
@@ -52,16 +52,18 @@ fn is_silent(program: &str, args: &[&str], page: &Path) {
     );
 }
 
+/// Requirements: A1, A2
 #[test]
-fn a1_a2_manual_pages_have_no_mistakes() {
+fn manual_pages_have_no_mistakes() {
     for page in PAGES.map(page) {
         is_silent("groff", &["-ww", "-z", "-man", "-Tutf8"], &page);
         is_silent("mandoc", &["-Tlint", "-Wwarning"], &page);
     }
 }
 
+/// Requirements: A1, A2
 #[test]
-fn a1_a2_manual_pages_have_all_sections() {
+fn manual_pages_have_all_sections() {
     for name in PAGES {
         let text = read(&page(name));
         let sections: Vec<_> = text
@@ -85,8 +87,9 @@ fn example(page: &str) -> String {
         .replace("\\[rs]", "\\")
 }
 
+/// Requirements: A1
 #[test]
-fn a1_the_manual_pages_example_compiles() {
+fn manual_page_example_compiles() {
     let directory = tempfile::tempdir().expect("a directory");
     let source = directory.path().join("show_traces.c");
     fs::write(&source, example(&read(&page("alloc_tracebuf")))).expect("written");

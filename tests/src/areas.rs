@@ -1,5 +1,4 @@
-//! The areas of this process, used by hand: without the library, so that the kernel is tested by
-//! itself.
+//! The areas of this process, used without the library: these tests are about the kernel alone.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -22,19 +21,19 @@ pub struct Areas {
 /// Slots that the kernel has.
 pub const SLOTS: usize = 16;
 
-/// What the info area says of a slot.
+/// The info area's description of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// In short.
+    /// The slot.
     pub slot: LttInfoSlot,
     /// The trace.
     pub trace: LttInfoTrace,
-    /// All channels that there can be.
+    /// The channels, also those that do not exist.
     pub channel: Vec<LttInfoChannel>,
 }
 
 impl Detail {
-    /// Nothing is said of a trace.
+    /// Whether the info area describes no trace here.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let mut channels = self.channel.iter();
@@ -54,7 +53,7 @@ pub fn calls() -> Calls {
 }
 
 impl Areas {
-    /// Maps the areas. `signo`: the update signal, whose handler is installed, or 0.
+    /// Maps the areas. `signo` is the update signal, whose handler is installed, or 0.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -98,8 +97,8 @@ impl Areas {
 
     /// A word of the info area.
     fn info_word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: the offset is within the area, which is mapped as long as the process lives; the
-        // kernel changes it, so it is read as atomics.
+        // SAFETY: the offset is within the area, which is mapped as long as the process lives. The
+        // kernel changes the area, so it is read as atomics.
         unsafe { AtomicU32::from_ptr((self.at.info as usize + offset) as *mut u32) }
     }
 
@@ -110,12 +109,12 @@ impl Areas {
         T::read_from_bytes(zerocopy::IntoBytes::as_bytes(&words[..])).expect("the size of T")
     }
 
-    /// The first part of the info area, and the part of one slot, as they were at the same moment.
+    /// A consistent copy of the info area's header and of its part of one slot.
     #[must_use]
     pub fn info(&self, slot: usize) -> (LttInfo, Detail) {
         let seq = self.info_word(std::mem::offset_of!(LttInfo, seq));
         loop {
-            // Pairs with the kernel's release when it has written all.
+            // Pairs with the kernel's release after its last write.
             let begun = seq.load(Ordering::Acquire);
             let info: LttInfo = self.copy(0);
             let at = |offset: u32, stride: u32, n: usize| offset as usize + n * stride as usize;
@@ -126,7 +125,7 @@ impl Areas {
                 trace: self.copy(trace),
                 channel: (0..info.nr_channels as usize).map(channel).collect(),
             };
-            // Pairs with the kernel's barrier before it begins to write.
+            // Pairs with the kernel's barrier before its first write.
             fence(Ordering::Acquire);
             if begun.is_multiple_of(2) && seq.load(Ordering::Relaxed) == begun {
                 return (info, detail);
@@ -139,7 +138,7 @@ impl Areas {
 /// The buffers of one trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// The areas that it is in.
+    /// The areas that contain it.
     pub areas: Areas,
     /// Which slot.
     pub index: usize,
@@ -173,7 +172,7 @@ impl Slot {
         self.areas.calls.switch(self.pointer())
     }
 
-    /// What the info area says of a channel.
+    /// The info area's description of a channel.
     #[must_use]
     pub fn channel(&self, channel: usize) -> LttInfoChannel {
         self.areas.info(self.index).1.channel[channel]
@@ -209,15 +208,15 @@ pub struct Ring {
     pub subbuf_size: usize,
     /// Where its control block is.
     pub control: usize,
-    /// The CPU that it is of.
+    /// The CPU that writes to it.
     pub cpu: u32,
 }
 
 impl Ring {
     /// A word of the control block.
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: within the control area, which is mapped as long as the process lives; the kernel
-        // accesses it atomically as well.
+        // SAFETY: within the control area, which is mapped as long as the process lives. The kernel
+        // accesses it atomically, too.
         unsafe { AtomicU64::from_ptr((self.control + offset) as *mut u64) }
     }
 

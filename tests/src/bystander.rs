@@ -1,5 +1,4 @@
-//! A process that is traced, and has nothing to do with what happens to others: it must lose
-//! nothing.
+//! A bystander: a traced process that must lose nothing, whatever happens to others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,9 +13,9 @@ use crate::event::{attach, check_prefix, write};
 use crate::parse;
 use usertrace_testing::wait;
 
-/// Events that it writes at once.
+/// How many events it writes at once.
 const BURST: u64 = 10;
-/// When it has written as many it rests, as nobody reads what it writes.
+/// After how many events it rests, because nobody reads them.
 const MOST: u64 = 200_000;
 
 /// A process that writes events from its start to [`Bystander::check`].
@@ -26,7 +25,7 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// A trace with room for what it writes, and whatever happens beside it.
+    /// A trace with room for the events of a bystander and of a test.
     #[must_use]
     pub fn trace(name: &str) -> Trace {
         Trace::started_with(name, 65536, 256)
@@ -47,24 +46,24 @@ impl Bystander {
                 written
             };
             burst();
-            link.tell(0);
-            while !link.is_told(PollTimeout::from(1u8)) {
+            link.send(0);
+            while !link.is_ready(PollTimeout::from(1u8)) {
                 burst();
             }
-            link.tell(burst());
+            link.send(burst());
         });
-        child.link.hear();
+        child.link.receive();
         Self { child }
     }
 
-    /// What the names of its consumer files begin with.
+    /// The prefix of its consumer files' names.
     #[must_use]
     pub fn prefix(&self) -> String {
         format!("{}.", self.child.pid())
     }
 
-    /// Ends it, and checks that this trace, which was active all the time, has each of its events
-    /// exactly once. Returns how many these are.
+    /// Ends it, and checks that a trace, which was active all the time, has each of its events
+    /// exactly once. Returns their count.
     ///
     /// # Panics
     /// If it has not.
@@ -80,8 +79,8 @@ impl Bystander {
         written
     }
 
-    /// As [`Bystander::check`], where all others are dead by now; returns the events of these, by
-    /// thread, each with the name of its consumer files.
+    /// Like [`Bystander::check`], when all other processes are dead. Returns their events by the
+    /// names of their consumer files, and by thread.
     ///
     /// # Panics
     /// If it has not.
@@ -102,8 +101,8 @@ impl Bystander {
 
     /// Ends it, and returns how much it wrote.
     fn end(&mut self) -> u64 {
-        self.child.link.tell(0);
-        self.child.link.hear()
+        self.child.link.send(0);
+        self.child.link.receive()
     }
 }
 

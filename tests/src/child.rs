@@ -1,6 +1,6 @@
-//! Parts of tests that need a process of their own: one without areas, or one that dies.
+//! Child processes, for parts of tests that need a process without areas, or one that dies.
 //!
-//! The test programs have one thread when they fork, so the child can do all that its parent can.
+//! A test program forks while it has one thread, so its child may do all that the parent may.
 
 use std::any::Any;
 use std::fs::File;
@@ -17,7 +17,7 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use usertrace_testing::wait::{self, LIMIT};
 
-/// One end of the way between a child and its parent.
+/// One end of the connection between a child and its parent.
 #[derive(Debug)]
 pub struct Link {
     read: File,
@@ -25,11 +25,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Tells the other side a number.
+    /// Sends a number to the other side.
     ///
     /// # Panics
     /// If the other side is gone.
-    pub fn tell(&mut self, number: u64) {
+    pub fn send(&mut self, number: u64) {
         self.write
             .write_all(&number.to_ne_bytes())
             .expect("the other process is there");
@@ -38,16 +38,16 @@ impl Link {
     /// Waits for the next number from the other side.
     ///
     /// # Panics
-    /// If the other side is gone, or says nothing.
-    pub fn hear(&mut self) -> u64 {
-        self.try_hear().expect("the other process is there")
+    /// If the other side is gone, or sends nothing.
+    pub fn receive(&mut self) -> u64 {
+        self.try_receive().expect("the other process is there")
     }
 
-    /// Whether the other side has said something, or is gone. Waits that long for it.
+    /// Whether a number can be received, or the other side is gone. Waits up to `timeout`.
     ///
     /// # Panics
-    /// If that cannot be told.
-    pub fn is_told(&self, timeout: PollTimeout) -> bool {
+    /// If `poll` fails.
+    pub fn is_ready(&self, timeout: PollTimeout) -> bool {
         match poll(
             &mut [PollFd::new(self.read.as_fd(), PollFlags::POLLIN)],
             timeout,
@@ -58,11 +58,11 @@ impl Link {
         }
     }
 
-    /// Waits for the next number from the other side; None if that is gone.
+    /// Waits for the next number from the other side. None: the other side is gone.
     ///
     /// # Panics
-    /// If the other side says nothing.
-    pub fn try_hear(&mut self) -> Option<u64> {
+    /// If the other side sends nothing.
+    pub fn try_receive(&mut self) -> Option<u64> {
         wait_for_input(self.read.as_fd(), "the other process says something");
         let mut bytes = [0; 8];
         self.read.read_exact(&mut bytes).ok()?;
@@ -76,7 +76,7 @@ fn wait_for_input(fd: BorrowedFd<'_>, what: &str) {
         let left = LIMIT.saturating_sub(begun.elapsed()).as_millis();
         assert!(left > 0, "waited in vain until {what}");
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        // An interruption by a signal is no end.
+        // A signal may interrupt the call.
         if let Ok(1..) = poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], timeout) {
             return;
         }
@@ -87,10 +87,10 @@ fn wait_for_input(fd: BorrowedFd<'_>, what: &str) {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// What it panicked with.
+    /// The message of its panic.
     message: File,
     reaped: bool,
-    /// The way to it.
+    /// The connection to it.
     pub link: Link,
 }
 
@@ -98,13 +98,13 @@ impl Child {
     /// Runs `body` in a new process.
     ///
     /// # Panics
-    /// If there can't be one.
+    /// If `fork` fails.
     #[must_use]
     pub fn spawn(body: impl FnOnce(&mut Link)) -> Self {
         let (message_read, message_write) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
         let (to_child, from_parent) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
         let (to_parent, from_child) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
-        // SAFETY: this process has one thread, so the child is as complete as it is.
+        // SAFETY: this process has one thread, so no lock is held that the child would need.
         match unsafe { fork() }.expect("a process") {
             ForkResult::Child => {
                 drop((message_read, from_parent, to_parent));
@@ -120,7 +120,8 @@ impl Child {
                         1
                     }
                 };
-                // SAFETY: what the parent has to do at exit is not for the child.
+                // SAFETY: no memory is involved. The parent's exit handlers do not run in the
+                // child.
                 unsafe { libc::_exit(status) }
             }
             ForkResult::Parent { child } => {
@@ -144,10 +145,10 @@ impl Child {
         self.pid
     }
 
-    /// Whether it still runs.
+    /// Whether the child still runs.
     ///
     /// # Panics
-    /// If it was waited for before.
+    /// If it was reaped before.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::WEXITED;
@@ -157,11 +158,11 @@ impl Child {
 
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
-        // One that is dead already is as well.
+        // The child may be dead already.
         let _ = kill(self.pid, signal);
     }
 
-    /// Waits for its end, whatever that is; or for its next stop, if it is traced.
+    /// Waits for its end, by exit or signal. For a child that is ptraced, a stop counts, too.
     ///
     /// # Panics
     /// If it does not end.
@@ -176,10 +177,10 @@ impl Child {
         status
     }
 
-    /// Waits for its good end.
+    /// Waits until the child has exited with status 0.
     ///
     /// # Panics
-    /// If it panicked, with its message; or if it ended in another way.
+    /// If it panicked, with its message, or ended in another way.
     pub fn join(mut self) {
         let status = self.wait();
         if status == WaitStatus::Exited(self.pid, 0) {
@@ -210,7 +211,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Runs `body` in a process of its own, and waits for its good end.
+/// Runs `body` in a process of its own, which must exit with status 0.
 pub fn run(body: impl FnOnce()) {
     Child::spawn(|_| body()).join();
 }
@@ -230,7 +231,7 @@ pub fn run_to_death(signal: Signal, body: impl FnOnce()) {
     }
 }
 
-/// Lets this process leave no core dump.
+/// Turns off core dumps of this process.
 pub fn no_core_dump() {
     let none = libc::rlimit {
         rlim_cur: 0,
@@ -242,6 +243,6 @@ pub fn no_core_dump() {
 
 /// Ends this process at once.
 pub fn exit(status: i32) -> ! {
-    // SAFETY: the parent has nothing that this process would have to do at its end.
+    // SAFETY: no memory is involved, and no exit handler is needed here.
     unsafe { libc::_exit(status) }
 }

@@ -1,4 +1,4 @@
-//! A consumer file, used by hand.
+//! A consumer file, used without the consumer library.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,21 +13,21 @@ use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 use crate::child::Child;
 use usertrace_testing::wait;
 
-/// A process that sleeps until it is told that there is something to read in a consumer file, in
-/// which there is nothing yet; then it ends well.
+/// Starts a process that sleeps until a consumer file, which is empty now, has something to read.
+/// Then the process exits with status 0.
 ///
 /// # Panics
-/// If there is something.
+/// If the file is not empty.
 #[must_use]
 pub fn sleeper(file: &Path) -> Child {
     let mut sleeper = Child::spawn(|link| {
         let consumer = Consumer::open(file);
         assert_eq!(consumer.ready(), PollFlags::empty());
-        link.tell(0);
-        // There is nothing else that could end this.
+        link.send(0);
+        // Nothing else can end this wait.
         assert_eq!(consumer.poll(PollTimeout::NONE), PollFlags::POLLIN);
     });
-    sleeper.link.hear();
+    sleeper.link.receive();
     wait::until("the reader sleeps", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", sleeper.pid())).unwrap_or_default();
         stat.rsplit(") ")
@@ -69,7 +69,7 @@ impl Consumer {
         &self.file
     }
 
-    /// Who it is of.
+    /// Which process and channel it belongs to.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -90,7 +90,7 @@ impl Consumer {
         rings
     }
 
-    /// Consumes everything that there is.
+    /// Consumes all rings up to their heads.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -105,18 +105,17 @@ impl Consumer {
     /// # Errors
     /// The kernel's.
     ///
-    /// # Safety
-    /// What `argument` points to, if it may be written, must be no Rust object but one that may be
-    /// overwritten.
+    /// # Safety The kernel may write to where `argument` points: no Rust object may be there,
+    /// except one that may be overwritten.
     pub unsafe fn ioctl(&self, request: u32, argument: usize) -> io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `argument` points to nothing that must not be written.
         match unsafe { libc::ioctl(self.file.as_raw_fd(), request.into(), argument) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// What can be had at once.
+    /// The events that `poll` reports without waiting.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -125,7 +124,7 @@ impl Consumer {
         self.poll(PollTimeout::ZERO)
     }
 
-    /// Waits until something can be had.
+    /// Waits until there is something to read.
     ///
     /// # Panics
     /// If the kernel refuses.

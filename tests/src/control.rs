@@ -1,4 +1,4 @@
-//! The control file system, as a person uses it.
+//! The control file system, used with file operations as a person would.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use usertrace_testing::wait;
 
-/// Where it is mounted.
+/// The mount point.
 pub const ROOT: &str = "/sys/kernel/ltt";
 
 /// A trace, which is destroyed when this is dropped.
@@ -120,8 +120,8 @@ impl Trace {
         self.write("start", "0\n").expect("it can be stopped");
     }
 
-    /// Chooses a channel's sub-buffers. The size is made as small as it can be in between, so that
-    /// no product on the way is too large.
+    /// Sets the size and count of a channel's sub-buffers. The size is minimal in between, so that
+    /// no intermediate product is too large.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -136,7 +136,7 @@ impl Trace {
         }
     }
 
-    /// What `stats` says.
+    /// The contents of `stats`.
     ///
     /// # Panics
     /// If it is not what it should be.
@@ -145,7 +145,7 @@ impl Trace {
         Stats::parse(&self.read("stats"))
     }
 
-    /// What `stats` says of a process, if it has buffers here.
+    /// The line of a process in `stats`, if it has buffers here.
     ///
     /// # Panics
     /// If it is not what it should be.
@@ -156,8 +156,8 @@ impl Trace {
         processes.find(|process| process.name.starts_with(&prefix))
     }
 
-    /// Waits until a process that runs has buffers here: a program that was told of a change while
-    /// it was leaving its handler of the one before is told again a moment later.
+    /// Waits until a running process has buffers here. A process that gets the update signal while
+    /// it returns from that signal's handler gets it again a moment later.
     ///
     /// # Panics
     /// If it gets none.
@@ -193,7 +193,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // One that the test destroyed itself is gone.
+        // The test may have destroyed it.
         let _ = self.try_remove();
     }
 }
@@ -203,12 +203,12 @@ impl Drop for Trace {
 /// # Errors
 /// The kernel's.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    // Neither O_CREAT nor O_TRUNC: these files are neither made nor cut by their users.
+    // Neither O_CREAT nor O_TRUNC: users cannot create or truncate these files.
     let mut file = fs::OpenOptions::new().write(true).open(path)?;
     io::Write::write_all(&mut file, text.as_bytes())
 }
 
-/// Destroys the traces that a test which failed left behind.
+/// Destroys the traces that a failed test left behind.
 ///
 /// # Panics
 /// If the control file system is not mounted.
@@ -221,24 +221,24 @@ pub fn remove_all() {
     }
 }
 
-/// What a trace's `stats` says.
+/// The contents of a trace's `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The trace's number.
     pub generation: u64,
     /// Its slot.
     pub slot: usize,
-    /// Writes that found no memory, of all processes, also those that are gone.
+    /// Writes that found no memory, of all processes, including those that are gone.
     pub sunk: u64,
-    /// Buffers of dead processes that were dropped unread, and the bytes that nobody has read.
+    /// Buffers of dead processes that were dropped, and how many unread bytes they had.
     pub dropped: (u64, u64),
-    /// The clock of its events, and whether it became invalid since.
+    /// The clock of its events, and whether it has become invalid.
     pub clock: String,
-    /// Processes that were not given it, as its rings do not fit into their slots.
+    /// Processes that did not get the trace, because its rings do not fit into their slots.
     pub limited: Vec<String>,
     /// Its processes.
     pub processes: Vec<ProcessStats>,
-    /// Their rings that have anything.
+    /// Their rings that are not empty.
     pub rings: Vec<RingStats>,
 }
 
@@ -355,14 +355,14 @@ mod tests {
     }
 }
 
-/// What the file `memory` says.
+/// The contents of the file `memory`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Bytes that buffers hold.
     pub total: u64,
-    /// What dead processes have left of that, unread.
+    /// Unread bytes of dead processes among them.
     pub dead: u64,
-    /// Those of each user, by number.
+    /// Bytes of each user, by user id.
     pub users: Vec<(u32, u64)>,
 }
 
@@ -393,7 +393,7 @@ pub fn memory() -> Memory {
     memory
 }
 
-/// A limit on memory, as it was before when this is dropped.
+/// A limit on memory. Dropping this restores the limit's value.
 #[derive(Debug)]
 pub struct Limit {
     path: PathBuf,
@@ -412,7 +412,7 @@ impl Limit {
         Self { path, before }
     }
 
-    /// Sets it: bytes, or `max`.
+    /// Sets the limit: bytes, or `max`.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -420,11 +420,11 @@ impl Limit {
         write(&self.path, text).unwrap_or_else(|e| panic!("{text}: {e}"));
     }
 
-    /// Sets it to this many bytes more than are held now in all.
+    /// Sets the limit to this many bytes more than all buffers hold now.
     ///
     /// # Panics
     /// If the kernel refuses.
-    pub fn leave(&self, bytes: u64) {
+    pub fn allow_more(&self, bytes: u64) {
         self.set(&(memory().total + bytes).to_string());
     }
 }

@@ -11,10 +11,10 @@ pub fn pin(cpu: usize) {
     assert!(try_pin(cpu), "CPU {cpu} exists");
 }
 
-/// The same, if the CPU is there. Returns whether it is.
+/// Like [`pin`], but returns false if the CPU does not exist.
 ///
 /// # Panics
-/// If it can be none.
+/// If the number is too large for a CPU set.
 pub fn try_pin(cpu: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu).expect("a number of a CPU");

@@ -1,4 +1,4 @@
-//! What the crash directory of the running kernel has.
+//! The entries of the running kernel's crash directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use usertrace_sys::crash::{
 };
 use zerocopy::FromBytes;
 
-/// How many entries there are of each kind, `LTT_CRASH_*`, but free ones.
+/// Counts the entries of each kind, `LTT_CRASH_*`, without free ones.
 ///
-/// The kernel shows its memory as a core dump, in which the directory is found as in one of a
-/// kernel that crashed.
+/// `/proc/kcore` shows the kernel's memory as a core dump, so the directory is found as in the dump
+/// of a crashed kernel.
 ///
 /// # Panics
 /// If the directory is not what it should be.

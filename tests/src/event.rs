@@ -1,4 +1,4 @@
-//! The event that the tests write, and what a trace has of it.
+//! The event that the tests write, and checks of its records.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub const RECORD_LEN: usize = 24;
 /// Gets buffers for this process.
 ///
 /// # Panics
-/// If there are none to be had.
+/// If the process gets none.
 pub fn attach() {
     assert_eq!(usertrace::init(), Status::Attached);
 }
@@ -23,8 +23,9 @@ pub fn write(thread: u32, number: u64) -> Outcome {
     usertrace::event!(numbered, thread, number)
 }
 
-/// Writes 20 events as thread 0, and in their middle has a `vfork` child write 5 as thread 1. Says
-/// whether all of these were recorded, and each of the child's became what is expected.
+/// Writes 10 events as thread 0, has a `vfork` child write 5 as thread 1, and writes 10 more.
+/// Returns whether the parent's events were all recorded, and each of the child's had the expected
+/// outcome.
 #[must_use]
 pub fn write_around_vfork(expected: Outcome) -> bool {
     let recorded = |number| write(0, number) == Outcome::Recorded;
@@ -46,7 +47,7 @@ pub fn write_around_vfork(expected: Outcome) -> bool {
     ok && (10..20).all(recorded)
 }
 
-/// What is in a record of the event, without the header word.
+/// Decodes a record of the event, without its header word.
 ///
 /// # Panics
 /// If it is too short.

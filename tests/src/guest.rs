@@ -1,16 +1,16 @@
-//! Where the tests run, and how much of them.
+//! Whether this is a guest, and how large the counts of its tests are.
 
 use std::env;
 
-/// Set by the harness in the guest, to the name of the kernel's configuration.
+/// The harness sets it in the guest to the name of the kernel's configuration.
 const GUEST: &str = "USERTRACE_GUEST";
-/// By how much counts are divided.
+/// The divisor of large counts.
 const SCALE: &str = "USERTRACE_TEST_SCALE";
 
-/// Why this is no place to run tests of the kernel, if it is none.
+/// Checks that tests of the kernel may run here: in the guest, as root.
 ///
 /// # Errors
-/// A text for the person who started them.
+/// The reason why they may not, for the person who started them.
 pub fn check() -> Result<(), String> {
     if env::var_os(GUEST).is_none() {
         return Err(format!(
@@ -25,20 +25,19 @@ pub fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// `count`, or fewer on a slow kernel; at least one.
-///
-/// `USERTRACE_TEST_SCALE` says how much fewer; without it the debug kernel gets a twentieth.
+/// `count`, divided by `USERTRACE_TEST_SCALE`; at least 1. Without the variable, the debug kernel
+/// gets a twentieth.
 #[must_use]
 pub fn scaled(count: u64) -> u64 {
     (count / scale()).max(1)
 }
 
-/// What a variable says, or else `usual`: for what takes minutes, and is asked for by name.
+/// The number in a variable, or else `usual`: for counts of which more take minutes.
 ///
 /// # Panics
-/// If it says something else than a number.
+/// If the variable's value is not a number.
 #[must_use]
-pub fn asked(variable: &str, usual: u64) -> u64 {
+pub fn from_env(variable: &str, usual: u64) -> u64 {
     match env::var(variable) {
         Ok(text) => text
             .parse()
@@ -47,7 +46,7 @@ pub fn asked(variable: &str, usual: u64) -> u64 {
     }
 }
 
-/// The kernel is the one that looks for mistakes of its own.
+/// Whether this is the debug kernel, which checks itself.
 #[must_use]
 pub fn is_debug() -> bool {
     env::var(GUEST).is_ok_and(|config| config == "debug")

@@ -1,44 +1,44 @@
-//! What `busy` and `stepped`, and who looks at their memory, know of each other.
+//! The memory layout that `busy`, `stepped` and `stepped-writer` share with the crash tests, which
+//! read it from outside.
 
 /// Threads of `busy` that write all the time.
 pub const THREADS: u32 = 3;
 
-/// What the signal handler of one of them writes as.
+/// The thread number of events of a signal handler in one of them.
 pub const HANDLER: u32 = THREADS;
 
-/// The first word of the page in which they say how far they are. Its complement is the second one,
-/// and others follow: in `busy` the numbers of events that each thread has recorded, and its
-/// handler.
+/// The first word of the page in which a program keeps its progress. The second word is its
+/// complement, and others follow: in `busy`, how many events each thread and the handler recorded.
 pub const TAG: u64 = 0x7573_6572_7472_6163;
 
 /// Words of the page of `stepped`.
 pub mod words {
-    /// How many events it has recorded itself.
+    /// How many events the program has recorded itself.
     pub const RECORDED: usize = 2;
-    /// What it knows of the brief trace: 0 if nothing, [`THERE`], or [`GONE`].
+    /// The state of the brief trace: 0 if unknown, [`EXISTS`], or [`GONE`].
     pub const BRIEF: usize = 3;
-    /// Its child.
+    /// The process id of its child.
     pub const CHILD: usize = 4;
-    /// How many events that has recorded.
+    /// How many events the child has recorded.
     pub const CHILD_RECORDED: usize = 5;
-    /// How often all was done.
+    /// How many rounds are done.
     pub const TURNS: usize = 6;
 
-    /// The trace is there, and so are events of each process that has recorded any.
-    pub const THERE: u64 = 1;
-    /// It is not there.
+    /// The trace exists, with events of each process that has recorded any.
+    pub const EXISTS: u64 = 1;
+    /// The trace does not exist.
     pub const GONE: u64 = 2;
 }
 
 /// Words of the page of `stepped-writer`.
 pub mod writers {
-    /// Where its function is that writes the events which are looked at.
-    pub const LOOKED_AT: usize = 2;
-    /// Where its signal handler is.
+    /// The address of the function that writes the events which are stepped through.
+    pub const STEPPED_FUNCTION: usize = 2;
+    /// The address of its signal handler.
     pub const ON_TRAP: usize = 3;
-    /// Which plan it is at.
+    /// The index of its current plan.
     pub const PLAN: usize = 4;
-    /// What [`Kind`](super::Kind) of event is looked at; 0 at the end.
+    /// The [`Kind`](super::Kind) of event that is stepped through; 0 at the end.
     pub const KIND: usize = 5;
     /// How many events of its thread the trace has.
     pub const RECORDED: usize = 6;
@@ -50,32 +50,32 @@ pub mod writers {
     pub const OLDEST: usize = 9;
 }
 
-/// What event of `stepped-writer` it is that is looked at.
+/// Kinds of events of `stepped-writer` that are stepped through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum Kind {
-    /// The first one that there is.
+    /// The first event.
     First = 1,
-    /// One like most.
+    /// An event with nothing special.
     Ordinary,
-    /// A long one.
+    /// A long event.
     Long,
-    /// One that begins a sub-buffer.
+    /// An event that begins a sub-buffer.
     AtEnd,
-    /// Likewise, a long one.
+    /// A long event that begins a sub-buffer.
     LongAtEnd,
-    /// One that finds the ring full.
+    /// An event that finds the ring full.
     Full,
-    /// The one after that.
+    /// The event after one that found the ring full.
     AfterFull,
-    /// One with a signal in its middle.
+    /// An event that a signal interrupts.
     Interrupted,
-    /// Likewise, one that begins a sub-buffer.
+    /// An event that begins a sub-buffer, and that a signal interrupts.
     InterruptedAtEnd,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::First,
         Self::Ordinary,
@@ -88,7 +88,7 @@ impl Kind {
         Self::InterruptedAtEnd,
     ];
 
-    /// The one with a number.
+    /// The kind with a number.
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u64 == number)
@@ -98,14 +98,13 @@ impl Kind {
 /// How many sub-buffers the rings of `stepped-writer` have.
 pub const SUBBUF_COUNT: u64 = 4;
 
-/// How many events each child of `stepped` writes: a sub-buffer, and a part of the next.
+/// How many events each child of `stepped` writes: one sub-buffer, and a part of the next.
 pub const CHILD_EVENTS: u64 = 200;
-/// How large those sub-buffers are.
+/// The size of those sub-buffers.
 pub const SUBBUF_SIZE: u64 = 4096;
 
-/// The traces that are there all the time and overwrite, by who has their rings.
+/// Traces that exist all the time, in mode `overwrite`, named by the scope of their rings.
 pub const SCOPES: [&str; 3] = ["cpu", "thread", "global"];
 
-/// In `busy`, those that do not overwrite, by what they do instead. Somebody reads them all the
-/// time.
+/// Traces of `busy` that are read all the time, named by their mode.
 pub const READ: [&str; 2] = ["discard", "block"];

@@ -1,4 +1,4 @@
-//! Libraries to preload.
+//! Libraries for `LD_PRELOAD`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,10 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Ours: `libusertrace_NAME.so`, beside the program that asks.
+    /// Our libraries of these names: `libusertrace_NAME.so`, beside the program that runs.
     ///
     /// # Panics
-    /// If one is not there.
+    /// If one was not built.
     #[must_use]
     pub fn new(names: &[&str]) -> Self {
         let directory = tempfile::tempdir_in("/tmp").expect("a directory");
@@ -33,27 +33,27 @@ impl Libraries {
         }
     }
 
-    /// All of ours.
+    /// All of our libraries.
     #[must_use]
     pub fn all() -> Self {
         Self::new(&["malloc", "pthread", "dl", "function"])
     }
 
-    /// Somebody else's library, before ours.
+    /// Adds another library, before ours.
     #[must_use]
     pub fn with_before(mut self, path: &Path) -> Self {
         self.paths.insert(0, path.to_owned());
         self
     }
 
-    /// Somebody else's library, behind ours.
+    /// Adds another library, after ours.
     #[must_use]
     pub fn with_behind(mut self, path: &Path) -> Self {
         self.paths.push(path.to_owned());
         self
     }
 
-    /// Has a program load them.
+    /// Makes a program load them.
     ///
     /// # Panics
     /// If one's name is not UTF-8.

@@ -1,13 +1,13 @@
-//! What the program that is instrumented for LTTng-UST (`c/tests/lttng/providers/program.c`)
-//! writes, as `babeltrace2` shows it, without what differs from run to run.
+//! Events of the program that is instrumented for LTTng-UST (`c/tests/lttng/providers/program.c`):
+//! as `babeltrace2` prints them, without times and CPUs.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What LTTng-UST writes. Some of it, its header cannot compile as C++.
+/// The events that LTTng-UST records. Its header cannot compile one of them as C++.
 ///
 /// # Panics
-/// If the repository is not there any more.
+/// If the repository is gone.
 #[must_use]
 pub fn expected(is_cpp: bool) -> Vec<String> {
     let providers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/tests/lttng/providers");

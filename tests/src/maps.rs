@@ -1,4 +1,4 @@
-//! What the kernel says of this process's mappings.
+//! This process's mappings of trace areas.
 
 use std::fs;
 
@@ -7,9 +7,9 @@ use std::fs;
 pub struct Mapping {
     /// First address.
     pub start: usize,
-    /// The address behind the last one.
+    /// The address after the last one.
     pub end: usize,
-    /// For example `r--s`.
+    /// Its permissions, for example `r--s`.
     pub rights: String,
 }
 

@@ -1,4 +1,4 @@
-//! The kernel's own page tables: at which addresses the kernel has a page.
+//! The kernel's own page tables: at which addresses the kernel maps a page.
 //!
 //! The kernel shows its memory as a core dump (`/proc/kcore`), and its vmcoreinfo has the address
 //! of the top table. From there this module reads all tables as the processor does. x86-64 only.
@@ -41,8 +41,8 @@ impl KernelMemory {
     #[must_use]
     pub fn open() -> Self {
         let memory = ElfDump::open(Path::new("/proc/kcore")).expect("CONFIG_PROC_KCORE");
-        let place = fs::read_to_string("/sys/kernel/vmcoreinfo").expect("CONFIG_VMCORE_INFO");
-        let (address, len) = place.trim().split_once(' ').expect("two numbers");
+        let location = fs::read_to_string("/sys/kernel/vmcoreinfo").expect("CONFIG_VMCORE_INFO");
+        let (address, len) = location.trim().split_once(' ').expect("two numbers");
         let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
         let (address, len) = (number(address).expect("hex"), number(len).expect("hex"));
         let mut note = vec![0; len as usize];
@@ -152,7 +152,7 @@ impl KernelMemory {
 struct Walk<'a> {
     memory: &'a KernelMemory,
     wanted: &'a BTreeSet<u64>,
-    /// Whether a page is wanted, by its number: most pages are not, and a look here is quick.
+    /// Whether a page is wanted, by its number: a quick check, as most pages are not.
     numbers: Vec<bool>,
     /// Tables that were read, with their levels. KASAN maps the same tables at many addresses.
     seen: HashSet<(u64, u32)>,

@@ -1,5 +1,4 @@
-//! A parser of rings that shares nothing with the library's: the header file says what it has to
-//! look for.
+//! A parser of rings that shares no code with the library's: it follows the header file alone.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,22 +17,22 @@ use usertrace_testing::wait;
 
 const PAGE: usize = 4096;
 
-/// What a ring has of [`event::numbered`], and nothing but that.
+/// The events [`event::numbered`] of a ring. There may be no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingEvents {
     /// Thread and number of each event, in the ring's order.
     pub events: Vec<(u32, u64)>,
     /// Events that were dropped.
     pub lost: u64,
-    /// Sub-buffers in which there was no memory for a page.
+    /// Sub-buffers in which a page had no memory.
     pub missing: u64,
 }
 
-/// Reads what was not consumed of all rings of a consumer file of the main channel, of which
-/// nothing was overwritten.
+/// Reads the unconsumed part of all rings of a consumer file of the main channel. Nothing of it may
+/// have been overwritten.
 ///
 /// # Panics
-/// If there is anything in them that should not be there.
+/// If a ring has anything that should not be there.
 #[must_use]
 pub fn rings(consumer: &Consumer) -> Vec<RingEvents> {
     let channel = consumer.info().channel;
@@ -53,8 +52,7 @@ pub fn rings(consumer: &Consumer) -> Vec<RingEvents> {
         .collect()
 }
 
-/// Does a page begin within these bytes that there was no memory for? `from`: where they are in the
-/// ring.
+/// Whether a page that had no memory begins within these bytes. `from` is their offset in the ring.
 fn is_missing(bytes: &[u8], from: usize) -> bool {
     (from.next_multiple_of(PAGE)..from + bytes.len())
         .step_by(PAGE)
@@ -127,11 +125,10 @@ pub fn of_the_dead(trace: &Trace) -> Consumer {
     consumer
 }
 
-/// The numbers of each thread that a consumer file has, in order, on whatever CPU; none of which
-/// was lost.
+/// The numbers of each thread in a consumer file, of all CPUs, sorted.
 ///
 /// # Panics
-/// If one was, or if they are not in order.
+/// If an event was lost, or a ring is not in order.
 #[must_use]
 pub fn threads(consumer: &Consumer) -> BTreeMap<u32, Vec<u64>> {
     let rings = rings(consumer);
@@ -152,11 +149,10 @@ pub fn threads(consumer: &Consumer) -> BTreeMap<u32, Vec<u64>> {
     by_thread(rings.into_iter().flat_map(|ring| ring.events))
 }
 
-/// What [`threads`] finds in the files of all processes of a trace, by the files' names. They must
-/// be dead.
+/// Calls [`threads`] for the files of all processes of a trace. The keys are the files' names.
 ///
 /// # Panics
-/// If they live on.
+/// If the processes do not end.
 #[must_use]
 pub fn processes(trace: &Trace) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
     wait::until("all are dead", || {
@@ -172,19 +168,18 @@ pub fn processes(trace: &Trace) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
         .iter()
         .filter_map(|path| match Consumer::try_open(path) {
             Ok(consumer) => Some((name(path).expect("a name"), threads(&consumer))),
-            // It had not recorded anything. The kernel makes a file, finds nothing to read there,
-            // and takes it away.
+            // The process had recorded nothing: the kernel created a file, and removed it as there
+            // was nothing to read.
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => panic!("{}: {error}", path.display()),
         })
         .collect()
 }
 
-/// The numbers that the first thread of the only process of a trace wrote; none if it had not
-/// begun.
+/// The numbers of thread 0 of a trace's only process. Empty if it had not begun.
 ///
 /// # Panics
-/// If there are more.
+/// If there are several processes.
 #[must_use]
 pub fn numbers(trace: &Trace) -> Vec<u64> {
     let processes = processes(trace);

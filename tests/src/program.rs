@@ -1,9 +1,9 @@
-//! Where the programs are that were built together with this one.
+//! The paths of programs that were built together with this one.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The path of the program, or library, `name`, beside the one that runs.
+/// The path of the program or library `name`, beside the program that runs.
 ///
 /// # Panics
 /// If it was not built.

@@ -1,5 +1,5 @@
-//! Runs test cases one after the other, and writes down how far they are: a guest may end in the
-//! middle of one.
+//! Runs test cases one after the other, and records their progress: the guest may end in the middle
+//! of one.
 //!
 //! `scripts/test` names the tests to run in a file, and reads of each when it began, how it ended,
 //! and how long it took: its `vm/src/suite/guests.rs` is the other side. Without such a file, the
@@ -26,9 +26,9 @@ const PROGRESS: &str = "progress";
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    /// What `--list` shows in brackets: words that the runner selects by.
+    /// The words that `--list` shows in brackets, by which the runner selects.
     pub kind: &'static str,
-    /// What it does; it fails by a panic.
+    /// Its function, which panics to fail.
     pub test: fn(),
 }
 
@@ -52,7 +52,7 @@ pub fn is_driven() -> bool {
 /// If the files of `scripts/test` cannot be read or written, or name a test that does not exist.
 #[must_use]
 pub fn run(mut arguments: Arguments, cases: &[Case], before: fn()) -> ExitCode {
-    // They fork, and the traces and slots of the system are there once.
+    // Tests fork, and share the traces and slots of the system.
     arguments.test_threads = Some(1);
     let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);
     let chosen = match &directory {
@@ -92,7 +92,7 @@ fn named(cases: &[Case], file: &Path) -> Vec<Case> {
     cases.iter().filter(is_named).copied().collect()
 }
 
-/// Opened anew for each test: a test may close all descriptors.
+/// Opens the file of progress. A test may close all descriptors, so each test opens it again.
 fn open(directory: &Path) -> File {
     let path = directory.join(PROGRESS);
     let file = OpenOptions::new().create(true).append(true).open(path);

@@ -1,4 +1,5 @@
-//! The calls with any argument, also wrong ones. `usertrace_sys` makes only right ones.
+//! The system calls with any arguments, including invalid ones, which `usertrace_sys` does not
+//! allow.
 
 use std::ptr;
 
@@ -6,21 +7,21 @@ use syscalls::{Errno, Sysno, raw};
 use usertrace_sys::Calls;
 use usertrace_sys::uapi::PR_LTT_GET_ABI;
 
-/// An address that is not canonical, or the kernel's.
+/// An address of the kernel.
 pub const KERNEL_ADDRESS: usize = 0xffff_8880_0000_0000;
 
-/// Any call.
+/// Any system call.
 ///
 /// # Errors
 /// The kernel's.
 ///
 /// # Safety
-/// What it does to memory must be no harm to any Rust object.
+/// The call must not write to any Rust object, except one that may be overwritten.
 pub unsafe fn call<const N: usize>(number: Sysno, arguments: [usize; N]) -> Result<usize, Errno> {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&arguments);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the call writes to no Rust object that must not change.
     Errno::from_ret(unsafe { raw::syscall6(number as usize, a, b, c, d, e, f) })
 }
 
@@ -30,10 +31,10 @@ pub unsafe fn call<const N: usize>(number: Sysno, arguments: [usize; N]) -> Resu
 /// The kernel's.
 ///
 /// # Safety
-/// What `abi` points to, if it may be written, must be no Rust object but one that may be
+/// The kernel may write to where `abi` points: no Rust object may be there, except one that may be
 /// overwritten.
 pub unsafe fn get_abi(abi: usize, size: usize, arg4: usize, arg5: usize) -> Result<usize, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the call writes to no Rust object that must not change.
     Errno::from_ret(unsafe {
         raw::syscall5(
             Sysno::prctl as usize,
@@ -60,7 +61,7 @@ pub unsafe fn alloc_tracebuf(
     flags: usize,
 ) -> Result<usize, Errno> {
     let nr = calls.abi().nr_alloc_tracebuf as usize;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the call writes to no Rust object that must not change.
     Errno::from_ret(unsafe { raw::syscall3(nr, args, size, flags) })
 }
 
@@ -78,7 +79,7 @@ pub unsafe fn update(
     filter: usize,
 ) -> Result<usize, Errno> {
     let nr = calls.abi().nr_ltt_update as usize;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the call writes to no Rust object that must not change.
     Errno::from_ret(unsafe { raw::syscall3(nr, buffer, active, filter) })
 }
 
@@ -92,7 +93,7 @@ pub fn switch(calls: &Calls, buffer: usize) -> Result<usize, Errno> {
     Errno::from_ret(unsafe { raw::syscall1(nr, buffer) })
 }
 
-/// Memory by pages, for pointers that are wrong in some way.
+/// Pages of memory, for invalid pointers.
 #[derive(Debug)]
 pub struct Pages {
     start: usize,
@@ -125,7 +126,7 @@ impl Pages {
         }
     }
 
-    /// Where they are.
+    /// Their address.
     #[must_use]
     pub fn address(&self) -> usize {
         self.start

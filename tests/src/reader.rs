@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use usertrace_consumer::{ConsumerFile, FileRing, KernelFile};
-use usertrace_ring::{Channel, Counts, GapKind, Item, Patience, PayloadLengths, RingReader};
+use usertrace_ring::{Channel, Counts, GapKind, Item, PayloadLengths, RingReader, WaitPolicy};
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use crate::event;
@@ -29,7 +29,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens it, and reads from where it was consumed to.
+    /// Opens a file, to read from the consumed position.
     ///
     /// # Errors
     /// The kernel's.
@@ -52,8 +52,8 @@ impl Reader {
         })
     }
 
-    /// Reads what there is, tells of each event, with its ring, and gives it back. Whether the
-    /// process is dead.
+    /// Reads and consumes the rings, and calls `tell` with the ring and each event. Returns whether
+    /// the process is dead.
     ///
     /// # Panics
     /// If the kernel refuses, or if there is anything that is not whole.
@@ -69,7 +69,7 @@ impl Reader {
         dead
     }
 
-    /// Likewise, gives nothing back, and tells of what is not whole, too.
+    /// Like [`drain`](Self::drain), but consumes nothing, and calls `gap` for each gap.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -81,7 +81,7 @@ impl Reader {
         self.look_with_times(|ring, _, event| tell(ring, event), gap)
     }
 
-    /// Likewise, tells of the time of each event, too.
+    /// Like [`look`](Self::look), with the time of each event.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -97,14 +97,18 @@ impl Reader {
             .positions(&mut self.positions)
             .expect("LTT_IOC_POSITIONS");
         let dead = flags & LTT_FILE_DEAD != 0;
-        let patience = if dead { Patience::Last } else { Patience::Wait };
+        let policy = if dead {
+            WaitPolicy::Last
+        } else {
+            WaitPolicy::Wait
+        };
         for (ring, reader) in self.rings.iter_mut().enumerate() {
             let at = self.positions[ring];
             let mut memory = FileRing::new(&self.file, &channel, ring as u32);
             let read: Result<(), std::convert::Infallible> = reader.read(
                 &mut memory,
                 at.head,
-                patience,
+                policy,
                 &Numbered,
                 &mut |item: Item<'_>| {
                     match item {
@@ -122,7 +126,7 @@ impl Reader {
         dead
     }
 
-    /// What was seen of all rings.
+    /// The counts of all rings.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();

@@ -1,4 +1,4 @@
-//! `usertrace record`, as a person types it.
+//! The command `usertrace record`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::running::Running;
 use usertrace_testing::babeltrace::{self, Read};
 use usertrace_testing::wait;
 
-/// `usertrace record --quiet OPTIONS --output OUTPUT`: what it runs is to be added.
+/// `usertrace record --quiet OPTIONS --output OUTPUT`, without a program to run.
 #[must_use]
 pub fn command(options: &[&str], output: &Path) -> Command {
     let mut command = Command::new(program::path("usertrace"));
@@ -26,7 +26,7 @@ pub fn command(options: &[&str], output: &Path) -> Command {
     command
 }
 
-/// Has it run a program, with arguments. What that printed, and the directory of the trace.
+/// Records a program with arguments. Returns the program's output, and the directory of the trace.
 ///
 /// # Panics
 /// If the program fails, or cannot be recorded.
@@ -42,7 +42,7 @@ pub fn run_into<S: AsRef<OsStr>>(program: &[S]) -> (Output, TempDir) {
     (output, trace)
 }
 
-/// The same, and the trace is read.
+/// Like [`run_into`], and reads the trace.
 ///
 /// # Panics
 /// As [`run_into`], or if `babeltrace2` finds anything wrong.
@@ -52,12 +52,12 @@ pub fn run<S: AsRef<OsStr>>(program: &[S]) -> (Output, Read) {
     (output, babeltrace::read(trace.path()))
 }
 
-/// A recorder of a trace that is there; it is killed if it is dropped.
+/// A recorder of an existing trace. Dropping it kills it.
 #[derive(Debug)]
 pub struct Recorder(Running);
 
 impl Recorder {
-    /// Begins.
+    /// Starts the recorder.
     ///
     /// # Panics
     /// If it cannot be run.
@@ -73,8 +73,8 @@ impl Recorder {
         Pid::from_raw(self.0.0.id().cast_signed())
     }
 
-    /// Waits until it has read what all processes wrote, which must have ended or end now, and lets
-    /// it end.
+    /// Waits until it has read the events of all processes, which must have ended or end now, and
+    /// stops it.
     ///
     /// # Panics
     /// If it does not succeed.

@@ -1,32 +1,33 @@
-//! A server of somebody else's, under load.
+//! `redis-server`, as a program of others under load.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::looks::Looks;
+use crate::proc_snapshot::ProcSnapshot;
 use crate::running::Running;
 use usertrace_testing::wait;
 
-/// The server of this socket has not closed all that it had accepted. Theirs have its name, as the
-/// listening one has.
+/// Whether the server of this socket has open connections. They have the name of the listening
+/// socket.
 fn has_clients(socket: &Path) -> bool {
     let table = fs::read_to_string("/proc/net/unix").expect("/proc/net/unix");
     let socket = socket.to_str().expect("UTF-8");
     table.lines().filter(|line| line.ends_with(socket)).count() > 1
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Served {
-    /// What is in the server at the end.
+    /// The server's answers about its contents at the end.
     pub answers: String,
-    /// How it looked before the load, and after it.
-    pub looks: [Looks; 2],
+    /// Snapshots of the server before and after the load.
+    pub snapshots: [ProcSnapshot; 2],
 }
 
-/// Has `redis-server`, prepared in some way, under a load of so many requests of each kind.
+/// Runs `redis-server` under a load of so many requests of each kind. `prepare` changes its
+/// command.
 ///
 /// # Panics
 /// If anything fails, or hangs.
@@ -34,7 +35,8 @@ pub struct Served {
 pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
     let directory = tempfile::tempdir_in("/tmp").expect("a directory");
     let socket = directory.path().join("socket");
-    // One program under two names. The package with the other name starts a server of the system's.
+    // The same executable under another name: the package of `redis-server` starts a system
+    // service.
     let mut command = Command::new("redis-check-rdb");
     command
         .arg0("redis-server")
@@ -61,12 +63,12 @@ pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
         ask(&["ping"]).filter(|answer| answer == "PONG\n")
     });
     let pid = server.0.id();
-    let looks = || {
+    let snapshot = || {
         wait::until_some("the server has no clients", || {
-            (!has_clients(&socket)).then(|| Looks::of(pid))
+            (!has_clients(&socket)).then(|| ProcSnapshot::of(pid))
         })
     };
-    let before = looks();
+    let before = snapshot();
     let load = Command::new("timeout")
         .args(["600", "redis-benchmark", "-q", "-n"])
         .arg(requests.to_string())
@@ -85,12 +87,12 @@ pub fn serve(requests: u64, prepare: impl FnOnce(&mut Command)) -> Served {
     let answers = questions
         .map(|question| ask(question).expect("an answer"))
         .concat();
-    let after = looks();
+    let after = snapshot();
     let _ = ask(&["shutdown", "nosave"]);
     let status = server.wait();
     assert!(status.success(), "{status}");
     Served {
         answers,
-        looks: [before, after],
+        snapshots: [before, after],
     }
 }

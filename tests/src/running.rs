@@ -1,10 +1,10 @@
-//! Programs of a test's own that run beside it.
+//! Programs that a test starts and that run beside it.
 
 use std::process::{Child, Command, ExitStatus};
 
 use usertrace_testing::wait;
 
-/// Killed if it has not ended when this is dropped.
+/// A program that runs. Dropping this kills it.
 #[derive(Debug)]
 pub struct Running(pub Child);
 
@@ -22,7 +22,7 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Panics
-    /// If that does not come.
+    /// If the program does not end.
     pub fn wait(&mut self) -> ExitStatus {
         wait::until_some("a program ends", || self.0.try_wait().expect("a child"))
     }
@@ -30,7 +30,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended is as well.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

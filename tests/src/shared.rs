@@ -1,4 +1,4 @@
-//! Numbers that more than one process sees.
+//! Numbers in memory that several processes share.
 
 use std::ptr;
 use std::sync::atomic::AtomicU64;
@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicU64;
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / size_of::<AtomicU64>();
 
-/// A number that more than one process sees: this one, and those that it forks.
+/// A number that this process shares with those that it forks.
 #[derive(Debug)]
 pub struct Shared(ptr::NonNull<AtomicU64>);
 
 impl Shared {
-    /// One that is 0.
+    /// A number that is 0.
     ///
     /// # Panics
     /// If there is no memory.
@@ -42,7 +42,7 @@ impl Shared {
         &self.words()[0]
     }
 
-    /// All numbers that its page has room for, this one first.
+    /// All numbers of its page, this one first.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: a page, mapped for as long as this lives, and used as atomics only.
@@ -50,7 +50,7 @@ impl Shared {
     }
 }
 
-// SAFETY: the mapping belongs to no thread, and is used as an atomic only.
+// SAFETY: the mapping belongs to no thread, and all accesses are atomic.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}

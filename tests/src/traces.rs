@@ -1,4 +1,4 @@
-//! Where the fallback writes the traces of a test's programs.
+//! The directory to which the fallback writes the traces of a test's programs.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use usertrace_testing::babeltrace::{self, Read};
 
-/// A directory for traces, which the fallback's daemons lock as long as there are any.
+/// A directory for traces. The fallback's daemons hold a lock of it as long as they run.
 #[derive(Debug)]
 pub struct Traces {
     directory: tempfile::TempDir,
@@ -33,7 +33,7 @@ impl Traces {
         self.directory.path()
     }
 
-    /// Has a program use the fallback, and write here.
+    /// Makes a program use the fallback, with this directory.
     pub fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("USERTRACE_BACKEND", "fast")
@@ -60,7 +60,7 @@ impl Traces {
         assert_eq!(locked, 0);
     }
 
-    /// The traces: one for each process that wrote something. [`Traces::wait`] comes first.
+    /// The traces: one for each process that wrote something. Call [`Traces::wait`] before.
     ///
     /// # Panics
     /// If the directory cannot be read.

@@ -21,7 +21,7 @@ fn serve(order: u64) {
     }
 }
 
-pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let subscriber = tracing_subscriber::registry().with(usertrace_tracing::Layer::new());
     // Not `init`, which takes the records of `log`, too, or not, as features have it.
     tracing::subscriber::set_global_default(subscriber)?;

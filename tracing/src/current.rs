@@ -1,48 +1,47 @@
-//! The span that a thread is in.
+//! Cache of a thread's current span.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 thread_local! {
-    /// Who looked last, and the id that was found. Nobody, if the thread has entered or left a span
-    /// since.
-    static SEEN: Cell<(u32, u64)> = const { Cell::new((NOBODY, 0)) };
+    /// The subscriber that looked last, and the id that it found. `NOBODY` if the thread has
+    /// entered or left a span since.
+    static CACHED: Cell<(u32, u64)> = const { Cell::new((NOBODY, 0)) };
 }
 
 const NOBODY: u32 = 0;
 
-/// Remembers the id of the current span for one subscriber: to ask for it takes atomic
-/// instructions.
+/// Caches the id of the current span for one subscriber: a query takes atomic instructions.
 #[derive(Debug)]
-pub(crate) struct Current {
-    /// Tells apart the subscribers that a thread may have.
-    who: u32,
+pub(crate) struct CurrentSpan {
+    /// Distinguishes the subscribers that a thread may have.
+    subscriber: u32,
 }
 
-impl Current {
+impl CurrentSpan {
     pub(crate) fn new() -> Self {
         static LAST: AtomicU32 = AtomicU32::new(NOBODY);
-        // Relaxed: it is only to be another number each time.
-        let who = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { who }
+        // Relaxed: only the number must be unique.
+        let subscriber = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { subscriber }
     }
 
-    /// The id, which `ask` asks for if it is not known.
+    /// The id; `query` finds it if it is not cached.
     #[inline(always)]
-    pub(crate) fn get(&self, ask: impl FnOnce() -> u64) -> u64 {
-        match SEEN.get() {
-            (who, id) if who == self.who => id,
+    pub(crate) fn get(&self, query: impl FnOnce() -> u64) -> u64 {
+        match CACHED.get() {
+            (subscriber, id) if subscriber == self.subscriber => id,
             _ => {
-                let id = ask();
-                SEEN.set((self.who, id));
+                let id = query();
+                CACHED.set((self.subscriber, id));
                 id
             }
         }
     }
 
-    /// This thread has entered or left a span.
+    /// Clears the cache: this thread has entered or left a span.
     #[inline(always)]
-    pub(crate) fn changed() {
-        SEEN.set((NOBODY, 0));
+    pub(crate) fn clear() {
+        CACHED.set((NOBODY, 0));
     }
 }

@@ -1,10 +1,10 @@
-//! An event that is declared when its values are known: `tracing` tells the names of fields
-//! beforehand, not their types.
+//! Events that are declared when their values are known: `tracing` gives the names of fields in
+//! advance, but not their types.
 
 use tracing_core::Metadata;
 use tracing_core::field::Visit;
 use usertrace::Callsite;
-use usertrace::event::{Room, declare};
+use usertrace::event::{Scratch, declare};
 
 use crate::list::List;
 use crate::names;
@@ -12,19 +12,18 @@ use crate::part::Part;
 use crate::text::Text;
 use crate::values::{Type, Values};
 
-/// Layouts of an event at most: each takes memory, and an id in each trace, for as long as the
-/// program runs.
+/// Limit of an event's layouts: each takes memory, and an id in each trace, until the program ends.
 const MAX_LAYOUTS: usize = 16;
 
-/// One event, in each layout that it was seen in.
+/// An event, in each layout that was seen.
 #[derive(Debug)]
 pub(crate) struct Event(List<Layout>);
 
 #[derive(Debug)]
 struct Layout {
-    /// Nothing: all fields as one text.
+    /// `None`: all fields as one text.
     types: Option<Box<[Type]>>,
-    /// Nothing: it cannot be described, as the description would be too long.
+    /// `None`: its description would be too long.
     callsite: Option<&'static Callsite>,
 }
 
@@ -33,15 +32,15 @@ impl Event {
         Self(List::new())
     }
 
-    /// Some trace wants it, or nobody knows yet. All layouts have the same name and log level, so
-    /// the first speaks for all.
+    /// Whether a trace wants the event, or that is unknown yet. All layouts have the same name and
+    /// log level, so the first represents all.
     #[inline(always)]
     pub(crate) fn is_wanted(&self) -> bool {
         let first = self.0.first().and_then(|layout| layout.callsite);
         first.is_none_or(Callsite::is_enabled)
     }
 
-    /// Writes it: ids of spans, as the part has them, and fields.
+    /// Writes the event: ids of spans, as its part has them, and fields.
     #[inline(always)]
     pub(crate) fn write(
         &self,
@@ -50,7 +49,7 @@ impl Event {
         spans: &[u64],
         visit: impl Fn(&mut dyn Visit),
     ) {
-        let mut room = Room::uninit();
+        let mut room = Scratch::uninit();
         let mut values = Values::new(&mut room, spans);
         visit(&mut values);
         let layout = values
@@ -62,7 +61,7 @@ impl Event {
         }
     }
 
-    /// Writes it with its fields as one text.
+    /// Writes the event with its fields as one text.
     #[cold]
     #[inline(never)]
     fn write_text(
@@ -75,14 +74,14 @@ impl Event {
         let mut text = Text::default();
         visit(&mut text);
         if let Some(callsite) = self.layout(metadata, part, None) {
-            let mut room = Room::uninit();
+            let mut room = Scratch::uninit();
             let mut values = Values::new(&mut room, spans);
             values.push::<str>(text.as_str());
             values.record(callsite);
         }
     }
 
-    /// The callsite of a layout; nothing if that cannot be had.
+    /// The call site of a layout; `None` if it cannot be declared.
     #[inline(always)]
     fn layout(
         &self,
@@ -111,7 +110,7 @@ impl Event {
         if types.is_some() && self.0.iter().count() >= MAX_LAYOUTS {
             return None;
         }
-        // Two threads may both declare it. One of the two is not used then.
+        // Two threads may both declare it; one of the call sites is unused then.
         let layout = Layout {
             types: types.map(Box::from),
             callsite: declare(&description(metadata, part, types)).ok(),

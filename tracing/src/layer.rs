@@ -1,4 +1,4 @@
-//! The layer: what `tracing` tells of, and what is written of it.
+//! The layer: receives `tracing`'s notifications, and writes events.
 
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
@@ -6,39 +6,39 @@ use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::current::Current;
+use crate::current::CurrentSpan;
 use crate::part::Part;
 use crate::site::{Site, site};
 
-/// Records spans and events. See the [crate](crate) for what becomes of them.
+/// Records spans and events. See the [crate](crate) for their form in traces.
 ///
-/// It never says that something is not enabled: that would be so for all layers of the subscriber.
+/// The layer never disables a call site, which would disable it for all layers of the subscriber.
 #[derive(Debug)]
 pub struct Layer {
-    current: Current,
+    current: CurrentSpan,
 }
 
 impl Layer {
-    /// The layer. Traces are the kernel's, or the fallback's, so there is nothing to choose here.
+    /// Creates the layer. It has no settings, as traces are configured in the kernel or in the
+    /// fallback.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            current: Current::new(),
+            current: CurrentSpan::new(),
         }
     }
 
-    /// The id of the span that something is in: one that was named, or the current one, if that is
-    /// asked for. 0 is none.
+    /// The id of the parent span: the named one, or the current one if `is_contextual`. 0 is none.
     #[inline(always)]
-    fn inside<S>(&self, named: Option<&Id>, is_contextual: bool, ctx: &Context<'_, S>) -> u64
+    fn parent<S>(&self, named: Option<&Id>, is_contextual: bool, ctx: &Context<'_, S>) -> u64
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         match named {
             Some(id) => id.into_u64(),
             None if is_contextual => self.current.get(|| {
-                // Not one that this layer is not told of: nobody says when such a one is entered or
-                // left.
+                // Skip spans that are filtered from this layer: it gets no notification when they
+                // are entered or left.
                 let span = ctx.lookup_current();
                 span.map_or(0, |span| span.id().into_u64())
             }),
@@ -53,8 +53,8 @@ impl Default for Layer {
     }
 }
 
-/// The callsite of a span, if the event is wanted that tells what happened to it.
-fn wanted<S>(id: &Id, part: Part, ctx: &Context<'_, S>) -> Option<&'static Site>
+/// The site of a span, if a trace wants this event of it.
+fn wanted_site<S>(id: &Id, part: Part, ctx: &Context<'_, S>) -> Option<&'static Site>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -62,12 +62,12 @@ where
     site.event(part).is_wanted().then_some(site)
 }
 
-/// Writes what happened to a span and has no fields.
-fn happened<S>(id: &Id, part: Part, ctx: &Context<'_, S>)
+/// Writes an event of a span that has no fields.
+fn write_span_event<S>(id: &Id, part: Part, ctx: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    if let Some(site) = wanted(id, part, ctx) {
+    if let Some(site) = wanted_site(id, part, ctx) {
         site.event(part)
             .write(site.metadata, part, &[id.into_u64()], |_| ());
     }
@@ -78,7 +78,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        // What can be done before the first event is.
+        // Prepare the site before its first event.
         site(metadata);
         Interest::always()
     }
@@ -87,7 +87,7 @@ where
         let site = site(event.metadata());
         let own = site.event(Part::Event);
         if own.is_wanted() {
-            let span = self.inside(event.parent(), event.is_contextual(), &ctx);
+            let span = self.parent(event.parent(), event.is_contextual(), &ctx);
             own.write(site.metadata, Part::Event, &[span], |visitor| {
                 event.record(visitor);
             });
@@ -98,7 +98,7 @@ where
         let site = site(attributes.metadata());
         let new = site.event(Part::New);
         if new.is_wanted() {
-            let parent = self.inside(attributes.parent(), attributes.is_contextual(), &ctx);
+            let parent = self.parent(attributes.parent(), attributes.is_contextual(), &ctx);
             let spans = [id.into_u64(), parent];
             new.write(site.metadata, Part::New, &spans, |visitor| {
                 attributes.record(visitor);
@@ -107,7 +107,7 @@ where
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
-        if let Some(site) = wanted(id, Part::Record, &ctx) {
+        if let Some(site) = wanted_site(id, Part::Record, &ctx) {
             site.event(Part::Record).write(
                 site.metadata,
                 Part::Record,
@@ -118,7 +118,7 @@ where
     }
 
     fn on_follows_from(&self, id: &Id, follows: &Id, ctx: Context<'_, S>) {
-        if let Some(site) = wanted(id, Part::Follows, &ctx) {
+        if let Some(site) = wanted_site(id, Part::Follows, &ctx) {
             let spans = [id.into_u64(), follows.into_u64()];
             site.event(Part::Follows)
                 .write(site.metadata, Part::Follows, &spans, |_| ());
@@ -126,16 +126,16 @@ where
     }
 
     fn on_enter(&self, id: &Id, ctx: Context<'_, S>) {
-        Current::changed();
-        happened(id, Part::Enter, &ctx);
+        CurrentSpan::clear();
+        write_span_event(id, Part::Enter, &ctx);
     }
 
     fn on_exit(&self, id: &Id, ctx: Context<'_, S>) {
-        Current::changed();
-        happened(id, Part::Exit, &ctx);
+        CurrentSpan::clear();
+        write_span_event(id, Part::Exit, &ctx);
     }
 
     fn on_close(&self, id: Id, ctx: Context<'_, S>) {
-        happened(&id, Part::Close, &ctx);
+        write_span_event(&id, Part::Close, &ctx);
     }
 }

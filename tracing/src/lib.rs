@@ -1,5 +1,5 @@
-//! Records the spans and events of programs that use the `tracing` crate through usertrace
-//! (B1), beside whatever else the program does with them:
+//! Layer of `tracing` that records a program's spans and events through usertrace (B1). Other
+//! layers work as before:
 //!
 //! ```
 //! use tracing_subscriber::prelude::*;
@@ -19,20 +19,19 @@
 //! | it follows from another one | `TARGET:SPAN.follows` | `span`, `follows` |
 //! | it is entered, left, and over | `TARGET:SPAN.enter`, `.exit`, `.close` | `span` |
 //!
-//! In names `::` becomes a dot, and what must not be there `_`. A span's id is `tracing`'s; 0 is
-//! none. Fields are `s64`, `u64`, `f64`, `bool`, or text, which is what all else becomes: errors,
-//! `{:?}`, `{}`, 128 bits. A field without a value is left out. As `tracing` does not say of what
-//! type a field is, an event is described when it first comes; one callsite's events may have up to
-//! 16 layouts. Those beyond, and those with more than 32 fields, have their fields as one text,
+//! In names, `::` becomes a dot, and an invalid character `_`. A span's id is `tracing`'s; 0 is
+//! none. Fields are `s64`, `u64`, `f64`, `bool`, or text. All other types become text: errors,
+//! `{:?}`, `{}`, 128 bits. A field without a value is left out. `tracing` does not give the types
+//! of fields, so an event is described when it first comes. The events of a call site may have up
+//! to 16 layouts. Further ones, and events with more than 32 fields, have their fields as one text,
 //! `fields`.
 //!
 //! Log levels are those of syslog: `ERROR` is 3, `WARN` 4, `INFO` 6, `DEBUG` 7; `TRACE` is 14.
 //!
-//! While no trace wants an event, it costs what `tracing` does to get here, a look into a table,
-//! and the load and the branch of any other event. An event that is wanted is put together on the
-//! stack. Memory is allocated for what is longer than 512 bytes, and for a layout that is new,
-//! which also waits for another thread that declares one. Other than that nobody waits. Nothing is
-//! hidden from other layers.
+//! An event that no trace wants costs what `tracing` does to get here, a look into a table, and the
+//! load and branch of any other event. An event that is wanted is assembled on the stack. Memory is
+//! allocated for payloads longer than 512 bytes, and for a new layout, which also waits for other
+//! threads that declare one. Nothing else waits. Nothing is hidden from other layers.
 //!
 //! Records of the `log` crate come through `tracing-log` (`LogTracer`), as `log:log_event`, with
 //! the fields `message`, `log_target`, `log_module_path`, `log_file` and `log_line`.
@@ -49,8 +48,8 @@ mod values;
 
 pub use self::layer::Layer;
 
-/// Makes all ready before `main`, as in a program whose events are declared by `event!`. What an
-/// asynchronous runtime's threads do later finds it done.
+/// Initialises the library before `main`, as in a program that declares events by `event!`. So the
+/// threads of an asynchronous runtime need not do it later.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = usertrace::runtime::init_before_main;

@@ -1,12 +1,11 @@
-//! A list that only grows, and that nobody locks.
+//! A lock-free list that only grows.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What is in it stays for ever, in the order in which it came.
+/// A list whose elements stay forever, in the order in which they were added.
 ///
-/// Signal handlers and children of `fork` may use it at any time: there is no moment at which
-/// somebody has to wait.
+/// Signal handlers and children of `fork` may use it at any time: no operation waits.
 #[derive(Debug)]
 pub(crate) struct List<T: 'static>(AtomicPtr<Node<T>>);
 
@@ -23,20 +22,19 @@ impl<T: Sync> List<T> {
 
     #[inline(always)]
     fn node(&self) -> Option<&'static Node<T>> {
-        // Acquire: pairs with the exchange in `push`, so the node is seen as it was made.
+        // Acquire: pairs with the exchange in `push`, so the node's initial values are visible.
         let node = self.0.load(Ordering::Acquire);
-        // SAFETY: NULL, or a node that `push` leaked, which nobody changes but for the atomic in
-        // it.
+        // SAFETY: this is NULL, or a node that `push` leaked; only its atomic pointer changes.
         unsafe { node.as_ref() }
     }
 
-    /// The first.
+    /// The first element.
     #[inline(always)]
     pub(crate) fn first(&self) -> Option<&'static T> {
         self.node().map(|node| &node.value)
     }
 
-    /// All of it.
+    /// All elements, in order.
     #[inline(always)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> + use<T> {
         let mut next = self.node();
@@ -47,8 +45,7 @@ impl<T: Sync> List<T> {
         })
     }
 
-    /// Appends it, unless somebody was faster with one that is the `same`: the one that is in the
-    /// list comes back.
+    /// Appends a value, unless the list has the `same` one. Returns the one in the list.
     pub(crate) fn push(&self, value: T, same: impl Fn(&T, &T) -> bool) -> &'static T {
         let new = Box::into_raw(Box::new(Node {
             value,
@@ -56,19 +53,19 @@ impl<T: Sync> List<T> {
         }));
         let mut end = self;
         loop {
-            // Release: the node was made before. Acquire: as in `node`.
+            // Release: publishes the node. Acquire: as in `node`.
             let (success, failure) = (Ordering::Release, Ordering::Acquire);
             match end
                 .0
                 .compare_exchange(ptr::null_mut(), new, success, failure)
             {
-                // SAFETY: it is in the list now, and so stays.
+                // SAFETY: the node is in the list now, so it is never freed.
                 Ok(_) => return unsafe { &(*new).value },
                 Err(there) => {
-                    // SAFETY: a node of the list; and ours, which nobody else knows.
+                    // SAFETY: nodes of the list are never freed, and no other thread has ours.
                     let (node, ours) = unsafe { (&*there, &*new) };
                     if same(&node.value, &ours.value) {
-                        // SAFETY: made by a box above, and not in the list.
+                        // SAFETY: `Box::into_raw` returned it above, and it is not in the list.
                         drop(unsafe { Box::from_raw(new) });
                         return &node.value;
                     }
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pushed_is_there_in_order_and_once() {
+    fn values_are_kept_in_order_and_once() {
         let list: &'static List<u32> = Box::leak(Box::new(List::new()));
         assert_eq!(list.first(), None);
         for value in [3, 1, 2, 1, 3] {

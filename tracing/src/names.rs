@@ -1,4 +1,4 @@
-//! What the events of a callsite of `tracing` are called.
+//! Names of the events of a call site of `tracing`.
 
 use tracing_core::{Level, Metadata};
 use usertrace::Loglevel;
@@ -6,18 +6,18 @@ use usertrace::event::strip_raw;
 
 use crate::part::Part;
 
-/// Bytes of a provider's or an event's name at most: with both, a description has room for its
+/// Limit of a provider's or an event's name, in bytes. With both, a description has room for its
 /// fields.
-const MAX: usize = 255;
+const MAX_NAME: usize = 255;
 
-/// `PROVIDER:NAME LOGLEVEL`, as a description begins.
+/// The beginning of a description: `PROVIDER:NAME LOGLEVEL`.
 ///
-/// The provider is the target. `tracing` calls an event `event src/main.rs:12` if the program has
-/// no name for it: that becomes `main.rs-12`, or if the program has chosen the target, the module's
-/// path and the line. A span's name is its own, with what happens to it.
+/// The provider is the target. `tracing` calls an unnamed event `event src/main.rs:12`, which
+/// becomes `main.rs-12`. If the program has chosen the target, it becomes the module's path and the
+/// line. The name of a span gets the suffix of its part.
 pub(crate) fn head(metadata: &Metadata<'_>, part: Part) -> String {
     let provider = name(metadata.target());
-    let own = match place(metadata.name()) {
+    let own = match location(metadata.name()) {
         Some((file, line)) => {
             let module = metadata
                 .module_path()
@@ -32,16 +32,16 @@ pub(crate) fn head(metadata: &Metadata<'_>, part: Part) -> String {
 }
 
 /// File and line in a name that `tracing`'s macros made.
-fn place(name: &str) -> Option<(&str, &str)> {
-    let place = name.strip_prefix("event ")?;
-    let (file, line) = place.rsplit_once(':')?;
+fn location(name: &str) -> Option<(&str, &str)> {
+    let location = name.strip_prefix("event ")?;
+    let (file, line) = location.rsplit_once(':')?;
     line.bytes()
         .all(|b| b.is_ascii_digit())
         .then_some((file, line))
 }
 
-/// A name with none but the letters that a description takes: `::` becomes a dot, anything else
-/// that must not be there an underscore.
+/// Makes a name valid for a description: `::` becomes a dot, and other invalid characters become
+/// underscores.
 fn name(text: &str) -> String {
     let text = text.replace("::", ".");
     let mut name: String = text
@@ -50,7 +50,7 @@ fn name(text: &str) -> String {
             '.' | '-' => c,
             c => word(c),
         })
-        .take(MAX)
+        .take(MAX_NAME)
         .collect();
     if name.is_empty() {
         name.push('_');
@@ -67,8 +67,7 @@ fn word(c: char) -> char {
     if c.is_ascii_alphanumeric() { c } else { '_' }
 }
 
-/// As syslog numbers them. There is no number for what is more verbose than debugging: that is the
-/// highest that there is.
+/// Converts a log level to syslog's numbers. `TRACE`, which syslog lacks, gets the highest one.
 fn loglevel(level: Level) -> Loglevel {
     match level {
         Level::ERROR => Loglevel::Error,

@@ -1,6 +1,6 @@
-//! The parts of a callsite of `tracing`: each is an event of its own.
+//! The parts of a call site of `tracing`, each of which is a separate event.
 
-/// What happens at a callsite: an event, or something to a span.
+/// What a call site reports: an event, or a change of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Event,
@@ -13,10 +13,10 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// How many there are.
+    /// Number of parts.
     pub(crate) const COUNT: usize = Part::Close as usize + 1;
 
-    /// What comes behind the callsite's own name.
+    /// Suffix to the call site's name.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Part::Event => "",

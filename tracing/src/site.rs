@@ -1,4 +1,4 @@
-//! What is known of a callsite of `tracing`, and how it is found.
+//! State of `tracing`'s call sites, and the table that finds it.
 
 use std::ptr;
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::list::List;
 use crate::part::Part;
 
-/// What is known of a callsite.
+/// State of a call site.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) metadata: &'static Metadata<'static>,
@@ -22,19 +22,19 @@ impl Site {
     }
 }
 
-/// Bits of a place in the table: with some thousand callsites, one or two have the same place.
+/// Bits of an index into the table: of some thousand call sites, one or two share a bucket.
 const BITS: u32 = 12;
 
 static TABLE: [List<Site>; 1 << BITS] = [const { List::new() }; 1 << BITS];
 
-/// What is known of the callsite with this metadata.
+/// Finds or adds the state of the call site with this metadata.
 ///
-/// The metadata's address is the key, and not that of the callsite, which several may share: they
-/// may be of size 0.
+/// The key is the address of the metadata. Addresses of call sites may be shared, since these may
+/// have size 0.
 #[inline(always)]
 pub(crate) fn site(metadata: &'static Metadata<'static>) -> &'static Site {
     let sites = list(metadata);
-    match sites.iter().find(|site| is_of(site, metadata)) {
+    match sites.iter().find(|site| has_metadata(site, metadata)) {
         Some(site) => site,
         None => add(sites, metadata),
     }
@@ -42,14 +42,13 @@ pub(crate) fn site(metadata: &'static Metadata<'static>) -> &'static Site {
 
 #[inline(always)]
 fn list(metadata: &'static Metadata<'static>) -> &'static List<Site> {
-    // Multiplied by the golden ratio, so that all bits of an address have their part in the upper
-    // ones.
+    // Fibonacci hashing: all bits of the address influence the upper bits of the product.
     let hash = (ptr::from_ref(metadata).addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &TABLE[(hash >> (u64::BITS - BITS)) as usize]
 }
 
 #[inline(always)]
-fn is_of(site: &Site, metadata: &'static Metadata<'static>) -> bool {
+fn has_metadata(site: &Site, metadata: &'static Metadata<'static>) -> bool {
     ptr::eq(site.metadata, metadata)
 }
 
@@ -60,5 +59,5 @@ fn add(sites: &List<Site>, metadata: &'static Metadata<'static>) -> &'static Sit
         metadata,
         parts: [const { Event::new() }; Part::COUNT],
     };
-    sites.push(site, |one, other| is_of(one, other.metadata))
+    sites.push(site, |one, other| has_metadata(one, other.metadata))
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use tracing_core::field::{Field, Visit};
 
-/// `NAME=VALUE`, with spaces between them.
+/// Fields as `NAME=VALUE`, separated by spaces.
 #[derive(Debug, Default)]
 pub(crate) struct Text(String);
 
@@ -17,7 +17,7 @@ impl Text {
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let space = if self.0.is_empty() { "" } else { " " };
-        // Only a value can fail here: what it has written until then stays.
+        // Only the value's own formatting can fail; keep what it has written.
         let _ = write!(self.0, "{space}{}={value:?}", field.name());
     }
 }

@@ -1,15 +1,15 @@
-//! Values of fields, and the payload that is made of them.
+//! Values of fields, collected into a payload.
 
 use std::fmt::{self, Write};
 
 use tracing_core::field::{Field, Visit};
 use usertrace::Callsite;
-use usertrace::event::{self, Buffer, Payload as _, Room, record_parts, record_words};
+use usertrace::event::{self, Buffer, Payload as _, Scratch, record_parts, record_words};
 
-/// Values that have a layout of their own; events with more are written as text.
+/// Limit of values in a layout; an event with more is written as text.
 const MAX_VALUES: usize = 32;
 
-/// Which field of the callsite a value is of, and of what type it is.
+/// A value's field, as an index of the call site's fields, and its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Type(u16);
 
@@ -25,7 +25,7 @@ enum Kind {
 impl Type {
     const KIND_BITS: u32 = 3;
 
-    /// Nothing for a field with too large an index.
+    /// `None` for a field whose index is too large.
     #[inline(always)]
     fn new(field: &Field, kind: Kind) -> Option<Self> {
         let index = field.index();
@@ -37,7 +37,7 @@ impl Type {
         usize::from(self.0 >> Self::KIND_BITS)
     }
 
-    /// As descriptions have it.
+    /// The type's name in descriptions.
     pub(crate) fn name(self) -> &'static str {
         const NAMES: [(Kind, &str); 5] = [
             (Kind::Signed, "s64"),
@@ -52,18 +52,18 @@ impl Type {
     }
 }
 
-/// The values of a record, in the order in which they came.
+/// The values of a record, in the order of their arrival.
 pub(crate) struct Values<'a> {
     payload: Payload<'a>,
     types: [Type; MAX_VALUES],
-    /// How many there are; more than `MAX_VALUES`: too many.
+    /// Number of values; more than `MAX_VALUES` means too many.
     count: usize,
 }
 
 impl<'a> Values<'a> {
-    /// None yet, behind the ids of spans.
+    /// Starts a payload with the ids of spans.
     #[inline(always)]
-    pub(crate) fn new(room: &'a mut Room, spans: &[u64]) -> Self {
+    pub(crate) fn new(room: &'a mut Scratch, spans: &[u64]) -> Self {
         let mut values = Self {
             payload: Payload::Short(Buffer::new(room)),
             types: [Type::default(); MAX_VALUES],
@@ -73,22 +73,22 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// Appends a value that is of no field of the callsite's.
+    /// Appends a value that belongs to no field of the call site.
     #[inline(always)]
     pub(crate) fn push<F: event::Field + ?Sized>(&mut self, value: F::Argument<'_>) {
         F::append(value, &mut self.payload);
     }
 
-    /// Their types, unless there are too many.
+    /// The types of the values; `None` if there are too many.
     #[inline(always)]
     pub(crate) fn types(&self) -> Option<&[Type]> {
         self.types.get(..self.count)
     }
 
-    /// Writes them as an event.
+    /// Writes the values as an event.
     #[inline(always)]
     pub(crate) fn record(self, callsite: &Callsite) {
-        // What becomes of it, the traces say: nobody here could do anything about it.
+        // The traces count losses; `tracing` has no way to handle them.
         let _ = match self.payload {
             Payload::Short(mut buffer) => record_words(callsite, buffer.words()),
             Payload::Long(bytes) => record_parts(callsite, &[&bytes]),
@@ -96,7 +96,7 @@ impl<'a> Values<'a> {
     }
 
     #[inline(always)]
-    fn note(&mut self, field: &Field, kind: Kind) {
+    fn add_type(&mut self, field: &Field, kind: Kind) {
         match (self.types.get_mut(self.count), Type::new(field, kind)) {
             (Some(room), Some(of_field)) => {
                 *room = of_field;
@@ -113,7 +113,7 @@ impl<'a> Values<'a> {
         kind: Kind,
         value: F::Argument<'_>,
     ) {
-        self.note(field, kind);
+        self.add_type(field, kind);
         self.push::<F>(value);
     }
 }
@@ -140,18 +140,18 @@ impl Visit for Values<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.note(field, Kind::Text);
+        self.add_type(field, Kind::Text);
         let mut text = Formatted {
             payload: &mut self.payload,
             has_ended: false,
         };
-        // Only a value can fail here: what it has written until then stays.
+        // Only the value's own formatting can fail; keep what it has written.
         let _ = write!(text, "{value:?}");
         self.payload.append(&[0]);
     }
 }
 
-/// A payload: on the stack as long as it fits.
+/// A payload, on the stack as long as it fits.
 enum Payload<'a> {
     Short(Buffer<'a>),
     Long(Vec<u8>),
@@ -189,7 +189,7 @@ impl event::Payload for Payload<'_> {
     }
 }
 
-/// A text that comes in pieces, and that ends at its first NUL.
+/// A writer of text in pieces, which stops at the first NUL.
 struct Formatted<'a, 'b> {
     payload: &'a mut Payload<'b>,
     has_ended: bool,

@@ -1,10 +1,10 @@
-//! Writes numbered events, and says what became of them.
+//! Writes numbered events, and prints their outcomes.
 //!
 //! ```text
 //! numbered COUNT [THREADS]
 //! ```
 //!
-//! Without a trace that is active, all are `off`. Exit status: 0 if no event was lost, 1 if one
+//! Without an active trace, all events are `off`. Exit status: 0 if no event was lost, 1 if one
 //! was, 2 if this process cannot be traced.
 
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use usertrace::{Outcome, Status, event};
 
 usertrace::tracepoint! {
-    /// One of many.
+    /// A numbered event.
     mod numbered {
         provider: "example",
         name: "numbered",
@@ -21,7 +21,7 @@ usertrace::tracepoint! {
     }
 }
 
-/// How many events ended how.
+/// Numbers of events by outcome.
 #[derive(Default)]
 struct Counts {
     off: u64,

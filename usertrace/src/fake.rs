@@ -1,16 +1,17 @@
-//! Stands for the kernel in tests: areas in memory that the test sees, too.
+//! A fake kernel for tests, with areas in memory that the test can read.
 //!
-//! It does for this process and its forked children what the header `linux/ltt.h` says of the calls
-//! and the areas. Signals it leaves to the test.
+//! It implements the calls and the areas of the header `linux/ltt.h` for this process and its
+//! forked children. Tests raise the signals themselves.
 
 pub mod process;
 
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_ring::schema::{Contexts, Description, Event, EventTable, InChannel};
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, MetaLengths, Patience, PayloadLengths, Positions, RingReader,
+    Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions, RingReader, WaitPolicy,
 };
 use usertrace_sys::limits::{CHANNELS, RULES_LEN, SLOTS};
 use usertrace_sys::uapi::*;
@@ -19,13 +20,13 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use crate::runtime::Kernel;
 
-/// Between the parts of the info area.
+/// The distance between the parts of the info area.
 const INFO_PAGE: usize = 4096;
 const INFO_LEN: usize = (1 + 2 * SLOTS) * INFO_PAGE;
-/// Where the slots are. Not right behind the head, so that nobody can take it for granted.
+/// The offset of the slots. They do not follow the head directly, so that code cannot rely on that.
 const SLOT_OFFSET: usize = size_of::<LttInfo>() + 64;
 const SLOT_STRIDE: usize = size_of::<LttInfoSlot>() + 8;
-/// Where the channels are in the part of a trace, likewise.
+/// The offset of the channels in the part of a trace, likewise.
 const CHANNEL_OFFSET: usize = size_of::<LttInfoTrace>() + 8;
 const CHANNEL_STRIDE: usize = size_of::<LttInfoChannel>() + 16;
 
@@ -33,12 +34,12 @@ const STRIDE: usize = size_of::<LttRingControl>();
 /// Processes that can have areas.
 const PROCESSES: usize = 4;
 
-/// Sizes of the rings: of the control channel and of all others.
+/// Sizes of the rings: first of the control channel, then of all others.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of each sub-buffer.
+    /// The size of each sub-buffer.
     pub subbuf_size: [u32; 2],
-    /// Of each ring.
+    /// The number of sub-buffers of each ring.
     pub subbuf_count: [u32; 2],
 }
 
@@ -51,7 +52,7 @@ impl Default for Sizes {
     }
 }
 
-/// What all processes share: a table as the kernel has one.
+/// The state that all processes share, like the kernel's table.
 #[derive(Debug, Default)]
 struct Table {
     lock: AtomicU32,
@@ -61,9 +62,9 @@ struct Table {
     fail: AtomicU32,
     /// `LTT_CLOCK_*` of all traces.
     clock: AtomicU32,
-    /// Calls of `ltt_update`.
+    /// Number of calls of `ltt_update`.
     updates: AtomicU64,
-    /// Buffers that somebody wrote to between giving them up and getting them again.
+    /// Number of buffers that were written to after they were given up.
     late: AtomicU64,
 }
 
@@ -71,15 +72,15 @@ struct Table {
 struct Trace {
     generation: AtomicU64,
     state: AtomicU32,
-    /// The trace's, and those of the channels behind main.
+    /// The trace's filter, then those of the channels after main.
     filters: [AtomicU32; CHANNELS],
     modes: [AtomicU32; CHANNELS],
-    /// A bit for each channel that overwrote once.
+    /// A bit for each channel that was ever in overwrite mode.
     overwrote: AtomicU32,
 }
 
 impl Trace {
-    /// Its channels may change.
+    /// The channels may still change.
     const NEW: u32 = 0;
     const STARTED: u32 = 1;
     const STOPPED: u32 = 2;
@@ -98,9 +99,9 @@ impl Trace {
 struct Process {
     pid: AtomicU32,
     signo: AtomicU32,
-    /// Generations of the traces whose buffers it was given.
+    /// Generations of the traces whose buffers the process was given.
     given: [AtomicU64; SLOTS],
-    /// Slots of which it gave up a buffer, and got no other since: nobody may write there.
+    /// Slots whose buffer the process gave up and did not get again: it must not write there.
     given_up: AtomicU32,
     switches: [AtomicU32; SLOTS],
 }
@@ -109,30 +110,30 @@ struct Process {
 #[derive(Debug)]
 pub struct Fake {
     sizes: Sizes,
-    /// Of the channels, from control on; nothing: there is none with that index.
+    /// The scopes of the channels, from control on; none: no channel has that index.
     scopes: Vec<Option<Scope>>,
     nr_rings: Vec<u32>,
     fd: libc::c_int,
-    /// All areas, as a reader sees them.
+    /// All areas, mapped for readers.
     memory: NonNull<u8>,
     table: NonNull<Table>,
 }
 
-// SAFETY: what it points to is shared memory, used with atomics or under the table's lock.
+// SAFETY: both pointers are to shared memory, which is used with atomics or under the table's lock.
 unsafe impl Send for Fake {}
-// SAFETY: likewise.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Fake {}
 
-/// An event as it was read back.
+/// An event that was read back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// Of its id.
+    /// The description of its id.
     pub event: Event,
     /// Its full time.
     pub time: u64,
-    /// The ring that it was in.
+    /// Its ring.
     pub ring: u32,
-    /// Who wrote it, by the main channel's scope.
+    /// Its writer, according to the channel's scope.
     pub cpu: u32,
     /// Its contexts, if the channel has any.
     pub contexts: Vec<u8>,
@@ -158,7 +159,7 @@ fn map(len: usize, fd: libc::c_int, offset: usize, protection: libc::c_int) -> N
 }
 
 impl Fake {
-    /// A kernel without traces. It stays for ever.
+    /// Creates a kernel without traces, which is leaked.
     ///
     /// # Panics
     /// If there is no memory.
@@ -167,7 +168,7 @@ impl Fake {
         Self::with_scope(sizes, Scope::Cpu)
     }
 
-    /// Likewise, with rings of another kind in the main channels.
+    /// As [`new`](Self::new), with another scope of the main channel.
     ///
     /// # Panics
     /// If there is no memory.
@@ -176,13 +177,13 @@ impl Fake {
         Self::with_channels(sizes, &[Some(scope)])
     }
 
-    /// Likewise, with these channels in each trace: main, and those behind it.
+    /// As [`new`](Self::new), with these channels in each trace: main, and those after it.
     ///
     /// # Panics
     /// If there is no memory.
     #[must_use]
     pub fn with_channels(sizes: Sizes, scopes: &[Option<Scope>]) -> &'static Self {
-        // SAFETY: no memory is involved but a constant name.
+        // SAFETY: the only pointer is to a constant string.
         let (nr_cpus, fd) = unsafe {
             (
                 libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u32,
@@ -196,7 +197,7 @@ impl Fake {
             libc::PROT_READ | libc::PROT_WRITE,
         )
         .cast::<Table>();
-        // SAFETY: fresh memory of that size.
+        // SAFETY: the table's mapping is new and has its size.
         unsafe {
             table.write(Table {
                 clock: AtomicU32::new(crate::clock::NUMBER),
@@ -219,18 +220,19 @@ impl Fake {
             table,
         };
         let len = fake.process_offset(PROCESSES);
-        // SAFETY: its own file.
+        // SAFETY: `fd` is this object's own file.
         assert_eq!(unsafe { libc::ftruncate(fd, len as libc::off_t) }, 0);
         fake.memory = map(len, fd, 0, libc::PROT_READ | libc::PROT_WRITE);
         Box::leak(Box::new(fake))
     }
 
     fn table(&self) -> &Table {
-        // SAFETY: written in `new`, shared, and all atomic.
+        // SAFETY: `with_channels` initialised the table, which is never unmapped; its fields are
+        // atomic.
         unsafe { self.table.as_ref() }
     }
 
-    /// Sizes of a channel's sub-buffers, and how many are in a ring.
+    /// The size of a channel's sub-buffers, and their number in a ring.
     fn subbufs(&self, channel: usize) -> (u32, u32) {
         let sizes = channel.min(LTT_CHANNEL_MAIN);
         (
@@ -269,7 +271,7 @@ impl Fake {
         INFO_LEN + process * SLOTS * (self.buffers_slot_len() + self.control_slot_len())
     }
 
-    /// Where, in all memory, a ring is; and its control block.
+    /// The offsets of a ring and its control block in the memory.
     fn ring_offset(
         &self,
         process: usize,
@@ -303,136 +305,124 @@ impl Fake {
     }
 
     fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: called for atomics inside the memory.
+        // SAFETY: all callers pass the offset of an atomic inside the memory.
         unsafe { &*self.memory.as_ptr().add(offset).cast::<T>() }
     }
 
-    /// Changes the info area, as the kernel does: under the seqlock.
+    /// Updates the info area under the seqlock, as the kernel does.
     fn publish(&self, table: &Table) {
         self.publish_with(table, || {});
     }
 
-    /// Likewise, with what `change` changes in it.
+    /// As [`publish`](Self::publish), together with the changes that `change` makes.
     fn publish_with(&self, table: &Table, change: impl FnOnce()) {
-        let seq: &AtomicU32 = self.at(std::mem::offset_of!(LttInfo, seq));
+        let seq: &AtomicU32 = self.at(offset_of!(LttInfo, seq));
         let before = seq.load(Ordering::Relaxed);
         seq.store(before + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         change();
-        let word = |offset: usize, value: u32| {
-            self.at::<AtomicU32>(offset).store(value, Ordering::Relaxed)
-        };
-        let long = |offset: usize, value: u64| {
-            self.at::<AtomicU64>(offset).store(value, Ordering::Relaxed)
-        };
         for (slot, trace) in table.traces.iter().enumerate() {
-            let generation = trace.generation.load(Ordering::Relaxed);
-            let head = SLOT_OFFSET + slot * SLOT_STRIDE;
-            long(head, generation);
-            word(head + 8, trace.is_active().into());
-            word(head + 12, trace.filters[0].load(Ordering::Relaxed));
-            let nr_channels = if trace.is_laid_out() {
-                self.scopes.len() as u32
-            } else {
-                0
-            };
-            word(head + 16, nr_channels);
-            let filter = (1 + SLOTS + slot) * INFO_PAGE;
-            long(
-                filter + std::mem::offset_of!(LttInfoFilter, generation),
-                generation,
-            );
-            let page = (1 + slot) * INFO_PAGE;
-            long(
-                page + std::mem::offset_of!(LttInfoTrace, generation),
-                generation,
-            );
-            word(
-                page + std::mem::offset_of!(LttInfoTrace, clock),
-                self.table().clock.load(Ordering::Relaxed),
-            );
-            for channel in 0..self.scopes.len() {
-                let at = page + CHANNEL_OFFSET + channel * CHANNEL_STRIDE;
-                let (buffers, control) = self.ring_offset(0, 0, channel, 0);
-                let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
-                let field = |offset| at + offset;
-                long(
-                    field(std::mem::offset_of!(LttInfoChannel, buffers_offset)),
-                    (buffers - buffers0) as u64,
-                );
-                long(
-                    field(std::mem::offset_of!(LttInfoChannel, control_offset)),
-                    (control - control0) as u64,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, subbuf_size)),
-                    self.subbufs(channel).0,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, subbuf_count)),
-                    self.subbufs(channel).1,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, nr_rings)),
-                    self.nr_rings[channel],
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, control_stride)),
-                    STRIDE as u32,
-                );
-                let (scope, protocol) = self.kind(channel);
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, scope)),
-                    scope as u32,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, protocol)),
-                    protocol as u32,
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, mode)),
-                    trace.modes[channel].load(Ordering::Relaxed),
-                );
-                word(
-                    field(std::mem::offset_of!(LttInfoChannel, filter)),
-                    trace.filters[channel].load(Ordering::Relaxed),
-                );
-            }
+            self.write_trace(table, slot, trace);
         }
-        for (offset, value) in [
-            (std::mem::offset_of!(LttInfo, size), size_of::<LttInfo>()),
-            (std::mem::offset_of!(LttInfo, nr_slots), SLOTS),
-            (std::mem::offset_of!(LttInfo, nr_channels), CHANNELS),
-            (std::mem::offset_of!(LttInfo, slot_offset), SLOT_OFFSET),
-            (std::mem::offset_of!(LttInfo, slot_stride), SLOT_STRIDE),
-            (std::mem::offset_of!(LttInfo, trace_offset), INFO_PAGE),
-            (std::mem::offset_of!(LttInfo, trace_stride), INFO_PAGE),
-            (
-                std::mem::offset_of!(LttInfo, filter_offset),
-                (1 + SLOTS) * INFO_PAGE,
-            ),
-            (std::mem::offset_of!(LttInfo, filter_stride), INFO_PAGE),
-            (
-                std::mem::offset_of!(LttInfo, channel_offset),
-                CHANNEL_OFFSET,
-            ),
-            (
-                std::mem::offset_of!(LttInfo, channel_stride),
-                CHANNEL_STRIDE,
-            ),
-            (std::mem::offset_of!(LttInfo, rules_size), RULES_LEN),
-        ] {
-            word(offset, value as u32);
-        }
-        word(std::mem::offset_of!(LttInfo, version), LTT_ABI_VERSION);
-        word(std::mem::offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
-        word(std::mem::offset_of!(LttInfo, nr_cpus), self.nr_rings[0]);
+        self.write_head();
         let generation = table.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        long(std::mem::offset_of!(LttInfo, generation), generation);
+        self.store64(offset_of!(LttInfo, generation), generation);
         seq.store(before + 2, Ordering::Release);
     }
 
-    /// Who writes a ring of a channel, and how.
+    fn store32(&self, offset: usize, value: u32) {
+        self.at::<AtomicU32>(offset).store(value, Ordering::Relaxed);
+    }
+
+    fn store64(&self, offset: usize, value: u64) {
+        self.at::<AtomicU64>(offset).store(value, Ordering::Relaxed);
+    }
+
+    /// Writes a trace's parts of the info area, with its channels.
+    fn write_trace(&self, table: &Table, slot: usize, trace: &Trace) {
+        let generation = trace.generation.load(Ordering::Relaxed);
+        let nr_channels = if trace.is_laid_out() {
+            self.scopes.len() as u32
+        } else {
+            0
+        };
+        let mask = trace.filters[0].load(Ordering::Relaxed);
+        let head = SLOT_OFFSET + slot * SLOT_STRIDE;
+        self.store64(head + offset_of!(LttInfoSlot, generation), generation);
+        let active = trace.is_active().into();
+        self.store32(head + offset_of!(LttInfoSlot, active), active);
+        self.store32(head + offset_of!(LttInfoSlot, filter), mask);
+        self.store32(head + offset_of!(LttInfoSlot, nr_channels), nr_channels);
+        let filter = (1 + SLOTS + slot) * INFO_PAGE;
+        self.store64(filter + offset_of!(LttInfoFilter, generation), generation);
+        let page = (1 + slot) * INFO_PAGE;
+        self.store64(page + offset_of!(LttInfoTrace, generation), generation);
+        let clock = table.clock.load(Ordering::Relaxed);
+        self.store32(page + offset_of!(LttInfoTrace, clock), clock);
+        for channel in 0..self.scopes.len() {
+            let at = page + CHANNEL_OFFSET + channel * CHANNEL_STRIDE;
+            self.write_channel(trace, channel, at);
+        }
+    }
+
+    /// Writes the entry of a channel at an offset of the info area.
+    fn write_channel(&self, trace: &Trace, channel: usize, at: usize) {
+        let (buffers, control) = self.ring_offset(0, 0, channel, 0);
+        let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
+        let (subbuf_size, subbuf_count) = self.subbufs(channel);
+        let (scope, protocol) = self.kind(channel);
+        let mode = trace.modes[channel].load(Ordering::Relaxed);
+        let filter = trace.filters[channel].load(Ordering::Relaxed);
+        for (offset, value) in [
+            (
+                offset_of!(LttInfoChannel, buffers_offset),
+                buffers - buffers0,
+            ),
+            (
+                offset_of!(LttInfoChannel, control_offset),
+                control - control0,
+            ),
+        ] {
+            self.store64(at + offset, value as u64);
+        }
+        for (offset, value) in [
+            (offset_of!(LttInfoChannel, subbuf_size), subbuf_size),
+            (offset_of!(LttInfoChannel, subbuf_count), subbuf_count),
+            (offset_of!(LttInfoChannel, nr_rings), self.nr_rings[channel]),
+            (offset_of!(LttInfoChannel, control_stride), STRIDE as u32),
+            (offset_of!(LttInfoChannel, scope), scope as u32),
+            (offset_of!(LttInfoChannel, protocol), protocol as u32),
+            (offset_of!(LttInfoChannel, mode), mode),
+            (offset_of!(LttInfoChannel, filter), filter),
+        ] {
+            self.store32(at + offset, value);
+        }
+    }
+
+    /// Writes the head of the info area, except for its seqlock and generation.
+    fn write_head(&self) {
+        for (offset, value) in [
+            (offset_of!(LttInfo, size), size_of::<LttInfo>()),
+            (offset_of!(LttInfo, nr_slots), SLOTS),
+            (offset_of!(LttInfo, nr_channels), CHANNELS),
+            (offset_of!(LttInfo, slot_offset), SLOT_OFFSET),
+            (offset_of!(LttInfo, slot_stride), SLOT_STRIDE),
+            (offset_of!(LttInfo, trace_offset), INFO_PAGE),
+            (offset_of!(LttInfo, trace_stride), INFO_PAGE),
+            (offset_of!(LttInfo, filter_offset), (1 + SLOTS) * INFO_PAGE),
+            (offset_of!(LttInfo, filter_stride), INFO_PAGE),
+            (offset_of!(LttInfo, channel_offset), CHANNEL_OFFSET),
+            (offset_of!(LttInfo, channel_stride), CHANNEL_STRIDE),
+            (offset_of!(LttInfo, rules_size), RULES_LEN),
+        ] {
+            self.store32(offset, value as u32);
+        }
+        self.store32(offset_of!(LttInfo, version), LTT_ABI_VERSION);
+        self.store32(offset_of!(LttInfo, magic), LTT_INFO_MAGIC);
+        self.store32(offset_of!(LttInfo, nr_cpus), self.nr_rings[0]);
+    }
+
+    /// The scope and the protocol of a channel.
     fn kind(&self, channel: usize) -> (Scope, Protocol) {
         match self.scopes[channel].unwrap_or(Scope::Cpu) {
             scope @ (Scope::Cpu | Scope::MmCid) => (scope, Protocol::Rseq),
@@ -440,8 +430,8 @@ impl Fake {
         }
     }
 
-    /// Creates a trace, in a slot of which no process has the buffer of an earlier one; nothing if
-    /// there is no such slot.
+    /// Creates a trace in a slot for which no process has an earlier buffer; none if there is no
+    /// such slot.
     pub fn create(&self) -> Option<usize> {
         self.locked(|table| {
             let slot = (0..SLOTS).find(|&slot| {
@@ -456,8 +446,8 @@ impl Fake {
         })
     }
 
-    /// Destroys a trace, and creates another one in its slot at once. Processes that have the
-    /// buffer of the old one get the new one's when they have given that up.
+    /// Destroys a trace, and creates another one in its slot at once. Processes that have the old
+    /// buffer get the new one after they have given up the old one.
     pub fn replace(&self, slot: usize) {
         self.locked(|table| self.put(table, slot));
     }
@@ -481,10 +471,10 @@ impl Fake {
         self.publish_with(table, || self.write_rules(slot, b"\0\0\x01*"));
     }
 
-    /// Writes the rules of a slot, as bytes that need not be rules.
+    /// Writes the rules of a slot, as bytes that need not be valid.
     fn write_rules(&self, slot: usize, rules: &[u8]) {
         let page = (1 + SLOTS + slot) * INFO_PAGE;
-        let len: &AtomicU32 = self.at(page + std::mem::offset_of!(LttInfoFilter, len));
+        let len: &AtomicU32 = self.at(page + offset_of!(LttInfoFilter, len));
         len.store(rules.len() as u32, Ordering::Relaxed);
         let at = page + size_of::<LttInfoFilter>();
         for (n, &byte) in rules.iter().take(RULES_LEN).enumerate() {
@@ -492,7 +482,7 @@ impl Fake {
         }
     }
 
-    /// Makes these the rules of a trace: channel, flags, and pattern.
+    /// Sets the rules of a trace: channel, flags, and pattern.
     pub fn set_rules(&self, slot: usize, rules: &[(u8, u8, &str)]) {
         let rule = |&(channel, flags, pattern): &(u8, u8, &str)| {
             [&[channel, flags, pattern.len() as u8], pattern.as_bytes()].concat()
@@ -500,7 +490,7 @@ impl Fake {
         self.set_rule_bytes(slot, &rules.iter().flat_map(rule).collect::<Vec<_>>());
     }
 
-    /// Likewise, with bytes that need not be rules.
+    /// Sets the rules of a trace to bytes that need not be valid rules.
     pub fn set_rule_bytes(&self, slot: usize, rules: &[u8]) {
         self.locked(|table| self.publish_with(table, || self.write_rules(slot, rules)));
     }
@@ -513,7 +503,7 @@ impl Fake {
         });
     }
 
-    /// Changes what becomes of a channel's full rings.
+    /// Changes the mode of a channel.
     pub fn set_mode(&self, slot: usize, channel: usize, mode: Mode) {
         self.locked(|table| {
             let trace = &table.traces[slot];
@@ -525,11 +515,11 @@ impl Fake {
         });
     }
 
-    /// Says how many have a process's file of a channel open.
+    /// Sets the number of readers that have a process's file of a channel open.
     pub fn set_readers(&self, process: usize, slot: usize, channel: usize, readers: u32) {
         for ring in 0..self.nr_rings[channel] as usize {
             let (_, control) = self.ring_offset(process, slot, channel, ring);
-            let at = control + std::mem::offset_of!(LttRingControl, readers);
+            let at = control + offset_of!(LttRingControl, readers);
             self.at::<AtomicU32>(at).store(readers, Ordering::Relaxed);
         }
     }
@@ -542,7 +532,7 @@ impl Fake {
             (control, self.control_slot_len()),
         ];
         for (offset, len) in holes {
-            // SAFETY: its own file; makes it read as zeros there.
+            // SAFETY: `fd` is this object's own file; the range reads as zeros afterwards.
             let ret = unsafe {
                 libc::fallocate(
                     self.fd,
@@ -562,12 +552,12 @@ impl Fake {
         });
     }
 
-    /// Makes a trace's geometry known.
+    /// Publishes a trace's geometry.
     pub fn allocate(&self, slot: usize) {
         self.set(slot, Trace::ALLOCATED);
     }
 
-    /// Starts a trace. From then on, if not before, its geometry is known.
+    /// Starts a trace, and publishes its geometry.
     pub fn start(&self, slot: usize) {
         self.set(slot, Trace::STARTED);
     }
@@ -588,14 +578,13 @@ impl Fake {
         });
     }
 
-    /// Changes a word of the info area, which the next change of a trace may change back. Returns
-    /// what it was.
+    /// Changes a word of the info area, until the next change of a trace. Returns the old value.
     pub fn set_info_word(&self, offset: usize, value: u32) -> u32 {
         assert!(offset + 4 <= INFO_LEN && offset.is_multiple_of(4));
         self.at::<AtomicU32>(offset).swap(value, Ordering::Relaxed)
     }
 
-    /// Gives all traces a clock, `LTT_CLOCK_*`.
+    /// Sets the clock of all traces, `LTT_CLOCK_*`.
     pub fn set_clock(&self, clock: u32) {
         self.locked(|table| {
             table.clock.store(clock, Ordering::Relaxed);
@@ -610,7 +599,7 @@ impl Fake {
             .store(errno.into_raw() as u32, Ordering::Relaxed);
     }
 
-    /// How many processes have areas.
+    /// Number of processes that have areas.
     pub fn processes(&self) -> usize {
         self.table()
             .processes
@@ -619,17 +608,18 @@ impl Fake {
             .count()
     }
 
-    /// How often processes called `ltt_update`.
+    /// Number of calls of `ltt_update`.
     pub fn updates(&self) -> u64 {
         self.table().updates.load(Ordering::Relaxed)
     }
 
-    /// Number of the trace in a slot; 0: none.
+    /// Generation of the trace in a slot; 0: none.
     pub fn generation(&self, slot: usize) -> u64 {
         self.table().traces[slot].generation.load(Ordering::Relaxed)
     }
 
-    /// How many buffers were written to between being given up and being given again.
+    /// Number of buffers that were written to after they were given up, and before they were given
+    /// again.
     pub fn late_writes(&self) -> u64 {
         self.table().late.load(Ordering::Relaxed)
     }
@@ -641,7 +631,7 @@ impl Fake {
             .load(Ordering::Relaxed)
     }
 
-    /// How often a process switched a slot.
+    /// Number of times that a process switched a slot.
     pub fn switches(&self, process: usize, slot: usize) -> u32 {
         self.table().processes[process].switches[slot].load(Ordering::Relaxed)
     }
@@ -655,28 +645,27 @@ impl Fake {
     pub fn consume_of(&self, process: usize, slot: usize, channel: usize) {
         for cpu in 0..self.nr_rings[channel] as usize {
             let (_, control) = self.ring_offset(process, slot, channel, cpu);
-            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
-            let consumed: &AtomicU64 =
-                self.at(control + std::mem::offset_of!(LttRingControl, consumed));
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
+            let consumed: &AtomicU64 = self.at(control + offset_of!(LttRingControl, consumed));
             consumed.store(head.load(Ordering::Acquire), Ordering::Release);
         }
     }
 
-    /// Nothing was written into a process's part of a slot since its trace was created.
+    /// True if a process has not written to a slot since its trace was created.
     pub fn is_untouched(&self, process: usize, slot: usize) -> bool {
         let (buffers, control) = self.ring_offset(process, slot, 0, 0);
         let is_zero = |at: usize| self.at::<AtomicU64>(at).load(Ordering::Relaxed) == 0;
         let len = self.all_rings_len();
         (0..self.all_rings() * STRIDE).step_by(8).all(|at| is_zero(control + at))
-            // Of the rings, as much as finds a record that is no shorter.
+            // Checks enough words of the rings to find any record that is no shorter.
             && (0..len).step_by(512).all(|at| is_zero(buffers + at))
     }
 
-    /// Leaves no room in a process's control channel.
+    /// Makes a process's control channel full.
     pub fn fill_control(&self, process: usize, slot: usize) {
         for cpu in 0..self.nr_rings[0] as usize {
             let (_, control) = self.ring_offset(process, slot, 0, cpu);
-            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
             head.store(self.ring_len(0) as u64, Ordering::Release);
         }
     }
@@ -691,8 +680,7 @@ impl Fake {
         (0..self.nr_rings[channel] as usize)
             .map(|cpu| {
                 let (_, control) = self.ring_offset(process, slot, channel, cpu);
-                let lost: &AtomicU64 =
-                    self.at(control + std::mem::offset_of!(LttRingControl, lost));
+                let lost: &AtomicU64 = self.at(control + offset_of!(LttRingControl, lost));
                 lost.load(Ordering::Relaxed)
             })
             .sum()
@@ -734,18 +722,18 @@ impl Fake {
         all
     }
 
-    /// Reads a process's events of the main channel back, in the order of their times.
+    /// Reads a process's events of the main channel, sorted by time.
     ///
     /// # Panics
-    /// If there is anything in the rings that is not an event that was described.
+    /// If the rings contain anything but events with descriptions.
     pub fn events(&self, process: usize, slot: usize) -> Vec<Seen> {
         self.events_of(process, slot, LTT_CHANNEL_MAIN)
     }
 
-    /// Likewise, those of a channel.
+    /// Reads a process's events of a channel, sorted by time.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`events`](Self::events).
     pub fn events_of(&self, process: usize, slot: usize, channel: usize) -> Vec<Seen> {
         let metadata = self.metadata(process, slot);
         let contexts = self.contexts(process, slot, channel);
@@ -794,21 +782,19 @@ impl Fake {
         let overwrote = overwrote & (1 << channel) != 0;
         let given = self.table().processes[process].given[slot].load(Ordering::Relaxed);
         if given != self.generation(slot) {
-            // What it has there is no part of this trace.
+            // The process's buffer belongs to another trace.
             return;
         }
         let (scope, protocol) = self.kind(channel);
         for ring in 0..self.nr_rings[channel] as usize {
             let (buffers, control) = self.ring_offset(process, slot, channel, ring);
-            let head: &AtomicU64 = self.at(control + std::mem::offset_of!(LttRingControl, head));
-            let consumed: &AtomicU64 =
-                self.at(control + std::mem::offset_of!(LttRingControl, consumed));
-            let claimed: &AtomicU64 =
-                self.at(control + std::mem::offset_of!(LttRingControl, claimed));
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
+            let consumed: &AtomicU64 = self.at(control + offset_of!(LttRingControl, consumed));
+            let claimed: &AtomicU64 = self.at(control + offset_of!(LttRingControl, claimed));
             let mut bytes = vec![0; self.ring_len(channel)];
             let head = head.load(Ordering::Acquire);
             for (at, byte) in bytes.iter_mut().enumerate() {
-                // SAFETY: inside the memory; nobody writes below head.
+                // SAFETY: the offset is inside the memory, and writers only write above `head`.
                 *byte = unsafe { self.memory.as_ptr().add(buffers + at).read_volatile() };
             }
             let format = Format { geometry, protocol };
@@ -819,7 +805,7 @@ impl Fake {
             let read = reader.read(
                 &mut memory,
                 head,
-                Patience::Last,
+                WaitPolicy::Last,
                 lengths,
                 &mut |item: Item<'_>| {
                     match item {
@@ -853,7 +839,7 @@ impl Fake {
         }
     }
 
-    /// Which of the known processes this is.
+    /// The index of the calling process, if it has areas.
     fn me(&self, table: &Table) -> Option<usize> {
         let pid = std::process::id();
         table
@@ -867,13 +853,13 @@ impl Fake {
     }
 }
 
-/// Where this process's areas are: a forked child has the numbers, and not the areas, until it asks
-/// for its own.
+/// The addresses of this process's areas. A forked child inherits the numbers, but not the
+/// mappings, until it allocates its own.
 static MAPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-// SAFETY: the areas are as the header says, and stay. Nothing here allocates; the lock is not taken
-// by signal handlers of tests while their threads hold it: only the calls and the test's own
-// control functions take it, and tests raise signals outside of those.
+// SAFETY: the areas are as `linux/ltt.h` describes them, and stay mapped. Nothing here allocates.
+// Signal handlers do not deadlock on the lock: only the calls and the test's control functions take
+// it, and tests raise signals outside of those.
 unsafe impl Kernel for Fake {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let fail = self.table().fail.load(Ordering::Relaxed);
@@ -900,8 +886,8 @@ unsafe impl Kernel for Fake {
                 ];
                 for (area, (offset, len, protection)) in MAPPED.iter().zip(areas) {
                     let address = map(len, self.fd, offset, protection);
-                    // SAFETY: the mapping just made; as the kernel's areas, a child does not get
-                    // it.
+                    // SAFETY: this is the new mapping. Like the kernel's areas, a child does not
+                    // inherit it.
                     unsafe { libc::madvise(address.as_ptr().cast(), len, libc::MADV_DONTFORK) };
                     area.store(
                         address.as_ptr().expose_provenance() as u64,
@@ -987,7 +973,7 @@ unsafe impl Kernel for Fake {
             if given == 0 {
                 return Err(Errno::EINVAL);
             }
-            // Which gives up nothing: others may still write there.
+            // This gives up nothing: other threads may still write there.
             if given != table.traces[slot].generation.load(Ordering::Relaxed) {
                 return Err(Errno::ENOENT);
             }

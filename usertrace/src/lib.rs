@@ -24,8 +24,9 @@
 //! ```
 //!
 //! `usertrace record -o traces -- ./shop` runs the program and records its events, and `usertrace
-//! view traces` prints them. The program needs no call to be ready: this is done before `main`.
-//! [`event`](mod@event) has the types of fields, [`marker!`] declares an event where it is written.
+//! view traces` prints them. The program need not initialise anything: a constructor does so before
+//! `main`. [`event`](mod@event) lists the types of fields, and [`marker!`] declares an event where
+//! it is written.
 //!
 //! | what | where |
 //! |---|---|
@@ -39,29 +40,29 @@
 //!
 //! # Features
 //!
-//! - `fallback`: records on kernels without trace buffers as well. Two daemons of the program's own
-//!   write the traces.
+//! - `fallback`: records on kernels without trace buffers as well. Two daemons per program write
+//!   the traces.
 //! - Without it, the crate needs `libc` and little else. On a kernel without trace buffers, an
 //!   event then costs a load and a branch, and [`status`] says why nothing is recorded.
 //!
 //! # Signals, threads, `fork`
 //!
 //! - An event may be written anywhere: in signal handlers, inside `malloc`, in probes, before
-//!   `main` and at exit. It allocates nothing, takes no lock, and leaves `errno` alone.
-//! - The kernel tells a program of changes by a signal, `SIGRTMIN+3`, unless `USERTRACE_SIGNAL`
-//!   names another one. A program that has its own handler for that signal keeps it.
+//!   `main` and at exit. It allocates nothing, takes no lock, and preserves `errno`.
+//! - The kernel notifies a program of changes by a signal, `SIGRTMIN+3`, unless `USERTRACE_SIGNAL`
+//!   names another one. A program's own handler for that signal stays in place.
 //! - A child of `fork` has buffers of its own, and so has each program that it executes. A child of
-//!   `vfork` writes nothing into its parent's rings of a CPU: its events are counted as lost.
+//!   `vfork` writes nothing to its parent's per-CPU rings: its events are counted as lost.
 //! - A library with this crate stays in memory once it traces: `dlclose` succeeds, and unloads
 //!   nothing.
 
 pub mod context;
 pub mod control;
-mod errno;
 pub mod event;
 #[cfg(feature = "fake")]
 #[doc(hidden)]
 pub mod fake;
+mod os;
 pub mod probe;
 pub mod runtime;
 mod unload;

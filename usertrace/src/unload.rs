@@ -1,49 +1,51 @@
-//! Libraries that must not be unloaded, as somebody will come back to code in them: a signal, the
-//! end of a thread, `fork`, the kernel that aborts a restartable sequence.
+//! Keeps libraries loaded whose code may still be entered: by a signal, at the end of a thread, by
+//! `fork`, or by the kernel when it aborts a restartable sequence.
 //!
-//! The libraries in C and those to preload are linked so that they stay (`-z nodelete`). A library
-//! in Rust that this crate is linked into is not: it stays once it traces.
+//! The C libraries and the preload libraries are linked with `-z nodelete`. A Rust library that
+//! links this crate is not: this module keeps it loaded once it traces.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A tag in a library's dynamic section, and a flag in its value (`elf.h`).
+/// A tag of a library's dynamic section, and a flag in its value (`elf.h`).
 const DT_FLAGS_1: usize = 0x6fff_fffb;
 const DF_1_NODELETE: usize = 8;
 
-/// Keeps the library of some code, so that `dlclose` has no effect on it. Nothing happens where
-/// that is so already, where the code is the program's own, and in a static program.
+/// Keeps the library that contains `code` loaded, so that `dlclose` does not unmap it. Does nothing
+/// for a library that is kept already, for the program itself, and in a static program.
 pub(crate) fn never(code: *const c_void) {
     let mut search = Search {
         address: code.addr(),
         name: std::ptr::null(),
     };
-    // SAFETY: `visit` gets what it wants, and calls nothing of the dynamic linker's.
+    // SAFETY: `visit` gets the `Search` that it expects, and calls no function of the dynamic
+    // linker.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     if search.name.is_null() {
         return;
     }
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-    // SAFETY: the dynamic linker's own text. The library is loaded, so that none of its code runs
-    // now: it is only marked.
+    // SAFETY: the name is a string of the dynamic linker. The library is loaded already, so no code
+    // of it runs here: it is only marked.
     unsafe { libc::dlopen(search.name, flags) };
 }
 
 struct Search {
     address: usize,
-    /// The name of the library that has the address and may be unloaded.
+    /// The name of the library that contains the address and may be unloaded.
     name: *const c_char,
 }
 
-/// Looks at a program or library, and says by 1 that it has the address.
+/// Checks one module; returns 1, which ends the iteration, if it contains the address.
 ///
 /// # Safety
-/// For `dl_iterate_phdr`, with a [`Search`].
+/// Only `dl_iterate_phdr` may call this, with a [`Search`].
 unsafe extern "C" fn visit(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
     search: *mut c_void,
 ) -> c_int {
-    // SAFETY: the dynamic linker's, and the caller's; the headers are there as long as the library.
+    // SAFETY: `info` is from the dynamic linker, and `search` from `never`; the headers stay as
+    // long as the library.
     let (info, search, headers) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
@@ -57,14 +59,15 @@ unsafe extern "C" fn visit(
     if !headers.iter().any(has_it) {
         return 0;
     }
-    // SAFETY: a text of the dynamic linker's, if there is one. The program has an empty one.
+    // SAFETY: the name is NULL or a string of the dynamic linker. The program has an empty one.
     let has_name = !info.dlpi_name.is_null() && unsafe { *info.dlpi_name } != 0;
     let dynamic = headers
         .iter()
         .find(|header| header.p_type == libc::PT_DYNAMIC);
     if let Some(dynamic) = dynamic.filter(|_| has_name) {
         let entries = std::ptr::with_exposed_provenance::<[usize; 2]>(place(dynamic));
-        // SAFETY: the library's dynamic section, which is loaded, and as long as its header says.
+        // SAFETY: the dynamic section of the library is mapped, with the length that its header
+        // states.
         let entries = unsafe {
             std::slice::from_raw_parts(entries, dynamic.p_memsz as usize / size_of::<[usize; 2]>())
         };

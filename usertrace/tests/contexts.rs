@@ -1,6 +1,6 @@
-//! Contexts of channels (F7), on a kernel that is not there.
+//! Tests contexts of channels (F7) on a fake kernel.
 //!
-//! Each part is a process of its own, so that each has a fresh runtime.
+//! Each part runs in a forked process, so that it has a fresh runtime.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::fs::MetadataExt;
@@ -60,7 +60,7 @@ fn update() {
     assert_eq!(unsafe { libc::raise(libc::SIGRTMIN() + 3) }, 0);
 }
 
-/// A trace whose channels have these contexts, started.
+/// Starts a trace whose channels have these contexts.
 fn traced(fake: &'static Fake, contexts: &[(u8, &str)]) -> usize {
     assert_eq!(init_with(|| Ok(fake)), Status::Attached);
     let slot = fake.create().unwrap();
@@ -80,7 +80,7 @@ fn ask(fake: &Fake, slot: usize, contexts: &[(u8, &str)]) {
     fake.set_rules(slot, &rules);
 }
 
-/// The value of a context of an event in the channel whose contexts these are.
+/// The value of a context of an event, in a channel with these contexts.
 fn value<'a>(contexts: &usertrace_ring::schema::Contexts, seen: &'a Seen, name: &str) -> &'a [u8] {
     let mut rest = &seen.contexts[..];
     for field in &contexts.fields {
@@ -105,23 +105,24 @@ fn record_here(n: u64) -> Outcome {
 }
 
 fn rename(name: &CStr) {
-    // SAFETY: a name of this thread.
+    // SAFETY: the name ends with NUL; the call changes this thread's name.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 fn gettid() -> u64 {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::gettid() as u64 }
 }
 
 static REQUEST: AtomicU64 = AtomicU64::new(0);
 
-/// Runs a part in a process of its own.
+/// Runs a part in a forked process.
 fn apart(name: &str, part: impl FnOnce()) {
     assert_eq!(wait(child(part)), 0, "{name}");
 }
 
-/// All contexts, each in the thread of the event, in rings of each scope; records of each length.
+/// All contexts have the values of the event's thread, in rings of each scope, for records of each
+/// length.
 fn values_are_those_of_the_event(scope: Scope) {
     let fake = Fake::with_scope(small(), scope);
     let contexts = ALL.map(|name| (MAIN as u8, name));
@@ -165,7 +166,7 @@ fn values_are_those_of_the_event(scope: Scope) {
     }
     for seen in &events {
         assert_eq!(get(seen, "vpid"), u64::from(std::process::id()));
-        // SAFETY: no memory is involved.
+        // SAFETY: the call takes no pointers.
         let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u64;
         assert!(get(seen, "cpu_id") < cpus);
         if scope == Scope::Cpu {
@@ -180,9 +181,8 @@ fn values_are_those_of_the_event(scope: Scope) {
     }
 }
 
-/// What threads remember is asked for anew in a child, when a program says so, and for another
-/// trace.
-fn what_threads_remember_is_renewed() {
+/// Threads query their cached contexts again in a child, on request, and for a new trace.
+fn cached_contexts_are_renewed() {
     let fake = Fake::new(small());
     let contexts = [(1, "procname"), (1, "vtid"), (1, "vpid")];
     let slot = traced(fake, &contexts);
@@ -217,9 +217,9 @@ fn what_threads_remember_is_renewed() {
     assert!(numbers[0] == numbers[1] && numbers[0] != own[0]);
 }
 
-/// Each of more threads than the library has places for, and of those that take places of threads
-/// that are gone, says what it is itself.
-fn each_of_many_threads_says_what_it_is() {
+/// Each thread reports its own contexts, even if there are more threads than the library has cache
+/// entries, or if its entry belonged to a thread that has ended.
+fn many_threads_have_their_own_contexts() {
     const AT_A_TIME: u64 = 1030;
     const LATER: u64 = 10;
     let fake = Fake::new(small());
@@ -255,9 +255,9 @@ fn each_of_many_threads_says_what_it_is() {
     }
 }
 
-/// Records go from a channel without contexts to one with, and back, and slots from traces of one
-/// kind to such of the other, while threads write: each has what its channel says.
-fn records_have_what_their_channel_says() {
+/// While threads write, records move between channels with and without contexts, and slots between
+/// traces of both kinds. Each record has the contexts of its channel.
+fn records_have_the_contexts_of_their_channel() {
     const WRITERS: usize = 3;
     static DONE: AtomicBool = AtomicBool::new(false);
     static LOOPS: [AtomicU64; WRITERS] = [const { AtomicU64::new(0) }; WRITERS];
@@ -270,8 +270,8 @@ fn records_have_what_their_channel_says() {
             std::thread::spawn(|| {
                 let mut recorded = 0u64;
                 while !DONE.load(Ordering::Relaxed) {
-                    // A busy machine would let three writers run before the thread that waits for
-                    // them.
+                    // Yield: on a busy machine, three writers could starve the thread that waits
+                    // for them.
                     if loops.fetch_add(1, Ordering::Release) % 4 == 0 {
                         std::thread::yield_now();
                     }
@@ -284,7 +284,7 @@ fn records_have_what_their_channel_says() {
             })
         })
         .collect();
-    // Whatever they were in the middle of, they have written after this.
+    // After this, each writer has completed the event that it was writing.
     let next = || {
         for loops in &LOOPS {
             let before = loops.load(Ordering::Acquire);
@@ -294,7 +294,7 @@ fn records_have_what_their_channel_says() {
         }
     };
     let mut seen = [0; 2];
-    // Each set of channels with contexts once, or twice.
+    // Each set of channels with contexts is tested once, or twice.
     for round in (0..32u64).step_by(counts(2, 1) as usize) {
         let slot = fake.create().unwrap();
         let mut rules = vec![(0, ACCEPT, "*")];
@@ -317,7 +317,7 @@ fn records_have_what_their_channel_says() {
         update();
         next();
         for channel in 1..=4 {
-            // Panics at what the channel does not say.
+            // Panics if a record does not match its channel's description.
             let events = fake.events_of(0, slot, usize::from(channel));
             for event in &events {
                 let is_good = match &event.event.name[..] {
@@ -337,8 +337,8 @@ fn records_have_what_their_channel_says() {
     assert!(recorded > 0 && seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
-/// Names that are none are refused, and such as a later kernel may have are left out.
-fn what_is_no_context_is_left_out() {
+/// Invalid names are refused, and unknown contexts, as a later kernel may have, are left out.
+fn unknown_contexts_are_left_out() {
     for bad in ["", "a.b", "a b", "\u{e9}", &"a".repeat(NAME_MAX + 1)] {
         assert_eq!(
             usertrace::context!(bad, &REQUEST),
@@ -355,7 +355,7 @@ fn what_is_no_context_is_left_out() {
     assert_eq!(record_here(2), Outcome::Recorded);
     assert_eq!(fake.contexts(0, other, MAIN), None);
     assert_eq!(fake.events(0, other).len(), 1);
-    // As many as there can be, and one more.
+    // Fills the table, and tries one more.
     let full = || (0..1000).find(|n| usertrace::context!(&format!("n{n}"), &REQUEST).is_err());
     assert_eq!(full(), Some(64));
     assert_eq!(
@@ -365,14 +365,14 @@ fn what_is_no_context_is_left_out() {
 }
 
 #[test]
-fn f7_contexts() {
+fn contexts() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         apart(&format!("{scope:?}"), || {
             values_are_those_of_the_event(scope)
         });
     }
-    apart("remembered", what_threads_remember_is_renewed);
-    apart("many threads", each_of_many_threads_says_what_it_is);
-    apart("channels", records_have_what_their_channel_says);
-    apart("names", what_is_no_context_is_left_out);
+    apart("remembered", cached_contexts_are_renewed);
+    apart("many threads", many_threads_have_their_own_contexts);
+    apart("channels", records_have_the_contexts_of_their_channel);
+    apart("names", unknown_contexts_are_left_out);
 }

@@ -1,7 +1,7 @@
-//! B1: callsites come and go while traces are active, as those of libraries do, on a kernel that is
-//! not there.
+//! Tests call sites that come and go, as those of libraries do, while traces are active, on a fake
+//! kernel.
 //!
-//! One test, as there is one runtime in a process.
+//! One test, because a process has one runtime.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ usertrace::tracepoint! {
     }
 }
 
-/// What a library has in its section. It stays, so that what is wrong is seen, and does not crash.
+/// A library's section. It is leaked, so that a use after unloading is detected and does not crash.
 struct Library {
     entries: Vec<Entry>,
     callsites: Vec<&'static Callsite>,
@@ -62,7 +62,7 @@ fn names() -> Vec<String> {
 
 /// Requirements: B1
 #[test]
-fn b1_events_of_libraries_that_come_and_go() {
+fn libraries_with_events_come_and_go() {
     let fake = Fake::new(Sizes::default());
     assert_eq!(init_with(|| Ok(fake)), Status::Attached);
     let slot = fake.create().unwrap();
@@ -70,10 +70,22 @@ fn b1_events_of_libraries_that_come_and_go() {
     usertrace::init();
     assert_eq!(usertrace::event!(own, 1), Outcome::Recorded);
     assert_eq!(names(), ["test:own"]);
-    let described = || fake.metadata(0, slot).len();
-    assert_eq!(described(), 1);
+    assert_eq!(described(fake, slot), 1);
 
-    // What is declared while a trace is active is in it at once.
+    declared_events_are_traced_at_once();
+    events_may_have_the_same_name(fake, slot);
+    repeated_loads_describe_events_once(fake, slot);
+    let other = ids_survive_unloading(fake, slot);
+    updates_use_no_call_sites_that_are_gone(fake, other);
+}
+
+/// Number of events that a trace describes.
+fn described(fake: &Fake, slot: usize) -> usize {
+    fake.metadata(0, slot).len()
+}
+
+/// An event declared while a trace is active is in it at once; invalid ones are refused.
+fn declared_events_are_traced_at_once() {
     let text = declare("test:declared 6 str text;u8 n").unwrap();
     assert!(text.is_enabled());
     assert_eq!(record_parts(text, &[b"abc\0", &[7]]), Outcome::Recorded);
@@ -94,8 +106,10 @@ fn b1_events_of_libraries_that_come_and_go() {
     ] {
         assert!(declare(bad).is_err_and(|error| error.to_string().contains(&format!("{bad:?}"))));
     }
+}
 
-    // Two events of one name are no error.
+/// Two events may have the same name.
+fn events_may_have_the_same_name(fake: &Fake, slot: usize) {
     let library = Library::new(2);
     assert_eq!(record_parts(library.callsites[0], &[&[0; 8]]), Outcome::Off);
     library.load();
@@ -109,15 +123,17 @@ fn b1_events_of_libraries_that_come_and_go() {
             "library:event"
         ]
     );
-    assert_eq!(described(), 4);
+    assert_eq!(described(fake, slot), 4);
     for callsite in &library.callsites {
         assert_eq!(record_parts(callsite, &[&[9; 8]]), Outcome::Recorded);
     }
     library.unload();
     library.unload();
     assert_eq!(names(), ["test:own", "test:declared"]);
+}
 
-    // However often one comes, its events are described once.
+/// Events of a library that is loaded repeatedly are described once.
+fn repeated_loads_describe_events_once(fake: &Fake, slot: usize) {
     for _ in 0..100 {
         let again = Library::new(2);
         again.load();
@@ -127,33 +143,38 @@ fn b1_events_of_libraries_that_come_and_go() {
         );
         again.unload();
     }
-    assert_eq!(described(), 4);
+    assert_eq!(described(fake, slot), 4);
     let events = fake.events(0, slot);
     let of = |name: &str| events.iter().filter(|seen| seen.event.name == name).count();
     assert_eq!(
         (of("test:own"), of("test:declared"), of("library:event")),
         (1, 2, 102)
     );
+}
 
-    // More than there is room for at first, and another trace.
+/// Events get their previous ids when their library is loaded again, in either trace. There are
+/// more modules than the first chunk holds. Returns the slot of the second trace.
+fn ids_survive_unloading(fake: &Fake, slot: usize) -> usize {
     let many: Vec<Library> = (0..100).map(|_| Library::new(1)).collect();
     many.iter().for_each(Library::load);
     let other = fake.create().unwrap();
     fake.start(other);
     usertrace::init();
-    assert_eq!(fake.metadata(0, other).len(), 102);
+    assert_eq!(described(fake, other), 102);
     many.iter().for_each(Library::unload);
     let again = Library::new(1);
     again.load();
-    // It has the id that events like it had, in either trace.
-    assert_eq!((described(), fake.metadata(0, other).len()), (4, 102));
+    assert_eq!((described(fake, slot), described(fake, other)), (4, 102));
     assert_eq!(
         record_parts(again.callsites[0], &[&[9; 8]]),
         Outcome::Recorded
     );
     again.unload();
+    other
+}
 
-    // Nobody looks at what is gone, whoever makes updates meanwhile.
+/// No update uses call sites that are gone.
+fn updates_use_no_call_sites_that_are_gone(fake: &Fake, other: usize) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -162,8 +183,8 @@ fn b1_events_of_libraries_that_come_and_go() {
                 usertrace::init();
                 fake.start(other);
                 usertrace::init();
-                // The lock is not fair: who takes it again at once keeps others out, for minutes on
-                // a busy machine.
+                // The lock is not fair: a thread that takes it again at once would keep others out,
+                // for minutes on a busy machine.
                 std::thread::sleep(Duration::from_micros(100));
             }
         });

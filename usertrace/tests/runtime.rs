@@ -1,7 +1,7 @@
-//! The runtime, the typed events and the writer together, on a kernel that is not there.
+//! Tests the runtime, typed events and the writer together, on a fake kernel.
 //!
-//! Each test is a process of its own, so that each has a fresh runtime, and may fork, be killed and
-//! change signals.
+//! Each test runs in a forked process: it has a fresh runtime, and may fork, be killed and change
+//! signals.
 
 use std::mem::offset_of;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::clock;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::{Kernel, Refused, Told, init_with};
+use usertrace::runtime::{AreaField, Kernel, Refused, init_with};
 use usertrace::writer::Prefault;
 use usertrace::{Errno, Outcome, Status, event};
 use usertrace_sys::Update;
@@ -67,7 +67,7 @@ fn signo() -> libc::c_int {
     libc::SIGRTMIN() + 3
 }
 
-/// What the kernel does after each change.
+/// Sends the update signal, as the kernel does after each change.
 fn update() {
     // SAFETY: the runtime's handler is installed.
     assert_eq!(unsafe { libc::raise(signo()) }, 0);
@@ -89,7 +89,7 @@ fn small() -> Sizes {
     }
 }
 
-/// A process whose events go into one trace.
+/// Attaches this process, and starts one trace.
 fn traced(sizes: Sizes) -> (&'static Fake, usize) {
     let fake = attach(sizes);
     let slot = fake.create().unwrap();
@@ -108,14 +108,14 @@ fn numbers(events: &[Seen]) -> Vec<u64> {
     numbers
 }
 
-/// On this kernel there is nothing to trace with, and nothing happens.
+/// On a kernel without trace buffers, nothing is traced and nothing is reported.
 ///
 /// Requirements: F3
 fn a_stock_kernel_is_quiet() {
     if usertrace_sys::Calls::discover().is_ok() {
         return;
     }
-    // It was looked for before `main`.
+    // The constructor has looked for the kernel's calls.
     assert!(matches!(usertrace::status(), Status::NoKernel(_)));
     assert!(matches!(usertrace::init(), Status::NoKernel(_)));
     assert!(matches!(usertrace::status(), Status::NoKernel(_)));
@@ -124,8 +124,8 @@ fn a_stock_kernel_is_quiet() {
     assert_eq!(usertrace::flush(), Err(Errno::ENXIO));
 }
 
-fn the_environment_switches_it_off() {
-    // SAFETY: no other thread.
+fn backend_off_disables_tracing() {
+    // SAFETY: the process has no other thread.
     unsafe { std::env::set_var("USERTRACE_BACKEND", "off") };
     let fake = Fake::new(Sizes::default());
     assert_eq!(init_with(|| Ok(fake)), Status::Off);
@@ -133,7 +133,7 @@ fn the_environment_switches_it_off() {
     assert_eq!(fake.processes(), 0);
 }
 
-fn no_buffers_no_events() {
+fn no_events_without_buffers() {
     let fake = Fake::new(Sizes::default());
     fake.fail(Errno::ENOMEM);
     assert_eq!(init_with(|| Ok(fake)), Status::NoBuffers(Errno::ENOMEM));
@@ -146,7 +146,7 @@ fn no_buffers_no_events() {
     assert_eq!(wait(pid), 0);
 }
 
-/// What was written comes back, by its metadata alone.
+/// Events of all types are read back by their metadata alone.
 ///
 /// Requirements: E6
 fn all_types_come_back() {
@@ -187,7 +187,7 @@ fn all_types_come_back() {
     assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().len());
 }
 
-/// Nothing of an event is evaluated unless a trace wants it.
+/// Arguments are evaluated only if a trace wants the event.
 fn arguments_are_evaluated_only_when_wanted() {
     let fake = attach(Sizes::default());
     let mut evaluated = 0;
@@ -210,7 +210,7 @@ fn arguments_are_evaluated_only_when_wanted() {
 }
 
 /// A trace that was active before the program started is found by `init`.
-fn a_trace_that_is_active_already() {
+fn init_finds_an_active_trace() {
     let fake = Fake::new(Sizes::default());
     let slot = fake.create().unwrap();
     fake.start(slot);
@@ -244,9 +244,11 @@ fn several_traces() {
     assert_eq!(usertrace::stats().filter(|trace| trace.active).count(), 15);
 }
 
-/// A9: a removed trace's slot is given again when this process said that it is out of it, not
-/// before.
-fn a_slot_is_used_again() {
+/// The kernel reuses the slot of a removed trace only after this process has acknowledged the
+/// removal.
+///
+/// Requirements: A9
+fn slot_is_reused_after_acknowledgement() {
     let (fake, slot) = traced(Sizes::default());
     for round in 0..10 {
         assert_eq!(event!(numbered, round), Outcome::Recorded);
@@ -263,8 +265,10 @@ fn a_slot_is_used_again() {
     }
 }
 
-/// A9: each removal is acknowledged, also together with other news.
-fn a_removal_and_a_start_at_once() {
+/// Each removal is acknowledged, even together with other changes.
+///
+/// Requirements: A9
+fn removal_and_start_in_one_update() {
     let (fake, slot) = traced(Sizes::default());
     assert_eq!(event!(numbered, 1), Outcome::Recorded);
     let next = fake.create().unwrap();
@@ -276,10 +280,12 @@ fn a_removal_and_a_start_at_once() {
     assert_eq!(fake.create(), Some(slot));
 }
 
-/// A9: a slot may have another trace as soon as the one before is gone. One update gives that one
-/// up, and gets the other: from a trace that is written to, from one that never was, as it is
-/// stopped, and from one that cannot be.
-fn a9_a_slot_goes_from_one_trace_to_the_next() {
+/// A slot may have another trace as soon as the previous one is gone. One update gives up the old
+/// buffer and gets the new one: from a trace that is written to, from one that never was, as it is
+/// stopped, and from one whose layout is unknown.
+///
+/// Requirements: A9
+fn one_update_moves_a_slot_to_its_next_trace() {
     let fake = Fake::new(small());
     let stopped = fake.create().unwrap();
     fake.start(stopped);
@@ -294,7 +300,7 @@ fn a9_a_slot_goes_from_one_trace_to_the_next() {
             fake.replace(slot);
             assert_ne!(fake.generation(slot), before);
             if round == 2 {
-                // That the old one is gone is seen before the new one has a layout.
+                // The process sees the removal before the new trace has a layout.
                 update();
             }
             fake.start(slot);
@@ -310,7 +316,7 @@ fn a9_a_slot_goes_from_one_trace_to_the_next() {
     assert_eq!(fake.late_writes(), 0);
 }
 
-/// Does something while two threads write long records.
+/// Runs `change` while two threads write long records.
 fn while_two_write(text: &str, change: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -326,10 +332,10 @@ fn while_two_write(text: &str, change: impl FnOnce()) {
     });
 }
 
-/// Likewise, while threads write long records, which an update does not wait for.
+/// A slot changes its trace while threads write long records, which an update does not wait for.
 ///
 /// Requirements: A9
-fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
+fn slot_changes_its_trace_during_long_records() {
     let fake = attach(Sizes {
         subbuf_size: [4096, 65536],
         subbuf_count: [2, 4],
@@ -341,8 +347,8 @@ fn a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records() {
 
 const LONG: usize = 65000;
 
-/// Puts traces into a slot, one after the other, while threads write long records there. `prepare`
-/// sees each before it is started.
+/// Replaces the trace of a slot repeatedly while threads write long records there. `prepare` is
+/// called for each trace before its start.
 fn replace_under_long_records(fake: &Fake, slot: usize, rounds: u64, prepare: impl Fn(u64)) {
     while_two_write(&"x".repeat(LONG), || {
         for round in 0..rounds {
@@ -354,19 +360,20 @@ fn replace_under_long_records(fake: &Fake, slot: usize, rounds: u64, prepare: im
             std::thread::yield_now();
         }
     });
-    // Whoever was the last one to leave has said so.
+    // The last writer that left has acknowledged the removal.
     assert_ne!(event!(text, "the last one"), Outcome::Off);
     assert_eq!(fake.late_writes(), 0);
 }
 
-/// An event of [`replace_under_long_records`]'s, and whole.
+/// Checks that an event of [`replace_under_long_records`] is complete.
 fn check_long(seen: &Seen) {
     assert!(seen.payload == b"the last one\0" || seen.payload.len() == LONG + 1);
 }
 
-/// A1, A6: a trace that was never started has no layout as yet, and there is nothing to ask the
-/// kernel about it.
-fn a1_a_trace_that_was_never_started_is_not_asked_for() {
+/// A trace that was never started has no layout yet, so the library makes no call for it.
+///
+/// Requirements: A1, A6
+fn unstarted_traces_cause_no_calls() {
     let (fake, slot) = traced(small());
     let others: Vec<usize> = (0..5).map(|_| fake.create().unwrap()).collect();
     let calls = fake.updates();
@@ -415,8 +422,8 @@ impl RefusesBuffers {
     }
 }
 
-// SAFETY: the fake kernel gives areas as the trait asks for; a refusal is what a kernel without
-// memory answers.
+// SAFETY: the fake kernel gives areas as the trait requires; a refusal is an answer that a kernel
+// without memory gives.
 unsafe impl Kernel for RefusesBuffers {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         self.fake.alloc_tracebuf(signo)
@@ -467,9 +474,10 @@ fn events_stay_off_until_their_buffer_exists() {
     assert_eq!(numbers(&fake.events(0, second)), [4]);
 }
 
-/// A9: where threads cannot be waited for, a slot is not given back. Those of other traces are
-/// taken nevertheless.
-fn without_a_barrier_no_slot_is_used_again() {
+/// Without `membarrier`, a slot is not given back. Slots of other traces are still used.
+///
+/// Requirements: A9
+fn slots_are_not_reused_without_membarrier() {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     filter_system_call(
         libc::SYS_membarrier,
@@ -492,7 +500,7 @@ fn without_a_barrier_no_slot_is_used_again() {
     );
 }
 
-/// What does not fit is counted.
+/// Events that do not fit are counted as lost.
 ///
 /// Requirements: E7
 fn losses_are_counted() {
@@ -515,8 +523,8 @@ fn losses_are_counted() {
     assert_eq!(event!(numbered, 1), Outcome::Recorded);
 }
 
-/// A text that makes the record longer than a sub-buffer is not cut.
-fn a_text_that_is_too_long_is_lost() {
+/// A record that is longer than a sub-buffer is dropped, not cut.
+fn too_long_texts_are_dropped() {
     let (fake, slot) = traced(Sizes::default());
     // A sub-buffer, without its header, the two words of a long record, and the NUL.
     let long = "x".repeat(65536 - 64 - 16);
@@ -535,9 +543,10 @@ fn a_text_that_is_too_long_is_lost() {
     );
 }
 
-fn b1_a_sequence_that_is_too_long_is_lost() {
+/// Requirements: B1
+fn too_long_sequences_are_dropped() {
     let (fake, slot) = traced(Sizes::default());
-    // As above, with the count and the byte before it, and no NUL.
+    // As above, with the element count and the two bytes before it, and no NUL.
     const ROOM: u16 = ((65536 - 64 - 16 - 4 - 2) / 2) as u16;
     let long: Vec<u16> = (0..=ROOM).collect();
     assert_eq!(event!(sequence, &[9, 8], &long), Outcome::Lost);
@@ -557,7 +566,7 @@ fn b1_a_sequence_that_is_too_long_is_lost() {
     );
 }
 
-/// A child never writes into its parent's buffers, and has its own, described anew.
+/// A child never writes to its parent's buffers, and describes events in its own ones.
 ///
 /// Requirements: A5
 fn a_child_has_its_own_buffers() {
@@ -581,9 +590,11 @@ fn a_child_has_its_own_buffers() {
     assert_eq!(fake.switches(1, slot), 1);
 }
 
-/// A5: also a child that was forked while nothing was traced, and then traced; and one that writes
-/// nothing gets no buffers.
-fn a_child_of_a_process_that_is_not_traced() {
+/// A child that was forked while no trace was active is traced later. A child that writes nothing
+/// gets no buffers.
+///
+/// Requirements: A5
+fn child_of_an_untraced_process_is_traced_later() {
     let fake = attach(Sizes::default());
     let slot = fake.create().unwrap();
     assert_eq!(wait(child(|| ())), 0);
@@ -600,8 +611,10 @@ fn a_child_of_a_process_that_is_not_traced() {
     assert_eq!(numbers(&fake.events(1, slot)), [2]);
 }
 
-/// F2: a program's own handler stays, and the kernel is told to send nothing.
-fn a_handler_of_the_program_stays() {
+/// A handler of the program stays installed, and the library asks the kernel for no signal.
+///
+/// Requirements: F2
+fn program_handler_stays_installed() {
     static SEEN: AtomicU32 = AtomicU32::new(0);
     extern "C" fn own(_: libc::c_int) {
         SEEN.fetch_add(1, Ordering::Relaxed);
@@ -617,9 +630,9 @@ fn a_handler_of_the_program_stays() {
     assert_eq!(event!(numbered, 1), Outcome::Off);
 }
 
-/// Without a signal, an update is noticed when a sub-buffer begins.
+/// Without a signal, a process notices an update when it begins a sub-buffer.
 fn updates_without_a_signal() {
-    // SAFETY: no other thread.
+    // SAFETY: the process has no other thread.
     unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
     let fake = Fake::new(small());
     let slot = fake.create().unwrap();
@@ -634,9 +647,11 @@ fn updates_without_a_signal() {
     assert!(still < 5 * 4064 / 16, "{still}");
 }
 
-/// A4: a process without a signal follows wherever it leaves the event path, or calls the library.
-fn a4_without_a_signal_calls_follow_traces() {
-    // SAFETY: no other thread.
+/// A process without a signal follows traces on the slow path, and when it calls the library.
+///
+/// Requirements: A4
+fn calls_follow_traces_without_a_signal() {
+    // SAFETY: the process has no other thread.
     unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
     let fake = attach(small());
     for (n, call) in [
@@ -649,7 +664,7 @@ fn a4_without_a_signal_calls_follow_traces() {
         let n = n as u64;
         let slot = fake.create().unwrap();
         fake.start(slot);
-        // One load and a branch look at nothing.
+        // An inactive event checks nothing but its mask.
         assert_eq!(event!(numbered, n), Outcome::Off);
         call();
         assert_eq!(event!(numbered, n), Outcome::Recorded);
@@ -659,10 +674,11 @@ fn a4_without_a_signal_calls_follow_traces() {
     }
 }
 
-/// A4, A8: rings that are not those of CPUs are not written by the event path alone: each event
-/// looks.
-fn a4_events_of_other_scopes_follow_traces() {
-    // SAFETY: no other thread.
+/// Events to rings that are not per CPU take the slow path, so each one follows traces.
+///
+/// Requirements: A4, A8
+fn events_of_other_scopes_follow_traces() {
+    // SAFETY: the process has no other thread.
     unsafe { std::env::set_var("USERTRACE_SIGNAL", "none") };
     for scope in [Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
@@ -679,9 +695,10 @@ fn a4_events_of_other_scopes_follow_traces() {
     }
 }
 
-/// A7, A8, E3: events come into rings of each kind, by threads that come and go, and back out
-/// again.
-fn e3_rings_of_each_scope() {
+/// Events go to rings of each scope, by threads that come and go, and are read back.
+///
+/// Requirements: A7, A8, E3
+fn events_reach_rings_of_each_scope() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
             let fake = attach_to(Fake::with_scope(small(), scope));
@@ -693,7 +710,7 @@ fn e3_rings_of_each_scope() {
                     threads.spawn(|| {
                         assert_eq!(event!(numbered, n), Outcome::Recorded);
                         assert_eq!(event!(text, "some text"), Outcome::Recorded);
-                        // Too long for one sequence.
+                        // Too long for one rseq sequence.
                         assert_eq!(event!(text, &"x".repeat(2500)), Outcome::Recorded);
                     });
                 });
@@ -705,7 +722,7 @@ fn e3_rings_of_each_scope() {
             assert_eq!(numbers(&events), [10]);
             match scope {
                 Scope::Thread => {
-                    // SAFETY: no memory is involved.
+                    // SAFETY: the call takes no pointers.
                     assert_eq!(events[0].cpu, unsafe { libc::gettid() } as u32);
                 }
                 Scope::Global => assert_eq!((events[0].ring, events[0].cpu), (0, 0)),
@@ -720,9 +737,11 @@ fn e3_rings_of_each_scope() {
     }
 }
 
-/// Where the processor's counter is not valid, times are those of `CLOCK_MONOTONIC`, in order in
-/// each ring.
-fn e3_times_of_the_monotonic_clock() {
+/// If the processor's counter is not valid, times are those of `CLOCK_MONOTONIC`, and ordered
+/// within each ring.
+///
+/// Requirements: E3
+fn monotonic_times_are_ordered_in_each_ring() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
             let fake = Fake::with_scope(Sizes::default(), scope);
@@ -768,8 +787,10 @@ fn e3_times_of_the_monotonic_clock() {
     }
 }
 
-/// A ring of such a trace is used again and again: sub-buffers begin, and are lost, as always.
-fn e3_the_monotonic_clock_in_small_rings() {
+/// Rings with the monotonic clock are reused, and drop events, like others.
+///
+/// Requirements: E3
+fn small_rings_with_the_monotonic_clock_are_reused() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
             let fake = Fake::with_scope(small(), scope);
@@ -798,8 +819,10 @@ fn e3_the_monotonic_clock_in_small_rings() {
     }
 }
 
-/// A trace whose clock this library cannot read is left alone, and one behind it is not.
-fn e3_a_clock_that_is_not_known() {
+/// A trace with an unknown clock is refused; the next trace in its slot is not.
+///
+/// Requirements: E3
+fn unknown_clocks_are_refused() {
     let fake = attach(small());
     fake.set_clock(77);
     let slot = fake.create().unwrap();
@@ -818,20 +841,20 @@ fn e3_a_clock_that_is_not_known() {
     assert_eq!(numbers(&fake.events(0, slot)), [2]);
 }
 
-/// A kernel that tells something else of the areas.
-struct TellsElse {
+/// A kernel that reports an altered description of the areas.
+struct AlteredAreas {
     fake: &'static Fake,
-    tell: fn(&mut LttTracebuf),
+    alter: fn(&mut LttTracebuf),
     /// It gives no buffers.
     passes_over: bool,
 }
 
-// SAFETY: the fake kernel keeps the promises; what is told else is either refused, or less than
-// there is.
-unsafe impl Kernel for TellsElse {
+// SAFETY: the fake kernel fulfils the contract; the library rejects the altered description, or it
+// describes less than there is.
+unsafe impl Kernel for AlteredAreas {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let mut areas = self.fake.alloc_tracebuf(signo)?;
-        (self.tell)(&mut areas);
+        (self.alter)(&mut areas);
         Ok(areas)
     }
 
@@ -847,101 +870,120 @@ unsafe impl Kernel for TellsElse {
     }
 }
 
-fn attach_else(tell: fn(&mut LttTracebuf), passes_over: bool) -> (&'static Fake, Status) {
+fn attach_altered(alter: fn(&mut LttTracebuf), passes_over: bool) -> (&'static Fake, Status) {
     let fake = Fake::new(small());
-    let kernel: &TellsElse = Box::leak(Box::new(TellsElse {
+    let kernel: &AlteredAreas = Box::leak(Box::new(AlteredAreas {
         fake,
-        tell,
+        alter,
         passes_over,
     }));
     (fake, init_with(|| Ok(kernel)))
 }
 
-/// What a hostile or newer kernel tells of the areas is checked, and named.
-fn c1_areas_that_cannot_be_are_named() {
-    type Tell = fn(&mut LttTracebuf);
-    let cases: [(Told, Tell); 13] = [
-        (Told::Slots, |areas| areas.nr_slots = 0),
-        (Told::Slots, |areas| areas.nr_slots = 33),
-        (Told::Slots, |areas| areas.nr_slots = u32::MAX),
-        (Told::BuffersStride, |areas| areas.buffers_stride = 0),
-        (Told::BuffersStride, |areas| areas.buffers_stride += 4),
-        (Told::BuffersStride, |areas| areas.buffers_stride *= 2),
-        (Told::BuffersStride, |areas| {
+/// The library checks what a hostile or newer kernel reports of the areas, and names the invalid
+/// field.
+///
+/// Requirements: C1
+fn invalid_area_descriptions_are_reported() {
+    type Alter = fn(&mut LttTracebuf);
+    let cases: [(AreaField, Alter); 13] = [
+        (AreaField::Slots, |areas| areas.nr_slots = 0),
+        (AreaField::Slots, |areas| areas.nr_slots = 33),
+        (AreaField::Slots, |areas| areas.nr_slots = u32::MAX),
+        (AreaField::BuffersStride, |areas| areas.buffers_stride = 0),
+        (AreaField::BuffersStride, |areas| areas.buffers_stride += 4),
+        (AreaField::BuffersStride, |areas| areas.buffers_stride *= 2),
+        (AreaField::BuffersStride, |areas| {
             areas.buffers_stride = u64::MAX - 7
         }),
-        (Told::ControlStride, |areas| areas.control_stride = 1 << 60),
-        (Told::InfoLen, |areas| areas.info_len = 120),
-        (Told::Buffers, |areas| areas.buffers = 0),
-        (Told::Control, |areas| areas.control |= 1),
-        (Told::Info, |areas| areas.info_len = u64::MAX),
-        (Told::Info, |areas| areas.info = 0),
+        (AreaField::ControlStride, |areas| {
+            areas.control_stride = 1 << 60
+        }),
+        (AreaField::InfoLen, |areas| areas.info_len = 120),
+        (AreaField::Buffers, |areas| areas.buffers = 0),
+        (AreaField::Control, |areas| areas.control |= 1),
+        (AreaField::Info, |areas| areas.info_len = u64::MAX),
+        (AreaField::Info, |areas| areas.info = 0),
     ];
-    for (told, tell) in cases {
+    for (field, alter) in cases {
         let test = || {
-            let (_, status) = attach_else(tell, false);
+            let (_, status) = attach_altered(alter, false);
             let Status::BadArea(bad) = status else {
                 panic!("{status:?}");
             };
-            assert_eq!(bad.told, told);
+            assert_eq!(bad.field, field);
             let text = status.to_string();
             assert!(text.contains("ltt_tracebuf."), "{text}");
             assert_eq!(event!(numbered, 1), Outcome::Off);
         };
-        assert_eq!(wait(child(test)), 0, "{told:?}");
+        assert_eq!(wait(child(test)), 0, "{field:?}");
     }
 }
 
-/// Likewise, what the info area tells of itself.
-fn c8_an_info_area_that_cannot_be_is_named() {
+/// The library checks the layout that the info area describes, and names the invalid field.
+///
+/// Requirements: C8
+fn invalid_info_areas_are_reported() {
     let cases = [
-        (Told::Version, offset_of!(LttInfo, version), 3),
-        (Told::InfoSlots, offset_of!(LttInfo, nr_slots), 15),
-        (Told::Channels, offset_of!(LttInfo, nr_channels), 0),
-        (Told::Channels, offset_of!(LttInfo, nr_channels), 33),
-        (Told::SlotOffset, offset_of!(LttInfo, slot_offset), u32::MAX),
-        (Told::SlotOffset, offset_of!(LttInfo, slot_offset), 132),
-        (Told::SlotOffset, offset_of!(LttInfo, slot_stride), 24),
+        (AreaField::Version, offset_of!(LttInfo, version), 3),
+        (AreaField::InfoSlots, offset_of!(LttInfo, nr_slots), 15),
+        (AreaField::Channels, offset_of!(LttInfo, nr_channels), 0),
+        (AreaField::Channels, offset_of!(LttInfo, nr_channels), 33),
         (
-            Told::SlotOffset,
+            AreaField::SlotOffset,
+            offset_of!(LttInfo, slot_offset),
+            u32::MAX,
+        ),
+        (AreaField::SlotOffset, offset_of!(LttInfo, slot_offset), 132),
+        (AreaField::SlotOffset, offset_of!(LttInfo, slot_stride), 24),
+        (
+            AreaField::SlotOffset,
             offset_of!(LttInfo, slot_stride),
             u32::MAX - 7,
         ),
         (
-            Told::TraceOffset,
+            AreaField::TraceOffset,
             offset_of!(LttInfo, trace_offset),
             1 << 20,
         ),
         (
-            Told::TraceOffset,
+            AreaField::TraceOffset,
             offset_of!(LttInfo, trace_stride),
             1 << 30,
         ),
-        (Told::ChannelOffset, offset_of!(LttInfo, trace_stride), 8),
         (
-            Told::ChannelOffset,
+            AreaField::ChannelOffset,
+            offset_of!(LttInfo, trace_stride),
+            8,
+        ),
+        (
+            AreaField::ChannelOffset,
             offset_of!(LttInfo, channel_stride),
             104,
         ),
         (
-            Told::ChannelOffset,
+            AreaField::ChannelOffset,
             offset_of!(LttInfo, channel_offset),
             4096,
         ),
         (
-            Told::FilterOffset,
+            AreaField::FilterOffset,
             offset_of!(LttInfo, filter_offset),
             1 << 31,
         ),
-        (Told::FilterOffset, offset_of!(LttInfo, filter_stride), 8),
-        (Told::RulesSize, offset_of!(LttInfo, rules_size), 4079),
         (
-            Told::RulesSize,
+            AreaField::FilterOffset,
+            offset_of!(LttInfo, filter_stride),
+            8,
+        ),
+        (AreaField::RulesSize, offset_of!(LttInfo, rules_size), 4079),
+        (
+            AreaField::RulesSize,
             offset_of!(LttInfo, rules_size),
             u32::MAX - 3,
         ),
     ];
-    for (told, offset, value) in cases {
+    for (field, offset, value) in cases {
         let test = || {
             let fake = Fake::new(small());
             let slot = fake.create().unwrap();
@@ -952,19 +994,21 @@ fn c8_an_info_area_that_cannot_be_is_named() {
             let Status::BadArea(bad) = status else {
                 panic!("{status:?}");
             };
-            assert_eq!(bad.told, told);
+            assert_eq!(bad.field, field);
             let text = status.to_string();
             assert!(text.contains("ltt_info."), "{text}");
             assert_eq!(event!(numbered, 1), Outcome::Off);
         };
-        assert_eq!(wait(child(test)), 0, "{told:?} {value}");
+        assert_eq!(wait(child(test)), 0, "{field:?} {value}");
     }
 }
 
-/// A limit of the address space made the slots so small that the kernel passes over a trace: that
-/// is told.
-fn c2_a_trace_that_does_not_fit_is_told() {
-    let (fake, status) = attach_else(
+/// If `RLIMIT_AS` made the slots so small that the kernel passes over a trace, the library reports
+/// that.
+///
+/// Requirements: C2
+fn traces_beyond_rlimit_as_are_reported() {
+    let (fake, status) = attach_altered(
         |areas| {
             areas.buffers_stride = 4096;
             areas.status = LTT_TRACEBUF_LIMITED;
@@ -987,8 +1031,10 @@ fn c2_a_trace_that_does_not_fit_is_told() {
     assert_eq!(usertrace::stats().count(), 0);
 }
 
-/// A8: more threads than rings, one after the other; each has one for itself nevertheless.
-fn a8_threads_take_the_rings_of_those_that_are_gone() {
+/// More threads than rings run one after the other; each still gets a ring of its own.
+///
+/// Requirements: A8
+fn rings_of_ended_threads_are_reused() {
     const THREADS: u64 = 150;
     let fake = attach_to(Fake::with_scope(
         Sizes {
@@ -1005,13 +1051,12 @@ fn a8_threads_take_the_rings_of_those_that_are_gone() {
         let thread = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 assert_eq!(event!(numbered, n), Outcome::Recorded);
-                // SAFETY: no memory is involved.
+                // SAFETY: the call takes no pointers.
                 unsafe { libc::gettid() }
             });
             thread.join().unwrap()
         });
-        // Who joined it does not know that the kernel has forgotten it.
-        // SAFETY: no signal is sent.
+        // A joined thread may still exist in the kernel for a moment.
         while unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) } == 0 {
             std::thread::yield_now();
         }
@@ -1025,9 +1070,9 @@ fn a8_threads_take_the_rings_of_those_that_are_gone() {
     }
 }
 
-/// The signal that the environment chooses.
-fn another_signal() {
-    // SAFETY: no other thread.
+/// `USERTRACE_SIGNAL` selects the update signal.
+fn environment_selects_the_signal() {
+    // SAFETY: the process has no other thread.
     unsafe { std::env::set_var("USERTRACE_SIGNAL", "12") };
     let fake = attach(Sizes::default());
     assert_eq!(fake.signo(0), 12);
@@ -1038,8 +1083,8 @@ fn another_signal() {
     assert_eq!(event!(numbered, 1), Outcome::Recorded);
 }
 
-/// An event that cannot be described is not written: nobody could read it.
-fn a_full_control_channel() {
+/// An event without a description is not written, because it would be unreadable.
+fn full_control_channel_disables_events() {
     let fake = attach(small());
     let slot = fake.create().unwrap();
     fake.fill_control(0, slot);
@@ -1050,7 +1095,7 @@ fn a_full_control_channel() {
     assert_eq!(stats.undescribed as usize, usertrace::callsites().len());
     assert_eq!(stats.bytes, 0);
 
-    // Nor with an id that it had in the process that this one was forked from.
+    // The id in the parent process is not used either.
     fake.stop(slot);
     let slot = fake.create().unwrap();
     fake.start(slot);
@@ -1063,12 +1108,12 @@ fn a_full_control_channel() {
     );
 }
 
-/// Installs a filter for one system call, and for all others.
+/// Installs a seccomp filter: an action for one system call, and another one for all others.
 fn filter_system_call(number: libc::c_long, its: u32, others: u32) {
     seccomp::filter(&[(number as u32, its)], others);
 }
 
-/// From now on, any system call but `exit` kills the process.
+/// Makes any system call but `exit` kill the process.
 fn forbid_system_calls() {
     filter_system_call(
         libc::SYS_exit,
@@ -1077,7 +1122,7 @@ fn forbid_system_calls() {
     );
 }
 
-/// No system call for an event.
+/// An event makes no system call.
 ///
 /// Requirements: A3
 fn no_system_call_for_an_event() {
@@ -1092,21 +1137,21 @@ fn no_system_call_for_an_event() {
         for n in 1..1_000_000 {
             bad |= event!(numbered, n) != Outcome::Recorded;
         }
-        // SAFETY: ends the process.
+        // SAFETY: the call ends the process.
         unsafe { libc::syscall(libc::SYS_exit, i32::from(bad)) };
     });
     assert_eq!(wait(pid), 0);
     assert_eq!(numbers(&fake.events(1, slot)).len(), 1_000_000);
-    // The filter works.
+    // Checks that the filter works.
     let pid = child(|| {
         forbid_system_calls();
-        // SAFETY: no memory is involved.
+        // SAFETY: the call takes no pointers.
         unsafe { libc::syscall(libc::SYS_getpid) };
     });
     assert_eq!(libc::WTERMSIG(wait(pid)), libc::SIGSYS);
 }
 
-/// Sets a flag when it goes, also if a test fails.
+/// Sets a flag when it is dropped, even if a test fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -1115,8 +1160,10 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// A4, A9, C8: traces come and go while threads write and signal handlers interrupt them; all rings
-/// stay whole.
+/// Traces come and go while threads write and signal handlers interrupt them; all rings stay
+/// consistent.
+///
+/// Requirements: A4, A9, C8
 fn traces_come_and_go_under_load() {
     let fake = attach(small());
     let stop = AtomicBool::new(false);
@@ -1128,7 +1175,7 @@ fn traces_come_and_go_under_load() {
                 let (send, receive) = std::sync::mpsc::channel();
                 let stop = &stop;
                 scope.spawn(move || {
-                    // SAFETY: no memory is involved.
+                    // SAFETY: the call takes no pointers.
                     send.send(unsafe { libc::pthread_self() }).unwrap();
                     let mut n = 0;
                     while !stop.load(Ordering::Relaxed) {
@@ -1142,7 +1189,7 @@ fn traces_come_and_go_under_load() {
             .collect();
         for round in 0..counts(600, 3000) as usize {
             if let Some(slot) = fake.create() {
-                // Each process said that it is out of the slot.
+                // Each process has acknowledged that it left the slot.
                 for _ in 0..50 {
                     assert!(fake.is_untouched(0, slot));
                 }
@@ -1161,8 +1208,7 @@ fn traces_come_and_go_under_load() {
             }
         }
     });
-    // The threads are gone, and all that they had begun is done: what is described now is what was
-    // written.
+    // The threads have ended and completed their records, so the descriptions cover all events.
     update();
     assert_eq!(fake.late_writes(), 0);
     for slot in slots {
@@ -1171,17 +1217,16 @@ fn traces_come_and_go_under_load() {
     assert!(usertrace::stats().count() >= 4);
 }
 
-/// A kernel on which a trace goes at the worst moment: its control channel describes the events,
-/// and main is not open yet.
-struct GoesInTheMiddle {
+/// A kernel that removes a trace while a process opens it: the control channel describes the
+/// events, and main is not open yet.
+struct RemovesWhileOpening {
     fake: &'static Fake,
-    /// The trace's slot, and 1; 0: it went.
+    /// The trace's slot plus 1; 0: it was removed.
     goes: AtomicUsize,
 }
 
-// SAFETY: the fake kernel keeps the promises; destroying a trace is what the kernel does at any
-// time.
-unsafe impl Kernel for GoesInTheMiddle {
+// SAFETY: the fake kernel fulfils the contract; the kernel may destroy a trace at any time.
+unsafe impl Kernel for RemovesWhileOpening {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         self.fake.alloc_tracebuf(signo)
     }
@@ -1194,7 +1239,7 @@ unsafe impl Kernel for GoesInTheMiddle {
         self.fake.switch(buffer)
     }
 
-    /// Asked for each channel but control; main comes last.
+    /// Called for each channel but control; main comes last.
     fn prefault(&self) -> Prefault {
         if let Some(slot) = self.goes.swap(0, Ordering::Relaxed).checked_sub(1) {
             self.fake.destroy(slot);
@@ -1203,12 +1248,14 @@ unsafe impl Kernel for GoesInTheMiddle {
     }
 }
 
-/// E6: what a trace told of its events, which went before it was open, does not count for the next
-/// one in its slot.
-fn e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids() {
+/// Descriptions in a trace that was removed before it was open do not count for the next trace in
+/// its slot.
+///
+/// Requirements: E6
+fn trace_removed_while_opening_leaves_no_ids() {
     let cpu = Some(Scope::Cpu);
     let fake = Fake::with_channels(small(), &[cpu, cpu]);
-    let kernel: &GoesInTheMiddle = Box::leak(Box::new(GoesInTheMiddle {
+    let kernel: &RemovesWhileOpening = Box::leak(Box::new(RemovesWhileOpening {
         fake,
         goes: AtomicUsize::new(0),
     }));
@@ -1228,9 +1275,11 @@ fn e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids() {
     assert_eq!(numbers(&fake.events(0, slot)), [2]);
 }
 
-/// A9: a trace's memory is not given away while a writer is in the middle of a long record, which
-/// the barrier that restarts sequences does not wait for.
-fn traces_go_in_the_middle_of_long_records() {
+/// The memory of a trace is not reused while a thread writes a long record, which the barrier that
+/// restarts sequences does not wait for.
+///
+/// Requirements: A9
+fn removal_waits_for_long_records() {
     let fake = attach(Sizes {
         subbuf_size: [4096, 65536],
         subbuf_count: [2, 4],
@@ -1249,18 +1298,20 @@ fn traces_go_in_the_middle_of_long_records() {
             }
             fake.start(slot);
             update();
-            // By now somebody who runs on another CPU is in the middle of the first record.
+            // By now a thread on another CPU is writing the first record.
             fake.stop(slot);
             fake.destroy(slot);
             update();
         }
     });
-    // The last one to leave said so, also if that was after the last update.
+    // The last writer acknowledged the removal, even after the last update.
     assert!(fake.create().is_some());
 }
 
-/// F4's other side: what the info area says is checked before anything is written there.
-fn traces_of_unknown_kinds_are_left_alone() {
+/// The library checks the layout in the info area before it writes to a trace.
+///
+/// Requirements: F4
+fn unknown_layouts_are_refused() {
     let fake = attach(Sizes {
         subbuf_size: [4096, 4096 + 8],
         subbuf_count: [2, 2],
@@ -1275,7 +1326,7 @@ fn traces_of_unknown_kinds_are_left_alone() {
         (stats.generation, stats.active),
         (fake.generation(slot), true)
     );
-    // Nor does it keep the slot.
+    // The refused trace does not keep the slot either.
     let calls = fake.updates();
     update();
     assert_eq!(fake.updates(), calls);
@@ -1285,7 +1336,7 @@ fn traces_of_unknown_kinds_are_left_alone() {
     assert_eq!(fake.create(), Some(slot));
 }
 
-/// A process whose events go into one trace, that has main and such channels.
+/// Attaches this process to one trace that has main and these further channels.
 fn traced_with(sizes: Sizes, further: &[Option<Scope>]) -> (&'static Fake, usize) {
     let channels = [&[Some(Scope::Cpu)], further].concat();
     let fake = attach_to(Fake::with_channels(sizes, &channels));
@@ -1298,10 +1349,10 @@ fn traced_with(sizes: Sizes, further: &[Option<Scope>]) -> (&'static Fake, usize
 const ACCEPT: u8 = 0;
 const REFUSE: u8 = 1;
 
-/// A trace has all events, none, or those that are named, from one change to the next.
+/// A trace gets all events, none, or those that its rules name, and follows changes.
 ///
 /// Requirements: E4
-fn e4_a_trace_has_the_events_that_it_names() {
+fn rules_select_the_events_of_a_trace() {
     let (fake, slot) = traced(Sizes::default());
     let put = || (event!(numbered, 1), event!(empty), event!(text, "a"));
     let (on, off) = (Outcome::Recorded, Outcome::Off);
@@ -1313,13 +1364,13 @@ fn e4_a_trace_has_the_events_that_it_names() {
         (&[(0, ACCEPT, "*:*"), (0, REFUSE, "t??t")], (on, on, off)),
         (&[(0, REFUSE, "t??t"), (0, ACCEPT, "*")], (on, on, on)),
         (&[(0, ACCEPT, "tset:numbered")], (off, off, off)),
-        // Of main there are no rules: it gets what is left.
+        // Rules for main have no effect: it gets the rest.
         (&[(0, ACCEPT, "text"), (1, REFUSE, "*")], (off, off, on)),
     ] {
         fake.set_rules(slot, rules);
         update();
         assert_eq!(put(), expected, "{rules:?}");
-        // Nor do they go away when something else changes.
+        // Other changes keep the rules.
         update();
         let other = fake.create().unwrap();
         update();
@@ -1327,24 +1378,26 @@ fn e4_a_trace_has_the_events_that_it_names() {
         fake.destroy(other);
         update();
     }
-    // Rules that are none accept nothing.
+    // Invalid rules accept nothing.
     for bytes in [&b"\0\0\xff*"[..], &[0xff; 5000], b"\0\0\0*", b"\0"] {
         fake.set_rule_bytes(slot, bytes);
         update();
         assert_eq!(put(), (off, off, off));
     }
-    // The next trace in the slot begins with its own.
+    // The next trace in the slot starts with its own rules.
     fake.replace(slot);
     fake.start(slot);
     update();
     assert_eq!(put(), (on, on, on));
-    // All are described, wanted or not: they may be any time.
+    // All events are described, because a trace may want them later.
     fake.set_rules(slot, &[]);
     assert_eq!(fake.metadata(0, slot).len(), usertrace::callsites().len());
 }
 
-/// E4: the mask has a bit for each log level.
-fn e4_a_mask_has_a_bit_for_each_log_level() {
+/// The filter mask has a bit for each log level.
+///
+/// Requirements: E4
+fn masks_have_a_bit_for_each_log_level() {
     let (fake, slot) = traced(Sizes::default());
     for (level, number) in [(6, 1), (14, 2), (0, 4)] {
         fake.set_filter(slot, 0, 1 << level);
@@ -1362,10 +1415,10 @@ fn e4_a_mask_has_a_bit_for_each_log_level() {
     assert_eq!(fake.events(0, slot).len(), 3 + 2);
 }
 
-/// An event goes to the first channel that accepts it, or else to main; to each trace once.
+/// An event goes to the first channel that accepts it, or else to main, and to each trace once.
 ///
 /// Requirements: E4, E5
-fn e4_e5_events_go_to_the_channel_that_accepts_them() {
+fn events_go_to_the_first_channel_that_accepts_them() {
     let further = [
         Some(Scope::Cpu),
         None,
@@ -1378,7 +1431,7 @@ fn e4_e5_events_go_to_the_channel_that_accepts_them() {
     let all = |slot| [1, 2, 4, 5].map(|channel| fake.events_of(0, slot, channel).len());
     let mut expected = [0; 4];
     for (rules, to) in [
-        // Without rules of its own, a channel has nothing.
+        // A channel without rules gets nothing.
         (&[(0, ACCEPT, "*")][..], 1),
         (&[(0, ACCEPT, "*"), (two, ACCEPT, "numbered")], 2),
         (
@@ -1393,19 +1446,19 @@ fn e4_e5_events_go_to_the_channel_that_accepts_them() {
             &[(0, ACCEPT, "*"), (four, ACCEPT, "*"), (five, ACCEPT, "n*")],
             4,
         ),
-        // There is no channel with this index, and none behind the last one.
+        // No channel has these indices.
         (&[(0, ACCEPT, "*"), (3, ACCEPT, "*"), (6, ACCEPT, "*")], 1),
         (&[(0, ACCEPT, "*"), (200, ACCEPT, "*")], 1),
         (
             &[(0, ACCEPT, "*"), (two, ACCEPT, "*"), (two, REFUSE, "num*")],
             1,
         ),
-        // What the trace refuses goes nowhere.
+        // Events that the trace refuses are not written.
         (&[(two, ACCEPT, "*"), (five, ACCEPT, "*")], 0),
     ] {
         fake.set_rules(slot, rules);
         update();
-        // With one trace on the short way, if the channel has one; with two, on the long one.
+        // One trace: the fast path, if the channel supports it. Two traces: the slow path.
         let outcome = event!(numbered, 1);
         assert_eq!(outcome == Outcome::Recorded, to != 0, "{rules:?}");
         fake.start(other);
@@ -1419,7 +1472,7 @@ fn e4_e5_events_go_to_the_channel_that_accepts_them() {
         assert_eq!(all(slot), expected, "{rules:?}");
     }
     assert_eq!(all(other), [8, 0, 0, 0]);
-    // A channel has a mask, too.
+    // Channels have masks, too.
     fake.set_rules(
         slot,
         &[(0, ACCEPT, "*"), (two, ACCEPT, "*"), (five, ACCEPT, "*")],
@@ -1431,14 +1484,19 @@ fn e4_e5_events_go_to_the_channel_that_accepts_them() {
     expected[1] += 1;
     expected[3] += 1;
     assert_eq!(all(slot), expected);
-    // What is told of a trace is of all its channels.
+    statistics_cover_all_channels(fake, slot, expected.iter().sum());
+}
+
+/// Statistics of a trace cover all its channels. `written` is the number of its events; new ones
+/// go to channel 5.
+fn statistics_cover_all_channels(fake: &Fake, slot: usize, written: usize) {
     let bytes = |slot| {
         usertrace::stats()
             .find(|trace| trace.slot == slot)
             .unwrap()
             .bytes
     };
-    assert!(bytes(slot) > 3 * 64 + 16 * expected.iter().sum::<usize>() as u64);
+    assert!(bytes(slot) > 3 * 64 + 16 * written as u64);
     for n in 0..2000 {
         event!(numbered, n);
     }
@@ -1450,10 +1508,10 @@ fn e4_e5_events_go_to_the_channel_that_accepts_them() {
     assert_eq!(lost, fake.lost_of(0, slot, 5));
 }
 
-/// What several traces accept, by rules of each, comes to each of them once.
+/// Each trace gets an event once, according to its own rules.
 ///
 /// Requirements: A7, E5
-fn e5_each_trace_has_rules_of_its_own() {
+fn each_trace_has_its_own_rules() {
     let fake = attach(small());
     let slots: Vec<usize> = (0..16).map(|_| fake.create().unwrap()).collect();
     for (n, &slot) in slots.iter().enumerate() {
@@ -1476,8 +1534,10 @@ fn e5_each_trace_has_rules_of_its_own() {
     }
 }
 
-/// A5, E4: a child follows the rules from its first event on.
-fn e4_a_child_follows_the_rules() {
+/// A child follows the rules from its first event on.
+///
+/// Requirements: A5, E4
+fn child_follows_the_rules() {
     let (fake, slot) = traced_with(small(), &[Some(Scope::Cpu)]);
     fake.set_rules(slot, &[(0, ACCEPT, "numbered"), (2, ACCEPT, "numbered")]);
     update();
@@ -1493,17 +1553,17 @@ fn e4_a_child_follows_the_rules() {
     assert!(fake.events(1, slot).is_empty());
 }
 
-/// Buffers may be there before the start; nothing is written to them until then.
+/// Buffers may be allocated before the start; nothing is written to them until then.
 ///
 /// Requirements: E2
-fn e2_buffers_are_allocated_before_the_start() {
+fn buffers_are_allocated_before_the_start() {
     let fake = attach(small());
     let slot = fake.create().unwrap();
     update();
     let calls = fake.updates();
     fake.allocate(slot);
     update();
-    // The kernel was asked for the buffer, and has nothing more to say.
+    // Two calls get the buffer and the end of the list; one confirms the trace.
     assert_eq!(fake.updates(), calls + 2 + 1);
     assert_eq!(event!(numbered, 1), Outcome::Off);
     assert_eq!(fake.switches(0, slot), 0);
@@ -1514,7 +1574,7 @@ fn e2_buffers_are_allocated_before_the_start() {
     assert_eq!(event!(numbered, 2), Outcome::Recorded);
     assert_eq!(numbers(&fake.events(0, slot)), [2]);
     assert_eq!(fake.updates(), calls);
-    // One that goes without ever being started is given up.
+    // A buffer of a trace that was never started is given up, too.
     let next = fake.create().unwrap();
     fake.allocate(next);
     update();
@@ -1524,9 +1584,11 @@ fn e2_buffers_are_allocated_before_the_start() {
     assert_eq!(fake.create(), Some(next));
 }
 
-/// E3: a ring that overwrites has the newest events, one that does not the oldest, from one change
-/// to the next.
-fn e3_a_channel_overwrites_or_not() {
+/// A ring in overwrite mode has the newest events, one in discard mode the oldest, and mode changes
+/// take effect.
+///
+/// Requirements: E3
+fn mode_changes_take_effect() {
     for scope in [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid] {
         let test = || {
             pin();
@@ -1545,7 +1607,7 @@ fn e3_a_channel_overwrites_or_not() {
             };
             let newest = |n: u64| *numbers(&fake.events_of(0, slot, 2)).last().unwrap() == n;
             for _ in 0..3 {
-                // Its present mode is to discard.
+                // The current mode is discard.
                 while put().1 == Outcome::Recorded {}
                 fake.set_mode(slot, 2, Mode::Overwrite);
                 update();
@@ -1558,7 +1620,7 @@ fn e3_a_channel_overwrites_or_not() {
                 assert!(newest(last));
                 fake.set_mode(slot, 2, Mode::Discard);
                 update();
-                // What is left of the sub-buffer is written. From then on it is full until it is
+                // The rest of the sub-buffer is written first. Then the ring is full until it is
                 // read.
                 loop {
                     let (n, outcome) = put();
@@ -1576,14 +1638,14 @@ fn e3_a_channel_overwrites_or_not() {
                 assert_eq!(outcome, Outcome::Recorded);
                 assert_eq!(numbers(&fake.events_of(0, slot, 2)), [n]);
             }
-            // All of it went to that channel, and main has a mode of its own.
+            // All events went to that channel; main has its own mode.
             assert!(fake.events(0, slot).is_empty());
         };
         assert_eq!(wait(child(test)), 0, "{scope:?}");
     }
 }
 
-/// Keeps this process on one CPU, so that all events come into one ring.
+/// Pins this process to one CPU, so that all events go to one ring.
 fn pin() {
     // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
     unsafe {
@@ -1594,8 +1656,10 @@ fn pin() {
     }
 }
 
-/// A9: a slot is given back when nobody is in any of its channels.
-fn a9_long_records_in_further_channels_are_waited_for() {
+/// A slot is given back only when all its channels are quiescent.
+///
+/// Requirements: A9
+fn slot_waits_for_long_records_in_further_channels() {
     let sizes = Sizes {
         subbuf_size: [4096, 65536],
         subbuf_count: [2, 4],
@@ -1616,9 +1680,11 @@ fn a9_long_records_in_further_channels_are_waited_for() {
     }
 }
 
-/// A4, C8, E3, E4: rules and modes change while threads write and signal handlers interrupt them;
-/// each event that was written is whole, and in one channel.
-fn e3_e4_rules_and_modes_change_under_load() {
+/// Rules and modes change while threads write and signal handlers interrupt them; each event is
+/// complete, and in one channel.
+///
+/// Requirements: A4, C8, E3, E4
+fn rules_and_modes_change_under_load() {
     let fake = attach_to(Fake::with_channels(
         small(),
         &[
@@ -1640,7 +1706,7 @@ fn e3_e4_rules_and_modes_change_under_load() {
                 let (send, receive) = std::sync::mpsc::channel();
                 let (stop, written) = (&stop, &written);
                 scope.spawn(move || {
-                    // SAFETY: no memory is involved.
+                    // SAFETY: the call takes no pointers.
                     send.send(unsafe { libc::pthread_self() }).unwrap();
                     let mut n = thread << 32;
                     while !stop.load(Ordering::Relaxed) {
@@ -1684,9 +1750,9 @@ fn e3_e4_rules_and_modes_change_under_load() {
 
 const SCOPES: [Scope; 4] = [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid];
 
-/// A process with a trace whose writers wait, that has a reader.
+/// Attaches this process to a trace in block mode that has a reader.
 fn blocking(scope: Scope) -> (&'static Fake, usize) {
-    // One ring is full, and that is the one.
+    // On one CPU, only one ring fills up.
     pin();
     let fake = attach_to(Fake::with_scope(small(), scope));
     let slot = fake.create().unwrap();
@@ -1697,21 +1763,20 @@ fn blocking(scope: Scope) -> (&'static Fake, usize) {
     (fake, slot)
 }
 
-/// What becomes of an event that waits, if something happens to what it waits for, or to the
-/// thread, meanwhile.
+/// Returns the outcome of an event that waits for space while `change` runs.
 fn while_one_waits(fake: &Fake, slot: usize, change: impl FnOnce(libc::pthread_t)) -> Outcome {
     let before = fake.switches(0, slot);
     std::thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
-            // SAFETY: no memory is involved.
+            // SAFETY: the call takes no pointers.
             let (me, process) = unsafe { (libc::pthread_self(), libc::getpid()) };
             send.send(me).unwrap();
-            // More than there is room for, and less than in two rings.
+            // More than one ring holds, and less than two hold.
             let outcome = (0..600)
                 .map(|n| event!(numbered, n))
                 .find(|outcome| *outcome != Outcome::Recorded);
-            // SAFETY: as above; ends a child that a handler forked.
+            // SAFETY: the calls take no pointers; `_exit` ends a child that a handler forked.
             unsafe {
                 if libc::getpid() != process {
                     libc::_exit(if outcome == Some(Outcome::Recorded) {
@@ -1726,7 +1791,7 @@ fn while_one_waits(fake: &Fake, slot: usize, change: impl FnOnce(libc::pthread_t
         while fake.switches(0, slot) == before {
             std::thread::yield_now();
         }
-        // The kernel is told once, however long it takes.
+        // The writer notifies the kernel once, however long it waits.
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!waiter.is_finished());
         assert_eq!(fake.switches(0, slot), before + 1);
@@ -1738,7 +1803,7 @@ fn while_one_waits(fake: &Fake, slot: usize, change: impl FnOnce(libc::pthread_t
 /// Writers wait for a reader as long as there is one, and nothing is lost.
 ///
 /// Requirements: D7
-fn d7_writers_wait_for_a_reader() {
+fn writers_wait_for_a_reader() {
     for scope in SCOPES {
         let test = || {
             let (fake, slot) = blocking(scope);
@@ -1774,9 +1839,11 @@ fn d7_writers_wait_for_a_reader() {
     }
 }
 
-/// D7: whoever waits for room goes on when there is some, and stops to wait when nobody reads any
-/// more.
-fn d7_a_wait_ends() {
+/// A waiting writer continues when there is space, and drops the event when the last reader has
+/// gone.
+///
+/// Requirements: D7
+fn waits_end_with_space_or_without_a_reader() {
     for scope in SCOPES {
         let test = || {
             let (fake, slot) = blocking(scope);
@@ -1785,7 +1852,7 @@ fn d7_a_wait_ends() {
             fake.consume(0, slot);
             let close = |_| fake.set_readers(0, slot, 1, 0);
             assert_eq!(while_one_waits(fake, slot, close), Outcome::Lost);
-            // Nor does it begin to.
+            // Without a reader, writers do not wait at all.
             let switches = fake.switches(0, slot);
             assert!((0..1000).any(|n| event!(numbered, n) == Outcome::Lost));
             assert_eq!(fake.switches(0, slot), switches);
@@ -1794,8 +1861,10 @@ fn d7_a_wait_ends() {
     }
 }
 
-/// D7: the kernel is told once of a wait, also if that goes on on another CPU.
-fn d7_readers_are_told_once_of_a_wait() {
+/// A writer notifies the kernel once per wait, even if it moves to another CPU.
+///
+/// Requirements: D7
+fn readers_are_notified_once_per_wait() {
     let (fake, slot) = blocking(Scope::Cpu);
     // SAFETY: a set of CPUs is plain data, and the calls write or read nothing else.
     let go_to = |thread: libc::pthread_t, cpu: usize| unsafe {
@@ -1805,7 +1874,7 @@ fn d7_readers_are_told_once_of_a_wait() {
     };
     fake.set_readers(0, slot, 1, 0);
     for cpu in 0..2 {
-        // SAFETY: no memory is involved.
+        // SAFETY: the call takes no pointers.
         if !go_to(unsafe { libc::pthread_self() }, cpu) {
             return;
         }
@@ -1824,9 +1893,10 @@ fn d7_readers_are_told_once_of_a_wait() {
     assert_eq!(while_one_waits(fake, slot, move_it), Outcome::Lost);
 }
 
-/// D7, E3: whoever waits follows the trace: by the signal, which comes to it or to others, or by
-/// itself.
-fn d7_who_waits_follows_the_trace() {
+/// A waiting writer follows the trace: by a signal to its thread or another one, or by polling.
+///
+/// Requirements: D7, E3
+fn waiting_writers_follow_the_trace() {
     type Change = fn(&Fake, usize);
     let changes: [(Change, &[Outcome]); 4] = [
         (
@@ -1843,7 +1913,7 @@ fn d7_who_waits_follows_the_trace() {
             &[Outcome::Lost, Outcome::Off],
         ),
     ];
-    let tells: [fn(libc::pthread_t); 3] = [
+    let notifications: [fn(libc::pthread_t); 3] = [
         |_| update(),
         // SAFETY: the thread waits.
         |thread| assert_eq!(unsafe { libc::pthread_kill(thread, signo()) }, 0),
@@ -1851,17 +1921,17 @@ fn d7_who_waits_follows_the_trace() {
     ];
     for scope in SCOPES {
         for (n, (change, outcomes)) in changes.iter().enumerate() {
-            for (how, tell) in tells.iter().enumerate() {
+            for (how, notify) in notifications.iter().enumerate() {
                 let test = || {
                     let (fake, slot) = blocking(scope);
-                    // Who waits between two restartable sequences is not waited for, and the slot
-                    // has another trace at once; in rings that no sequence writes, when that one is
-                    // out.
+                    // A writer that waits between two rseq sequences does not keep the slot, which
+                    // can have another trace at once. In rings without sequences, the slot is free
+                    // when the writer has left.
                     let succeeds = n == 3 && how == 0;
                     let at_once = matches!(scope, Scope::Cpu | Scope::MmCid);
                     let outcome = while_one_waits(fake, slot, |thread| {
                         change(fake, slot);
-                        tell(thread);
+                        notify(thread);
                         if succeeds && at_once {
                             assert_eq!(fake.create(), Some(slot));
                         }
@@ -1881,12 +1951,14 @@ fn d7_who_waits_follows_the_trace() {
     }
 }
 
-/// D7, A5: a handler that comes while somebody waits may fork. The child has no such rings, and
-/// goes on.
-fn d7_a_handler_forks_while_somebody_waits() {
+/// A signal handler that interrupts a waiting writer may fork. The child does not have the rings,
+/// and continues.
+///
+/// Requirements: A5, D7
+fn handlers_may_fork_while_a_writer_waits() {
     static CHILD: AtomicU32 = AtomicU32::new(0);
     extern "C" fn fork(_: libc::c_int) {
-        // SAFETY: the test's other threads do nothing that a child would miss.
+        // SAFETY: the test's other threads hold no locks that the child needs.
         let pid = unsafe { libc::fork() };
         if pid != 0 {
             CHILD.store(pid as u32, Ordering::Relaxed);
@@ -1905,7 +1977,7 @@ fn d7_a_handler_forks_while_somebody_waits() {
                 }
                 let status = wait(CHILD.load(Ordering::Relaxed) as libc::pid_t);
                 assert_eq!(libc::WEXITSTATUS(status), 7, "{status:#x}");
-                // This one waits as before.
+                // The parent still waits.
                 fake.consume(0, slot);
             });
             assert_eq!(outcome, Outcome::Recorded);
@@ -1914,15 +1986,18 @@ fn d7_a_handler_forks_while_somebody_waits() {
     }
 }
 
-/// D7: an event of a handler waits no more than any other, with all signals held back.
-fn d7_a_handler_that_waits_follows_the_trace() {
+/// An event in a signal handler waits like any other, even with all signals blocked.
+///
+/// Requirements: D7
+fn waiting_signal_handlers_follow_the_trace() {
     static OUTCOME: AtomicU32 = AtomicU32::new(0);
     extern "C" fn put(_: libc::c_int) {
         while event!(numbered, 1) == Outcome::Recorded {}
         OUTCOME.store(1, Ordering::Relaxed);
     }
     let (fake, slot) = blocking(Scope::Cpu);
-    // SAFETY: zeros are a sigaction; the handler does what it may.
+    // SAFETY: zeros are a valid sigaction; the handler only writes events, which is
+    // async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = put as extern "C" fn(libc::c_int) as usize;
@@ -1961,62 +2036,62 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();
-    // Tests fork: nothing else may run meanwhile.
+    // Tests fork, so no other thread may run.
     arguments.test_threads = Some(1);
     let trials = trials![
         a_stock_kernel_is_quiet,
-        the_environment_switches_it_off,
-        no_buffers_no_events,
+        backend_off_disables_tracing,
+        no_events_without_buffers,
         all_types_come_back,
         arguments_are_evaluated_only_when_wanted,
-        a_trace_that_is_active_already,
+        init_finds_an_active_trace,
         several_traces,
-        a_slot_is_used_again,
-        a_removal_and_a_start_at_once,
-        a9_a_slot_goes_from_one_trace_to_the_next,
-        a9_slots_go_from_one_trace_to_the_next_in_the_middle_of_long_records,
-        a1_a_trace_that_was_never_started_is_not_asked_for,
+        slot_is_reused_after_acknowledgement,
+        removal_and_start_in_one_update,
+        one_update_moves_a_slot_to_its_next_trace,
+        slot_changes_its_trace_during_long_records,
+        unstarted_traces_cause_no_calls,
         events_stay_off_until_their_buffer_exists,
-        without_a_barrier_no_slot_is_used_again,
+        slots_are_not_reused_without_membarrier,
         losses_are_counted,
-        a_text_that_is_too_long_is_lost,
-        b1_a_sequence_that_is_too_long_is_lost,
+        too_long_texts_are_dropped,
+        too_long_sequences_are_dropped,
         a_child_has_its_own_buffers,
-        a_child_of_a_process_that_is_not_traced,
-        a_handler_of_the_program_stays,
+        child_of_an_untraced_process_is_traced_later,
+        program_handler_stays_installed,
         updates_without_a_signal,
-        a4_without_a_signal_calls_follow_traces,
-        a4_events_of_other_scopes_follow_traces,
-        e3_rings_of_each_scope,
-        e3_times_of_the_monotonic_clock,
-        e3_the_monotonic_clock_in_small_rings,
-        e3_a_clock_that_is_not_known,
-        c1_areas_that_cannot_be_are_named,
-        c8_an_info_area_that_cannot_be_is_named,
-        c2_a_trace_that_does_not_fit_is_told,
-        a8_threads_take_the_rings_of_those_that_are_gone,
-        another_signal,
-        a_full_control_channel,
+        calls_follow_traces_without_a_signal,
+        events_of_other_scopes_follow_traces,
+        events_reach_rings_of_each_scope,
+        monotonic_times_are_ordered_in_each_ring,
+        small_rings_with_the_monotonic_clock_are_reused,
+        unknown_clocks_are_refused,
+        invalid_area_descriptions_are_reported,
+        invalid_info_areas_are_reported,
+        traces_beyond_rlimit_as_are_reported,
+        rings_of_ended_threads_are_reused,
+        environment_selects_the_signal,
+        full_control_channel_disables_events,
         no_system_call_for_an_event,
         traces_come_and_go_under_load,
-        e6_a_trace_that_goes_as_it_is_opened_leaves_no_ids,
-        traces_go_in_the_middle_of_long_records,
-        traces_of_unknown_kinds_are_left_alone,
-        e4_a_trace_has_the_events_that_it_names,
-        e4_a_mask_has_a_bit_for_each_log_level,
-        e4_e5_events_go_to_the_channel_that_accepts_them,
-        e5_each_trace_has_rules_of_its_own,
-        e4_a_child_follows_the_rules,
-        e2_buffers_are_allocated_before_the_start,
-        e3_a_channel_overwrites_or_not,
-        a9_long_records_in_further_channels_are_waited_for,
-        e3_e4_rules_and_modes_change_under_load,
-        d7_writers_wait_for_a_reader,
-        d7_a_wait_ends,
-        d7_readers_are_told_once_of_a_wait,
-        d7_who_waits_follows_the_trace,
-        d7_a_handler_forks_while_somebody_waits,
-        d7_a_handler_that_waits_follows_the_trace,
+        trace_removed_while_opening_leaves_no_ids,
+        removal_waits_for_long_records,
+        unknown_layouts_are_refused,
+        rules_select_the_events_of_a_trace,
+        masks_have_a_bit_for_each_log_level,
+        events_go_to_the_first_channel_that_accepts_them,
+        each_trace_has_its_own_rules,
+        child_follows_the_rules,
+        buffers_are_allocated_before_the_start,
+        mode_changes_take_effect,
+        slot_waits_for_long_records_in_further_channels,
+        rules_and_modes_change_under_load,
+        writers_wait_for_a_reader,
+        waits_end_with_space_or_without_a_reader,
+        readers_are_notified_once_per_wait,
+        waiting_writers_follow_the_trace,
+        handlers_may_fork_while_a_writer_waits,
+        waiting_signal_handlers_follow_the_trace,
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }

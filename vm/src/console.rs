@@ -1,4 +1,4 @@
-//! The guest's console: every byte goes to the log as it comes, then to whoever listens.
+//! The guest's console: each byte goes to the log at once, and then to the listener.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,12 +14,12 @@ use anyhow::{Context, Result};
 use crate::monitor::Event;
 use crate::splat::{Finding, Scanner};
 
-/// Who gets the console's bytes, beside the log.
+/// The listener of the console, besides the log.
 #[derive(Debug)]
 pub(crate) enum Listener {
     /// Nobody.
     Nobody,
-    /// Somebody who waits for a text.
+    /// A thread that waits for a text.
     Expect(Sender<Vec<u8>>),
     /// The person at this terminal.
     Terminal,
@@ -54,12 +54,12 @@ impl Console {
         })
     }
 
-    /// A handle by which the bytes can be directed elsewhere.
+    /// A handle that sets the listener.
     pub(crate) fn listener(&self) -> Arc<Mutex<Listener>> {
         Arc::clone(&self.listener)
     }
 
-    /// Waits until the guest's side is closed and all is logged.
+    /// Waits until the guest's side is closed and all bytes are logged.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -75,7 +75,7 @@ impl Console {
             if last.len() == lines {
                 last.pop_front();
             }
-            // Control characters of the boot's could clear the reader's terminal.
+            // Control characters could clear the reader's terminal.
             last.push_back(
                 line.chars()
                     .filter(|c| !c.is_control() || *c == '\t')
@@ -133,7 +133,7 @@ impl From<Finding> for Event {
     }
 }
 
-/// The console's bytes as something that can be read, as rexpect wants it.
+/// The console's bytes as a reader for rexpect.
 #[derive(Debug)]
 pub(crate) struct ConsoleReader {
     from: Receiver<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! A client of QEMU's debugger stub, as much of the remote serial protocol as it takes to stop a
-//! guest at an instruction, and to go on from there one by one.
+//! A client of QEMU's debugger stub: the part of the remote serial protocol that breakpoints and
+//! single steps need.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,26 +7,25 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What a guest that runs may take until it comes to a breakpoint.
+/// How long a guest may run to a breakpoint.
 const LIMIT: Duration = Duration::from_secs(300);
-/// What stops a guest that runs.
+/// The byte that stops a running guest.
 const INTERRUPT: u8 = 3;
 
-/// What the registers of the processor that stopped had.
+/// Registers of the stopped processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
-    /// Its first argument, at the first instruction of a function.
+    /// The first argument, at the first instruction of a function.
     pub rdi: u64,
-    /// Its stack.
+    /// The stack pointer.
     pub rsp: u64,
-    /// The instruction that comes next.
+    /// The next instruction.
     pub rip: u64,
-    /// Its flags.
+    /// The flags.
     pub eflags: u32,
 }
 
-/// A guest that is stopped and goes on as it is told. It is never at more than what it was told,
-/// and does not run by itself before.
+/// A guest under the debugger. It runs only when a command says so.
 #[derive(Debug)]
 pub struct Debugger {
     stream: BufReader<UnixStream>,
@@ -35,14 +34,14 @@ pub struct Debugger {
 }
 
 impl Debugger {
-    /// The stub at the other end, to which nothing was said before. The guest stands.
+    /// Connects to a stub that got no command yet. The guest is stopped.
     pub(crate) fn new(stream: UnixStream) -> Result<Self> {
         stream.set_read_timeout(Some(LIMIT))?;
         let mut debugger = Self {
             stream: BufReader::new(stream),
             thread: "1".into(),
         };
-        // It may already run, and what stops it then is told by a packet that is not asked for.
+        // The guest may already run. Then the interrupt causes an additional stop packet.
         debugger.write(&[INTERRUPT])?;
         debugger.send("qC")?;
         while !debugger.receive()?.starts_with("QC") {}
@@ -75,7 +74,7 @@ impl Debugger {
         self.wait()
     }
 
-    /// Lets the guest run, and asks for nothing any more.
+    /// Lets the guest run, and ends the connection.
     ///
     /// # Errors
     /// When QEMU is gone.
@@ -83,7 +82,7 @@ impl Debugger {
         self.tell("D").map(drop)
     }
 
-    /// Has the processor that stopped do one instruction, and no interrupt; the others stand.
+    /// Steps the stopped processor by one instruction, without interrupts. The others stay stopped.
     ///
     /// # Errors
     /// When QEMU is gone.
@@ -92,19 +91,19 @@ impl Debugger {
         self.wait()
     }
 
-    /// Has the guest stop before the instruction at an address, or no more.
+    /// Sets or removes a breakpoint before the instruction at an address.
     ///
     /// # Errors
     /// When QEMU cannot, or is gone.
     pub fn set_breakpoint(&mut self, address: u64, is_set: bool) -> Result<()> {
         let set = if is_set { 'Z' } else { 'z' };
-        // Of hardware: nothing of the guest's memory is changed.
+        // A hardware breakpoint does not change the guest's memory.
         let said = self.tell(&format!("{set}1,{address:x},1"))?;
         ensure!(said == "OK", "a breakpoint at {address:#x}: {said:?}");
         Ok(())
     }
 
-    /// The registers of the processor that stopped.
+    /// The registers of the stopped processor.
     ///
     /// # Errors
     /// When QEMU is gone.
@@ -126,13 +125,13 @@ impl Debugger {
         })
     }
 
-    /// Sets the flags of the processor that stopped.
+    /// Sets the flags of the stopped processor.
     ///
     /// # Errors
     /// When QEMU cannot, or is gone.
     pub fn set_eflags(&mut self, eflags: u32) -> Result<()> {
-        // All registers: not every QEMU writes a single one if it was not asked for its description
-        // of them.
+        // Writes all registers: some versions of QEMU write a single one only after a request for
+        // the target description.
         let mut registers = self.tell("g")?;
         let place = 17 * 16..17 * 16 + 8;
         ensure!(
@@ -145,7 +144,7 @@ impl Debugger {
         Ok(())
     }
 
-    /// The word at an address that is mapped.
+    /// The word at a mapped address.
     ///
     /// # Errors
     /// When it is not, or QEMU is gone.
@@ -182,8 +181,8 @@ impl Debugger {
             .context("QEMU's debugger stub is gone")
     }
 
-    /// The next packet. It is never acknowledged: the next command is as good, and a guest that
-    /// runs would stop.
+    /// The next packet. It is not acknowledged: the next command suffices, and an acknowledgement
+    /// would stop a running guest.
     fn receive(&mut self) -> Result<String> {
         let mut before = Vec::new();
         self.stream.read_until(b'$', &mut before)?;
@@ -207,7 +206,7 @@ fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
-/// A word, as the bytes that it has in memory.
+/// Parses a word from its bytes in memory order.
 fn word(digits: &str) -> Result<u64> {
     let word = u64::from_str_radix(digits, 16).with_context(|| format!("no word: {digits:?}"))?;
     ensure!(digits.len() == 16, "no word: {digits:?}");
@@ -220,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// Says these packets, each when it was told what is before it, and what all of that was.
+    /// Plays a stub: sends each packet after it has received the command before it.
     fn stub(mut stream: UnixStream, talk: &'static [(&str, &[u8])]) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             for (expected, answer) in talk {
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told() {
+    fn errors_are_reported() {
         talk(
             &[
                 ("\x03$qC#b4", b"$QC01#f5"),

@@ -22,26 +22,29 @@ use crate::image::{ImageFormat, Monitor, processors};
 use crate::monitor::{self, Event, Limits};
 use crate::outcome::Outcome;
 use crate::paths::{KernelConfig, cache_dir, kernel_image, repository, target_dir};
-use crate::qemu::{Machine, Qemu, Time};
+use crate::qemu::{GuestClock, Machine, Qemu};
 use crate::run_dir::RunDir;
 use crate::shell::RawTerminal;
 use crate::splat::Scanner;
 use crate::streams::{Output, Sink, Streams, start_input};
 use crate::{initramfs, shell};
 
-/// The 9p share that an initramfs of somebody else's mounts as its root, in a crash kernel.
+/// The 9p share that another initramfs mounts as its root, in a crash kernel.
 pub const CRASH_ROOT: &str = "crash-root";
-/// That initramfs, beside the harness's own.
+/// The file of that initramfs, beside the harness's own.
 const CRASH_INITRAMFS: &str = "crash-initramfs";
-/// What the guest's console, and QEMU itself, have said.
+/// The initramfs of the harness.
+const INITRAMFS: &str = "initramfs";
+
+/// The logs of the guest's console, and of QEMU.
 const CONSOLE_LOG: &str = "console.log";
 const QEMU_LOG: &str = "qemu.log";
-/// How many of the console's last lines are shown.
+/// How many lines of the console's end are shown.
 const END_LINES: usize = 25;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A guest to be run.
+/// The description of a guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
     config: KernelConfig,
@@ -50,7 +53,7 @@ pub struct Guest {
     memory_mib: Option<u64>,
     memory_file: Option<PathBuf>,
     restarts: bool,
-    time: Time,
+    time: GuestClock,
     turns: bool,
     crash: bool,
     crash_argv: Vec<OsString>,
@@ -70,7 +73,7 @@ pub struct Guest {
     cwd: PathBuf,
 }
 
-/// What a crash kernel boots.
+/// Another initramfs for the crash kernel, and its root directory.
 #[derive(Clone, Debug)]
 struct CrashInitramfs {
     initramfs: PathBuf,
@@ -78,34 +81,34 @@ struct CrashInitramfs {
     append: String,
 }
 
-/// How a guest's run went.
+/// The result of a guest's run.
 #[derive(Debug)]
 pub struct Run {
     /// How it ended.
     pub outcome: Outcome,
-    /// The command's own status, where it ended, even if the outcome is not its own.
+    /// The command's own status, if it ended, even if the outcome is another one.
     pub status: Option<u8>,
-    /// What the command wrote to standard output, if that was captured.
+    /// The command's standard output, if it was captured.
     pub stdout: Vec<u8>,
-    /// What the command wrote to standard error, if that was captured.
+    /// The command's standard error, if it was captured.
     pub stderr: Vec<u8>,
-    /// The directory of this run: the console log, QEMU's messages, the outcome, and of a guest
-    /// that hung or took too long where its processors were.
+    /// The directory of this run: the console log, QEMU's messages, the outcome, and the
+    /// processors' registers of a guest that hung or took too long.
     pub dir: PathBuf,
     /// The console log.
     pub console: PathBuf,
     /// The host's side of `/out`.
     pub out: PathBuf,
-    /// The dump, if one was saved; or why not, if one should have been.
+    /// The dump, or why it was not saved. None: no dump was expected.
     pub dump: Option<Result<PathBuf, String>>,
-    /// The kernel's reports of its own mistakes.
+    /// The kernel's reports of its own errors.
     pub splats: Vec<String>,
     /// The last lines of the console.
     pub console_end: String,
 }
 
 impl Run {
-    /// What is to be told about a run whose outcome is not the command's own.
+    /// Explains an outcome that is not the command's own.
     #[must_use]
     pub fn explain(&self) -> String {
         let mut text = String::new();
@@ -132,7 +135,7 @@ impl Run {
 }
 
 impl Guest {
-    /// A guest of this kernel.
+    /// A guest with this kernel.
     ///
     /// # Errors
     /// The kernel is not built, or there is no current directory.
@@ -140,7 +143,7 @@ impl Guest {
         Ok(Self::with_kernel(config, kernel_image(config)?))
     }
 
-    /// A guest of the kernel in this file, which was built with this configuration.
+    /// A guest with the kernel in a file, which was built with this configuration.
     #[must_use]
     pub fn with_kernel(config: KernelConfig, kernel: PathBuf) -> Self {
         Self {
@@ -150,7 +153,7 @@ impl Guest {
             memory_mib: None,
             memory_file: None,
             restarts: false,
-            time: Time::Host,
+            time: GuestClock::Host,
             turns: false,
             crash: false,
             crash_argv: Vec::new(),
@@ -185,18 +188,17 @@ impl Guest {
         self
     }
 
-    /// Keeps its memory in this file, byte by byte from address 0 on, if it has less than 2 GiB. A
-    /// guest that is started with what another one has left there finds it, as after a reset of the
-    /// machine.
+    /// Keeps its memory in a file, byte by byte from address 0, if it has less than 2 GiB. A guest
+    /// that starts with another guest's file finds that guest's memory, as after a reset.
     #[must_use]
     pub fn memory_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.memory_file = Some(path.into());
         self
     }
 
-    /// Whether a reset starts it again, with its memory as it is: the command runs once more.
-    /// Before that it must say nothing, as what comes through the streams is compared with what the
-    /// last one says that it wrote.
+    /// Whether a reset restarts the guest with its memory as it is. The command runs again then. It
+    /// must not print anything before the reset, because only the last run's count of output is
+    /// compared.
     #[must_use]
     pub fn restarts(mut self, yes: bool) -> Self {
         self.restarts = yes;
@@ -206,12 +208,16 @@ impl Guest {
     /// Whether the guest's time-stamp counter counts instructions, one by one, rather than time.
     #[must_use]
     pub fn count_instructions(mut self, yes: bool) -> Self {
-        self.time = if yes { Time::Instructions } else { Time::Host };
+        self.time = if yes {
+            GuestClock::Instructions
+        } else {
+            GuestClock::Host
+        };
         self
     }
 
-    /// Whether emulated processors take turns on one of the host's: slower, and without those of
-    /// QEMU's mistakes that take two at once.
+    /// Whether emulated processors take turns on one of the host's. That is slower, but avoids
+    /// QEMU's errors with parallel processors.
     #[must_use]
     pub fn take_turns(mut self, yes: bool) -> Self {
         self.turns = yes;
@@ -225,24 +231,24 @@ impl Guest {
         self
     }
 
-    /// What runs in the crash kernel, before the dump is saved. What it says will be in `/out`; if
-    /// it fails, there is no dump.
+    /// Runs a command in the crash kernel before the dump is saved. Its output will be in `/out`.
+    /// If it fails, there is no dump.
     #[must_use]
     pub fn in_crash_kernel<A: Into<OsString>>(mut self, argv: impl IntoIterator<Item = A>) -> Self {
         self.crash_argv = argv.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How much memory the crash kernel has.
+    /// The size of the crash kernel's memory.
     #[must_use]
     pub fn crash_memory_mib(mut self, size: u64) -> Self {
         self.crash_memory_mib = Some(size);
         self
     }
 
-    /// Boots another initramfs in the crash kernel than the harness's own, with more on its command
-    /// line. That has to mount the share [`CRASH_ROOT`], which is this directory of the host's, as
-    /// its root, and to start the init there, which saves the dump.
+    /// Boots another initramfs in the crash kernel, with more kernel options. It must mount the
+    /// share [`CRASH_ROOT`], which is this directory of the host, as its root, and start the init
+    /// there, which saves the dump.
     #[must_use]
     pub fn crash_initramfs(
         mut self,
@@ -258,31 +264,31 @@ impl Guest {
         self
     }
 
-    /// When the kernel panics, and no crash kernel takes over, QEMU saves the guest's memory to
-    /// these files.
+    /// Makes QEMU save the guest's memory to these files when the kernel panics and no crash kernel
+    /// takes over.
     #[must_use]
     pub fn save_memory(mut self, images: impl IntoIterator<Item = (ImageFormat, PathBuf)>) -> Self {
         self.images = images.into_iter().collect();
         self
     }
 
-    /// Whether the guest has QEMU's `vmcoreinfo` device, by which QEMU's dumps have what the kernel
-    /// says of itself.
+    /// Whether the guest has QEMU's `vmcoreinfo` device, by which QEMU's dumps contain the kernel's
+    /// vmcoreinfo.
     #[must_use]
     pub fn vmcoreinfo_device(mut self, yes: bool) -> Self {
         self.has_vmcoreinfo = yes;
         self
     }
 
-    /// Gives QEMU's monitor to somebody else, when the guest is started.
+    /// Sends QEMU's monitor to another thread when the guest is started.
     #[must_use]
     pub fn give_monitor(mut self, to: Sender<Monitor>) -> Self {
         self.give_monitor = Some(to);
         self
     }
 
-    /// Gives QEMU's debugger stub to somebody else. The guest does not even boot before it is told
-    /// to.
+    /// Sends QEMU's debugger stub to another thread. The guest boots only when the debugger starts
+    /// it.
     #[must_use]
     pub fn give_debugger(mut self, to: Sender<Debugger>) -> Self {
         self.give_debugger = Some(to);
@@ -303,14 +309,14 @@ impl Guest {
         self
     }
 
-    /// The host's directory that is the guest's `/out`; without it, one in the run's directory.
+    /// The host's directory for the guest's `/out` [default: one in the run's directory].
     #[must_use]
     pub fn out(mut self, dir: impl Into<PathBuf>) -> Self {
         self.out = Some(dir.into());
         self
     }
 
-    /// More for the kernel's command line.
+    /// Adds arguments to the kernel's command line.
     #[must_use]
     pub fn append(mut self, args: &str) -> Self {
         self.append.push(' ');
@@ -318,7 +324,7 @@ impl Guest {
         self
     }
 
-    /// A text that makes a line of the console no splat.
+    /// Ignores lines of the console with this text in the search for splats.
     #[must_use]
     pub fn allow_splat(mut self, text: impl Into<String>) -> Self {
         self.allowed.push(text.into());
@@ -333,7 +339,7 @@ impl Guest {
         self
     }
 
-    /// One more variable of the command's environment.
+    /// Adds a variable to the command's environment.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
@@ -361,9 +367,9 @@ impl Guest {
         fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
         let out = out.canonicalize()?;
         let (mut run, is_qemus_own) = self.run_once(&dir, &out, &streams)?;
-        // QEMU 7.2 does that once in some hundred times, where its devices are looked for: an
-        // assertion in its `msix.c`. Nothing was run, and nothing taken from this process's input.
-        // Who looks at the guest itself may have begun.
+        // Once in some hundred starts, QEMU 7.2 fails an assertion in its `msix.c` while the guest
+        // probes its devices. The command has not started then, and no input was consumed, so a
+        // second start is safe: but not with a monitor or debugger, which may have been used.
         if is_qemus_own && self.give_monitor.is_none() && self.give_debugger.is_none() {
             eprintln!("usertrace-vm: {}; it is started once more", run.outcome);
             for log in [CONSOLE_LOG, QEMU_LOG] {
@@ -378,29 +384,35 @@ impl Guest {
         Ok(run)
     }
 
-    /// How it went, and whether QEMU gave up by itself before the guest was up.
+    /// Runs the guest once. Returns whether QEMU failed by itself before the guest was up.
     fn run_once(&self, dir: &Path, out: &Path, streams: &Streams) -> Result<(Run, bool)> {
-        // Only for this run, and large: it goes when the run is over.
+        // Large, so it is removed after the run.
         let boot = tempfile::Builder::new().prefix("boot-").tempdir_in(dir)?;
         let parts = self.start(dir, out, boot.path(), streams)?;
         self.finish(parts, dir.to_owned(), out.to_owned())
     }
 
-    fn start(&self, dir: &Path, out: &Path, boot: &Path, streams: &Streams) -> Result<Parts> {
-        let nonce = dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let job = self.job(&nonce);
-        let initramfs = boot.join("initramfs");
-        fs::write(&initramfs, initramfs::pack(&job, &self.cmdline())?)
+    /// Writes the initramfs, and what a crash kernel boots.
+    fn write_boot_files(&self, job: &Job, boot: &Path) -> Result<()> {
+        fs::write(boot.join(INITRAMFS), initramfs::pack(job, &self.cmdline())?)
             .context("writing the initramfs")?;
+        if self.crash {
+            fs::copy(&self.kernel, boot.join("kernel")).context("copying the kernel")?;
+        }
+        if let Some(crash) = &self.crash_initramfs {
+            fs::copy(&crash.initramfs, boot.join(CRASH_INITRAMFS))
+                .context("copying the crash kernel's initramfs")?;
+            initramfs::lay_out(job, &crash.root)
+                .with_context(|| format!("making a root of {}", crash.root.display()))?;
+        }
+        Ok(())
+    }
 
-        let (events, seen) = channel();
+    /// The machine, with its devices and shares, and the host's ends of its streams.
+    fn machine(&self, job: &Job, out: &Path, boot: &Path) -> Result<(Machine, Ports)> {
         let mut machine = Machine::new(self.smp, self.memory(), self.time, self.turns);
-        machine.boot(&self.kernel, &initramfs, &self.cmdline());
-        let console_stream = machine.serial()?;
+        machine.boot(&self.kernel, &boot.join(INITRAMFS), &self.cmdline());
+        let console = machine.serial()?;
         let hmp = machine.monitor()?;
         let status = machine.port(PORT_STATUS)?;
         let stdin = machine.port(PORT_STDIN)?;
@@ -429,19 +441,41 @@ impl Guest {
             };
             machine.share(&share.tag, from, share.writable);
         }
-        if self.crash {
-            fs::copy(&self.kernel, boot.join("kernel")).context("copying the kernel")?;
-        }
         if let Some(crash) = &self.crash_initramfs {
-            fs::copy(&crash.initramfs, boot.join(CRASH_INITRAMFS))
-                .context("copying the crash kernel's initramfs")?;
-            initramfs::lay_out(&job, &crash.root)
-                .with_context(|| format!("making a root of {}", crash.root.display()))?;
             machine.share(CRASH_ROOT, &crash.root, true);
         }
+        let ports = Ports {
+            console,
+            hmp,
+            status,
+            stdin,
+            stdout,
+            stderr,
+            stub,
+        };
+        Ok((machine, ports))
+    }
 
+    /// Writes the files that the guest boots, and starts QEMU and the threads that carry its
+    /// streams.
+    fn start(
+        &self,
+        dir: &Path,
+        out: &Path,
+        boot: &Path,
+        streams: &Streams,
+    ) -> Result<RunningGuest> {
+        let nonce = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let job = self.job(&nonce);
+        self.write_boot_files(&job, boot)?;
+        let (machine, ports) = self.machine(&job, out, boot)?;
+        let (events, seen) = channel();
         let console = Console::start(
-            console_stream.try_clone()?,
+            ports.console.try_clone()?,
             &dir.join(CONSOLE_LOG),
             Scanner::new(self.allowed.clone()),
             events.clone(),
@@ -453,41 +487,41 @@ impl Guest {
         };
         let [out_sink, err_sink] = sinks.clone();
         let outputs = [
-            Output::start(stdout, out_sink, events.clone())?,
-            Output::start(stderr, err_sink, events.clone())?,
+            Output::start(ports.stdout, out_sink, events.clone())?,
+            Output::start(ports.stderr, err_sink, events.clone())?,
         ];
         let qemu = machine.start(&dir.join(QEMU_LOG))?;
         if let Some(to) = &self.give_monitor {
-            // Who does not want it any more gets none.
-            let _ = to.send(Monitor::new(hmp.try_clone()?, self.memory())?);
+            // The receiver may be gone.
+            let _ = to.send(Monitor::new(ports.hmp.try_clone()?, self.memory())?);
         }
-        if let (Some(to), Some(stub)) = (&self.give_debugger, stub) {
+        if let (Some(to), Some(stub)) = (&self.give_debugger, ports.stub) {
             let _ = to.send(Debugger::new(stub)?);
         }
         let (give_terminal, terminal) = channel();
         let (mut idle_stdin, mut input) = (None, None);
-        let (reports, to_reports) = (status.try_clone()?, events.clone());
+        let (reports, to_reports) = (ports.status.try_clone()?, events.clone());
         if self.argv.is_empty() {
             self.start_shell(
                 &console,
-                console_stream,
-                status.try_clone()?,
+                ports.console,
+                ports.status.try_clone()?,
                 nonce,
                 events,
                 give_terminal,
             )?;
-            idle_stdin = Some(stdin);
+            idle_stdin = Some(ports.stdin);
         } else if streams.stdin {
-            input = Some(stdin);
+            input = Some(ports.stdin);
         }
-        // Otherwise the stream is closed here, and the command reads the end of a file.
+        // Otherwise the stream is closed here, and the command reads end-of-file.
         start_reports(reports, input, to_reports)?;
-        Ok(Parts {
+        Ok(RunningGuest {
             qemu,
-            hmp,
+            hmp: ports.hmp,
             console,
             seen,
-            status,
+            status: ports.status,
             outputs,
             sinks,
             _idle_stdin: idle_stdin,
@@ -495,7 +529,7 @@ impl Guest {
         })
     }
 
-    /// Waits for the shell beside the monitor, which must not wait.
+    /// Starts a thread that waits for the shell, because the monitor must not wait.
     fn start_shell(
         &self,
         console: &Console,
@@ -516,8 +550,8 @@ impl Guest {
         Ok(())
     }
 
-    fn finish(&self, parts: Parts, dir: PathBuf, out: PathBuf) -> Result<(Run, bool)> {
-        let Parts {
+    fn finish(&self, parts: RunningGuest, dir: PathBuf, out: PathBuf) -> Result<(Run, bool)> {
+        let RunningGuest {
             mut qemu,
             hmp,
             mut console,
@@ -528,7 +562,7 @@ impl Guest {
             _idle_stdin,
             terminal,
         } = parts;
-        let mut link = Link {
+        let mut link = MonitorLink {
             status,
             outputs: &outputs,
         };
@@ -548,7 +582,7 @@ impl Guest {
         }
         let died = qemu.wait(Duration::from_secs(5))?;
         qemu.kill();
-        // The shell has it no more.
+        // Restores the terminal after the shell.
         drop(terminal.try_recv());
         console.join();
         for output in &mut outputs {
@@ -590,7 +624,7 @@ impl Guest {
             ("HOME".into(), "/root".into()),
             ("USER".into(), "root".into()),
             ("LANG".into(), "C.UTF-8".into()),
-            // How a program knows that it runs in the guest.
+            // Tells programs that they run in the guest.
             ("USERTRACE_GUEST".into(), self.config.to_string().into()),
         ];
         env.push((
@@ -655,15 +689,14 @@ impl Guest {
 
     fn cmdline(&self) -> String {
         let mut line = String::from("console=ttyS0 oops=panic");
-        // A guest whose memory is to be saved stays where it is.
+        // A guest whose memory is saved must not reboot.
         line += if self.images.is_empty() {
             " panic=-1"
         } else {
             " panic=0"
         };
-        // The emulated time-stamp counters are one clock of the host's. On a busy host the
-        // watchdog, which compares them with a device that is read slowly, would call them unstable
-        // all the same.
+        // All emulated time-stamp counters are one clock of the host. On a busy host, the kernel's
+        // clock watchdog would still call them unstable, as its reference device is slow to read.
         line += " tsc=reliable";
         if std::env::var_os("USERTRACE_RANDOM_ADDRESSES").is_none() {
             // QEMU 7.2 translates a program's code again for each address that it is at: without
@@ -684,7 +717,7 @@ impl Guest {
             // an interrupt then is called a wild access.
             line += " no5lvl";
         }
-        if self.time == Time::Instructions {
+        if self.time == GuestClock::Instructions {
             // Each repetition of a string instruction counts. The kernel is to clear a page in
             // steps of 8 bytes, not by 4096 of one, which the emulated processor claims to be fast
             // at.
@@ -704,7 +737,7 @@ impl Guest {
             total: self.timeout.unwrap_or(seconds(600)),
             silence: self.silence.unwrap_or(seconds(45)),
             beat: self.silence.unwrap_or(seconds(30)),
-            // What comes after a panic, if it does not restart: the rest of what it prints, and
+            // After a panic without a restart: the rest of its output, and
             // that the other processors stop.
             grace: seconds(if self.images.is_empty() { 15 } else { 2 }),
         }
@@ -716,8 +749,20 @@ fn crash_cmdline() -> String {
     "console=ttyS0 panic=-1 oops=panic nr_cpus=1 reset_devices nokaslr norandmaps".into()
 }
 
+/// The host's ends of a machine's streams.
+struct Ports {
+    console: UnixStream,
+    hmp: UnixStream,
+    status: UnixStream,
+    stdin: UnixStream,
+    stdout: UnixStream,
+    stderr: UnixStream,
+    stub: Option<UnixStream>,
+}
+
+/// A guest that runs, and the threads that carry its streams.
 #[derive(Debug)]
-struct Parts {
+struct RunningGuest {
     qemu: Qemu,
     hmp: UnixStream,
     console: Console,
@@ -729,12 +774,12 @@ struct Parts {
     terminal: Receiver<RawTerminal>,
 }
 
-struct Link<'a> {
+struct MonitorLink<'a> {
     status: UnixStream,
     outputs: &'a [Output; 2],
 }
 
-impl monitor::Guest for Link<'_> {
+impl monitor::Guest for MonitorLink<'_> {
     fn bye(&mut self) {
         // A guest that is gone needs no answer.
         let _ = self.status.write_all(BYE);
@@ -745,15 +790,15 @@ impl monitor::Guest for Link<'_> {
     }
 }
 
-/// A handle on a stream of this process's, past the standard library's buffers.
+/// A sink for a stream of this process, without the standard library's buffers.
 fn own(stream: impl std::os::fd::AsFd) -> Result<Sink> {
     Ok(Sink::File(Arc::new(
         stream.as_fd().try_clone_to_owned()?.into(),
     )))
 }
 
-/// Hears the guest's first process. `input`: where this process's input goes, of which nothing is
-/// taken before that is there.
+/// Starts the thread that reads the reports of the guest's first process. Input is carried to
+/// `input` only after the first report.
 fn start_reports(
     from: UnixStream,
     mut input: Option<UnixStream>,

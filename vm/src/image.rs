@@ -1,4 +1,4 @@
-//! The guest's memory, as QEMU saves it.
+//! QEMU's monitor: saves the guest's memory, stops the guest, and resets it.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// What the monitor says when it waits for a command.
+/// The monitor's prompt.
 const PROMPT: &[u8] = b"(qemu) ";
-/// Some hundred MiB, on a busy host.
+/// How long a command may take: some hundred MiB are saved, on a busy host.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// In which format memory is saved: as Debian's QEMU can, which is built without LZO and Snappy.
+/// Formats of saved memory. Debian's QEMU is built without LZO and Snappy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageFormat {
     /// `dump-guest-memory`.
     Elf,
     /// `dump-guest-memory -z`: kdump's, compressed by zlib.
     KdumpZlib,
-    /// `pmemsave`: nothing but the bytes.
+    /// `pmemsave`: only the bytes.
     Raw,
 }
 
 impl ImageFormat {
     fn command(self, path: &Path, memory_mib: u64) -> String {
-        // In the monitor's texts, both have a backslash in front.
+        // The monitor wants a backslash before both characters.
         let path = path.display().to_string();
         let path = path.replace('\\', "\\\\").replace('"', "\\\"");
         match self {
@@ -36,8 +36,7 @@ impl ImageFormat {
     }
 }
 
-/// QEMU's monitor of a guest that runs: it stops the guest, between two of its instructions, and
-/// saves its memory.
+/// QEMU's monitor of a running guest.
 #[derive(Debug)]
 pub struct Monitor {
     stream: UnixStream,
@@ -45,14 +44,14 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// The monitor, to which nothing was said before.
+    /// Connects to a monitor that got no command yet.
     pub(crate) fn new(stream: UnixStream, memory_mib: u64) -> Result<Self> {
         stream.set_read_timeout(Some(LIMIT))?;
         answer(&stream, |_| true).context("QEMU's monitor says nothing")?;
         Ok(Self { stream, memory_mib })
     }
 
-    /// Stops the guest.
+    /// Stops the guest between two instructions.
     ///
     /// # Errors
     /// When QEMU is gone, or does not answer.
@@ -60,7 +59,7 @@ impl Monitor {
         self.tell("stop").map(drop)
     }
 
-    /// Lets it go on.
+    /// Resumes the guest.
     ///
     /// # Errors
     /// When QEMU is gone, or does not answer.
@@ -68,8 +67,8 @@ impl Monitor {
         self.tell("cont").map(drop)
     }
 
-    /// Interrupts all its processors, whatever they are at: a kernel that knows of no reason
-    /// panics, if it is told so.
+    /// Sends a non-maskable interrupt to all processors. The kernel panics for one without a known
+    /// reason, if it is configured so.
     ///
     /// # Errors
     /// When QEMU is gone, or does not answer.
@@ -77,8 +76,7 @@ impl Monitor {
         self.tell("nmi").map(drop)
     }
 
-    /// Resets the machine, as its button does: nothing is told before, and its memory stays as it
-    /// is. A guest that stands does so until it is to go on.
+    /// Resets the machine without warning, and keeps its memory. A stopped guest stays stopped.
     ///
     /// # Errors
     /// When QEMU is gone, or does not answer.
@@ -86,13 +84,13 @@ impl Monitor {
         self.tell("system_reset").map(drop)
     }
 
-    /// Saves its memory, in the place of what the file had.
+    /// Saves the memory, and replaces the file.
     ///
     /// # Errors
     /// When QEMU cannot, is gone, or does not answer.
     pub fn save(&self, format: ImageFormat, path: &Path) -> Result<()> {
         let said = self.tell(&format.command(path, self.memory_mib))?;
-        // The command came back with escape sequences; what it says stands behind it.
+        // The first line is the echoed command, with escape sequences.
         let said = said.split_once('\n').map_or("", |(_, said)| said);
         if !path.exists() || said.contains("Error") {
             bail!("QEMU did not save its memory to {}: {said}", path.display());
@@ -100,10 +98,10 @@ impl Monitor {
         Ok(())
     }
 
-    /// Gives a command, and waits until it is done. What the monitor said.
+    /// Runs a command, waits until it is done, and returns the monitor's answer.
     fn tell(&self, command: &str) -> Result<String> {
         writeln!(&self.stream, "{command}").context("QEMU's monitor is gone")?;
-        // The command comes back first, letter by letter; the line ends when all of it was taken.
+        // The monitor echoes the command. The line ends when it has read all of it.
         answer(&self.stream, |said| said.contains(&b'\n'))
             .with_context(|| format!("QEMU does not end {command:?}"))
     }
@@ -122,7 +120,7 @@ pub(crate) fn processors(mut stream: &UnixStream) -> String {
     answers.concat()
 }
 
-/// What the monitor says, up to the prompt behind what `is_enough`.
+/// The monitor's output, up to the first prompt after which `is_enough` holds.
 fn answer(mut monitor: &UnixStream, is_enough: impl Fn(&[u8]) -> bool) -> Result<String> {
     let begun = Instant::now();
     let mut said = Vec::new();

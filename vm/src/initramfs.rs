@@ -13,10 +13,9 @@ use crate::paths::{repository, target_dir};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Where the statically linked init is, and the other program for the initramfs; built when needed.
+/// The directory of the initramfs's statically linked programs, which are built if needed.
 ///
-/// It has a target directory of its own: tests call this while cargo holds the lock of the usual
-/// one.
+/// It is in a target directory of its own: tests call this while cargo locks the usual one.
 fn programs() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     BUILT
@@ -48,7 +47,7 @@ fn build_programs() -> Result<PathBuf> {
         .args(["--target", TARGET])
         .arg("--target-dir")
         .arg(&dir)
-        // Not the variables' values of whoever builds us: a wrapper or other flags would rebuild it
+        // Without the caller's variables: a wrapper or other flags would rebuild the programs
         // each time.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
@@ -82,7 +81,7 @@ pub(crate) fn pack(job: &Job, cmdline: &str) -> Result<Vec<u8>> {
     let init = read("usertrace-init")?;
     let mut archive = Archive::default();
     archive.directory("dev");
-    // The kernel opens it as the first process's standard streams, before anything is mounted.
+    // The kernel opens it for the first process's standard streams, before anything is mounted.
     archive.device("dev/console", 5, 1);
     archive.file("init", 0o755, &init);
     if cmdline
@@ -95,7 +94,7 @@ pub(crate) fn pack(job: &Job, cmdline: &str) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// The same as a root file system, in this directory, with the init where it is looked for.
+/// Writes the contents of the initramfs as a root file system to a directory.
 pub(crate) fn lay_out(job: &Job, root: &Path) -> Result<()> {
     let job_path = root.join(JOB_PATH.trim_start_matches('/'));
     for name in [

@@ -2,9 +2,8 @@
 //!
 //! The guest's root is the host's own, read-only, so that any installed program can be run without
 //! an image being built; `/out` is the one place where it writes to the host. Its standard streams
-//! and its exit status come over virtio-serial ports of their own: nothing is read off the console
-//! but what only the console can say, which is how the kernel died. [`Outcome`] tells every way a
-//! run can end apart.
+//! and its exit status come over virtio-serial ports of their own. Only the death of the kernel is
+//! read from the console. [`Outcome`] distinguishes every way in which a run can end.
 //!
 //! ```no_run
 //! use usertrace_vm::{Guest, KernelConfig, Outcome, Streams};

@@ -1,4 +1,4 @@
-//! The command behind `scripts/guest` and `scripts/test`.
+//! The command that `scripts/guest` and `scripts/test` call.
 
 mod suite;
 
@@ -15,11 +15,11 @@ use usertrace_vm::{Guest, KernelConfig, Outcome, Streams};
 #[command(about, version)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Action {
     /// Boot the patched kernel and run one command in it, as root
     Guest(GuestArgs),
     /// Run the tests of a tier, and print one sum over all, last
@@ -97,16 +97,16 @@ struct GuestArgs {
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|e| {
         let _ = e.print();
-        // Help is no error; a wrong command line is one of the harness's kind, not of a command's.
+        // `--help` succeeds. A wrong command line has the status of a harness error.
         std::process::exit(if e.use_stderr() {
             i32::from(Outcome::Infra(String::new()).code())
         } else {
             0
         });
     });
-    let done = match cli.what {
-        What::Guest(args) => guest(args),
-        What::Test(options) => suite::run(&options).map(|well| ExitCode::from(u8::from(!well))),
+    let done = match cli.action {
+        Action::Guest(args) => guest(args),
+        Action::Test(options) => suite::run(&options).map(|well| ExitCode::from(u8::from(!well))),
     };
     done.unwrap_or_else(|e| {
         eprintln!("usertrace-vm: {e:#}");

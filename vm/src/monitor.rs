@@ -1,6 +1,6 @@
 //! Watches a running guest, and decides how its run ended.
 //!
-//! It sees the guest only through [`Event`]s, so that tests can make up guests of every kind.
+//! It sees the guest only through [`Event`]s, so tests can simulate any guest.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -9,66 +9,67 @@ use usertrace_init::Report;
 
 use crate::outcome::Outcome;
 
-/// What can be noticed of a guest.
+/// An observation of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The console printed something.
     ConsoleBytes,
-    /// The console's other end is closed: QEMU is gone, or going.
+    /// The console is closed: QEMU has ended, or is about to.
     ConsoleClosed,
-    /// The kernel says that it panics.
+    /// The kernel panics.
     Panic(String),
-    /// The kernel reports a mistake of its own.
+    /// The kernel reports an error of its own.
     Splat(String),
-    /// The first process reports.
+    /// A report of the first process.
     Report(Report),
-    /// Something else came where reports come.
+    /// A line on the port of reports that is no report.
     Garbage(String),
-    /// Output has been carried on.
+    /// Output has reached its sink.
     Moved,
-    /// Output cannot be carried on.
+    /// Output cannot be written to its sink.
     SinkBroken(String),
     /// The harness cannot do its part.
     Harness(String),
 }
 
-/// How long things may take.
+/// Time limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The whole run.
+    /// For the whole run.
     pub(crate) total: Duration,
-    /// No byte on the console, before the guest has said hello and after a panic.
+    /// Without a byte on the console, before the guest's hello and after a panic.
     pub(crate) silence: Duration,
-    /// No heartbeat.
+    /// Without a heartbeat.
     pub(crate) beat: Duration,
-    /// What comes after the end: the machine's power-off, a panic's restart, output on its way.
+    /// After the end: for the power-off, a restart after a panic, and output that is on its way.
     pub(crate) grace: Duration,
 }
 
-/// What the monitor does to the guest.
+/// The monitor's access to the guest.
 pub(crate) trait Guest {
-    /// Tells it that it may power off.
+    /// Allows the guest to power off.
     fn bye(&mut self);
-    /// How many bytes of standard output and standard error have been carried on.
+    /// How many bytes of standard output and standard error have reached their sinks.
     fn carried(&self) -> (u64, u64);
 }
 
-/// What came out.
+/// The result of watching a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
-    /// What became of the dump, where one was to be saved.
+    /// The size of the dump, or why it was not saved. None: no dump was expected.
     pub(crate) dump: Option<Result<u64, String>>,
-    /// The kernel's reports of its own mistakes.
+    /// The kernel's reports of its own errors.
     pub(crate) splats: Vec<String>,
-    /// How the command itself ended, where that is known.
+    /// The command's status, if it is known.
     pub(crate) status: Option<u8>,
-    /// Whether the first process was there.
+    /// Whether the first process ran.
     pub(crate) was_up: bool,
 }
 
+/// The observations so far.
 #[derive(Debug, Default)]
-struct Seen {
+struct GuestState {
     hello: bool,
     panic: Option<String>,
     splats: Vec<String>,
@@ -76,11 +77,11 @@ struct Seen {
     trouble: Option<String>,
     dump_started: bool,
     dump: Option<Result<u64, String>>,
-    /// When the end was in sight, and only [`Limits::grace`] is left.
+    /// When the end began, after which only [`Limits::grace`] is left.
     ending: Option<Instant>,
 }
 
-/// Watches until the guest is gone, or must be ended.
+/// Watches until the guest has ended, or must be killed.
 pub(crate) fn watch(
     events: &Receiver<Event>,
     limits: Limits,
@@ -89,7 +90,7 @@ pub(crate) fn watch(
 ) -> Verdict {
     let start = Instant::now();
     let mut life = start;
-    let mut seen = Seen::default();
+    let mut seen = GuestState::default();
     let stopped = loop {
         let now = Instant::now();
         let allowed = if beats(&seen) {
@@ -140,9 +141,9 @@ pub(crate) fn watch(
     verdict(seen, stopped, crash, guest)
 }
 
-/// Whether a heartbeat can be asked for: not before the first process runs, nor between a panic and
-/// the crash kernel's first process.
-fn beats(seen: &Seen) -> bool {
+/// Whether heartbeats are expected: not before the first process runs, nor between a panic and the
+/// crash kernel's first process.
+fn beats(seen: &GuestState) -> bool {
     if seen.panic.is_some() {
         seen.dump_started
     } else {
@@ -150,9 +151,8 @@ fn beats(seen: &Seen) -> bool {
     }
 }
 
-/// A kernel that only complains on its console is not alive, once it has shown that it can do
-/// better.
-fn is_life(event: &Event, seen: &Seen) -> bool {
+/// Whether an event is a sign of life. Once the first process runs, output on the console is none.
+fn is_life(event: &Event, seen: &GuestState) -> bool {
     match event {
         Event::Report(_) | Event::Moved | Event::Panic(_) => true,
         Event::ConsoleBytes => !beats(seen),
@@ -160,12 +160,12 @@ fn is_life(event: &Event, seen: &Seen) -> bool {
     }
 }
 
-fn take(event: Event, seen: &mut Seen) {
+fn take(event: Event, seen: &mut GuestState) {
     match event {
         Event::Panic(why) => {
             seen.panic.get_or_insert(why);
         }
-        // What a panicking kernel prints is part of its panic.
+        // Output of a panicking kernel belongs to its panic.
         Event::Splat(text) if seen.panic.is_none() => seen.splats.push(text),
         Event::Report(Report::Hello) => seen.hello = true,
         Event::Report(Report::Exit {
@@ -179,7 +179,7 @@ fn take(event: Event, seen: &mut Seen) {
         Event::Report(Report::DumpStarted) => seen.dump_started = true,
         Event::Report(Report::DumpSaved(bytes)) => seen.dump = Some(Ok(bytes)),
         Event::Report(Report::DumpFailed(why)) => seen.dump = Some(Err(why)),
-        // A panic cuts a line off; otherwise the way into the guest is broken.
+        // A panic may cut a line off. Otherwise the port is broken.
         Event::Garbage(line) if seen.panic.is_none() => {
             seen.trouble
                 .get_or_insert(format!("not a report: {line:?}"));
@@ -188,7 +188,7 @@ fn take(event: Event, seen: &mut Seen) {
     }
 }
 
-fn is_ending(seen: &Seen, crash: bool, guest: &impl Guest) -> bool {
+fn is_ending(seen: &GuestState, crash: bool, guest: &impl Guest) -> bool {
     if seen.panic.is_some() {
         return !crash || seen.dump.is_some();
     }
@@ -198,7 +198,7 @@ fn is_ending(seen: &Seen, crash: bool, guest: &impl Guest) -> bool {
     }
 }
 
-fn verdict(seen: Seen, stopped: Option<Outcome>, crash: bool, guest: &impl Guest) -> Verdict {
+fn verdict(seen: GuestState, stopped: Option<Outcome>, crash: bool, guest: &impl Guest) -> Verdict {
     let status = seen.exit.map(|(status, ..)| status);
     let own = |status| {
         if status == 0 {
@@ -247,12 +247,12 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Sender, channel};
 
-    struct Fake {
+    struct FakeGuest {
         carried: (u64, u64),
         byes: u32,
     }
 
-    impl Guest for Fake {
+    impl Guest for FakeGuest {
         fn bye(&mut self) {
             self.byes += 1;
         }
@@ -282,8 +282,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a guest of which this is seen, and no more: its console is closed, or stays
-    /// open.
+    /// The outcome of a guest with these events and no more, whose console is closed or stays open.
     fn run_with(
         seen: &[Event],
         closed: bool,
@@ -298,7 +297,7 @@ mod tests {
         if closed {
             to.send(Event::ConsoleClosed).unwrap();
         }
-        let mut guest = Fake { carried, byes: 0 };
+        let mut guest = FakeGuest { carried, byes: 0 };
         let verdict = watch(&from, limits, crash, &mut guest);
         drop(to);
         (verdict, guest.byes)
@@ -359,7 +358,7 @@ mod tests {
             &from,
             soon(),
             false,
-            &mut Fake {
+            &mut FakeGuest {
                 carried: (0, 0),
                 byes: 0,
             },
@@ -386,7 +385,7 @@ mod tests {
             &from,
             limits,
             false,
-            &mut Fake {
+            &mut FakeGuest {
                 carried: (0, 0),
                 byes: 0,
             },
@@ -409,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dump_is_waited_for() {
+    fn the_monitor_waits_for_the_dump() {
         let saved = [
             HELLO,
             panic(),
@@ -430,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_harness_cannot_do_is_no_failure_of_the_commands() {
+    fn harness_errors_are_no_failures_of_the_command() {
         assert!(matches!(run(&[], true), Outcome::Infra(_)));
         assert!(matches!(run(&[HELLO], true), Outcome::Infra(_)));
         assert!(matches!(
@@ -448,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_did_not_come_is_missed() {
+    fn missing_output_is_an_error() {
         let exit = Event::Report(Report::Exit {
             status: 0,
             stdout: 5,

@@ -1,4 +1,4 @@
-//! How a run can end.
+//! The outcomes of a run.
 
 use std::fmt;
 
@@ -9,8 +9,7 @@ pub enum Outcome {
     Passed,
     /// The command ended with this status; 128 + N if signal N killed it.
     Failed(u8),
-    /// The harness itself, or QEMU, or the way into the guest, is broken: nothing is known about
-    /// the command.
+    /// The harness, QEMU, or a stream of the guest is broken: nothing is known about the command.
     Infra(String),
     /// The kernel panicked.
     Panicked(String),
@@ -18,13 +17,13 @@ pub enum Outcome {
     Hung(String),
     /// The guest lived, but the command was not over in time.
     TimedOut(String),
-    /// The command ended, but the kernel reported a mistake of its own.
+    /// The command ended, but the kernel reported an error of its own.
     Splat(String),
 }
 
 impl Outcome {
-    /// The status of `scripts/guest`. A command that itself exits with one of 120 to 124 is told
-    /// apart by the outcome file and by standard error, which names an outcome only when it is not
+    /// The status of `scripts/guest`. If a command itself exits with one of 120 to 124, the outcome
+    /// file tells the difference. So does standard error, which names an outcome only if it is not
     /// the command's own.
     #[must_use]
     pub fn code(&self) -> u8 {

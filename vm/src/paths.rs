@@ -1,4 +1,4 @@
-//! Where things are.
+//! Paths of the cache, the repository, and the kernels.
 
 use std::env;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Which kernel.
+/// The configuration of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum KernelConfig {
-    /// Fast, for tests and for looking at what the tracer costs.
+    /// Fast: for tests and benchmarks.
     #[default]
     Release,
-    /// With every checker that can see a mistake of the tracer's; slow.
+    /// Slow: with every checker that can find errors of the tracer.
     Debug,
 }
 
@@ -61,7 +61,7 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// The kernel that `scripts/kernel build` made, or the one that `USERTRACE_KERNEL` names.
+/// The kernel that `scripts/kernel build` built, or the one in `USERTRACE_KERNEL`.
 ///
 /// # Errors
 /// There is none.

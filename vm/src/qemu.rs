@@ -1,4 +1,4 @@
-//! QEMU: its command line, its process, and the certainty that it is gone afterwards.
+//! QEMU: its command line and its process, which ends with this one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -23,10 +23,10 @@ fn program() -> OsString {
         .unwrap_or_else(|| "qemu-system-x86_64".into())
 }
 
-/// What the guest's time is.
+/// The clock of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Time {
-    /// The host's.
+pub(crate) enum GuestClock {
+    /// The host's time.
     #[default]
     Host,
     /// One nanosecond, and one tick of the time-stamp counter, for each instruction. So `rdtsc`
@@ -35,42 +35,42 @@ pub(crate) enum Time {
     Instructions,
 }
 
-/// What emulates the processors; where they take turns, on one of the host's.
+/// The accelerator. If processors take turns, they run in one thread of the host.
 ///
-/// KVM is never taken on trust: a machine may have `/dev/kvm` and yet not run an ordinary guest.
-/// TCG runs everywhere, and `USERTRACE_ACCEL=kvm` asks for the other.
-fn accelerator(time: Time, turns: bool) -> &'static str {
+/// KVM is not the default: a machine may have `/dev/kvm` and yet fail to run an ordinary guest. TCG
+/// runs everywhere. `USERTRACE_ACCEL=kvm` selects KVM.
+fn accelerator(time: GuestClock, turns: bool) -> &'static str {
     match std::env::var_os("USERTRACE_ACCEL") {
-        // Only TCG counts, and only in one thread.
-        _ if time == Time::Instructions => "tcg,thread=single",
+        // Only TCG counts instructions, and only in one thread.
+        _ if time == GuestClock::Instructions => "tcg,thread=single",
         Some(v) if v == "kvm" => "kvm",
         _ if turns => "tcg,thread=single",
         _ => "tcg,thread=multi",
     }
 }
 
-/// Lets a stream hold much that is not read yet. QEMU throws away what a serial port says while its
-/// stream is full, and a byte that is sent by itself takes most of a kilobyte of that: a console
-/// whose reader waits for a processor would miss characters.
+/// Enlarges a stream's buffer. QEMU drops a serial port's output while its stream is full, and a
+/// single byte takes most of a kilobyte of the buffer. Without this, the console would lose
+/// characters when its reader waits for a processor.
 fn hold_more(stream: &UnixStream) {
     const SIZE: usize = 16 << 20;
-    // More than the system's limit is for root; others get that limit.
+    // Only root may exceed the system's limit. Others get the limit.
     if setsockopt(stream, SndBufForce, &SIZE).is_err() {
         let _ = setsockopt(stream, SndBuf, &SIZE);
     }
 }
 
-/// A machine to be started.
+/// The description of a machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     args: Vec<OsString>,
-    /// The guest's ends of the streams, which QEMU inherits by their numbers.
+    /// The guest's ends of the streams, which QEMU inherits.
     inherited: Vec<UnixStream>,
     shares: usize,
 }
 
 impl Machine {
-    pub(crate) fn new(smp: u32, memory_mib: u64, time: Time, turns: bool) -> Self {
+    pub(crate) fn new(smp: u32, memory_mib: u64, time: GuestClock, turns: bool) -> Self {
         let mut machine = Self {
             args: Vec::new(),
             inherited: Vec::new(),
@@ -87,7 +87,7 @@ impl Machine {
             "max",
         ]);
         machine.options(["-accel", accelerator(time, turns)]);
-        if time == Time::Instructions {
+        if time == GuestClock::Instructions {
             // Without sleep: an idle guest's time jumps to its next timer, rather than to wait for
             // the host's.
             machine.options(["-icount", "shift=0,sleep=off"]);
@@ -106,7 +106,7 @@ impl Machine {
         self.args.extend(options.into_iter().map(OsString::from));
     }
 
-    /// What to boot.
+    /// Sets the kernel, its initramfs and its command line.
     pub(crate) fn boot(&mut self, kernel: &Path, initramfs: &Path, cmdline: &str) {
         self.args.extend([
             "-kernel".into(),
@@ -117,7 +117,7 @@ impl Machine {
         self.options(["-append", cmdline]);
     }
 
-    /// Gives the guest a serial port, and the caller its other end.
+    /// Adds a serial port, and returns the host's end.
     pub(crate) fn serial(&mut self) -> Result<UnixStream> {
         let stream = self.stream("console")?;
         if let Some(theirs) = self.inherited.last() {
@@ -127,7 +127,7 @@ impl Machine {
         Ok(stream)
     }
 
-    /// Gives the guest a virtio-serial port of this name, and the caller its other end.
+    /// Adds a virtio-serial port, and returns the host's end.
     pub(crate) fn port(&mut self, name: &str) -> Result<UnixStream> {
         let stream = self.stream(name)?;
         self.options([
@@ -137,22 +137,22 @@ impl Machine {
         Ok(stream)
     }
 
-    /// Gives the caller QEMU's own monitor, for looking at a guest that says nothing itself.
+    /// Adds QEMU's monitor, by which a silent guest can be inspected.
     pub(crate) fn monitor(&mut self) -> Result<UnixStream> {
         let stream = self.stream("monitor")?;
         self.options(["-mon", "chardev=monitor,mode=readline"]);
         Ok(stream)
     }
 
-    /// Gives the caller the debugger's stub. The guest stands until it is told to go on.
+    /// Adds the debugger stub. The guest does not run until the debugger starts it.
     pub(crate) fn debugger(&mut self) -> Result<UnixStream> {
         let stream = self.stream("debugger")?;
         self.options(["-gdb", "chardev:debugger", "-S"]);
         Ok(stream)
     }
 
-    /// A socket pair rather than a socket in the file system: no limit of a path's length, and when
-    /// QEMU is gone the stream ends.
+    /// Adds a stream. A socket pair has no limited path, unlike a socket in the file system, and it
+    /// ends with QEMU.
     fn stream(&mut self, id: &str) -> Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair().context("making a socket pair")?;
         self.options([
@@ -163,18 +163,18 @@ impl Machine {
         Ok(ours)
     }
 
-    /// Gives the guest the device by which its kernel says where its vmcoreinfo is.
+    /// Adds the device by which the kernel publishes the address of its vmcoreinfo.
     pub(crate) fn vmcoreinfo(&mut self) {
         self.options(["-device", "vmcoreinfo"]);
     }
 
-    /// A reset ends it, rather than to start it again with the memory as it is.
+    /// Makes a reset end QEMU. By default it restarts the guest with its memory as it is.
     pub(crate) fn no_reboot(&mut self) {
         self.options(["-no-reboot"]);
     }
 
-    /// Keeps the guest's memory in a file: the next machine that has the same begins with what this
-    /// one leaves there, as after a reset.
+    /// Keeps the guest's memory in a file. The next machine with that file starts with this memory,
+    /// as after a reset.
     pub(crate) fn memory_file(&mut self, path: &Path, memory_mib: u64) {
         let mut object = OsString::from(format!(
             "memory-backend-file,id=memory,share=on,size={memory_mib}M,mem-path="
@@ -184,7 +184,7 @@ impl Machine {
         self.options(["-machine", "memory-backend=memory"]);
     }
 
-    /// Shares a directory of the host's.
+    /// Shares a directory of the host.
     pub(crate) fn share(&mut self, tag: &str, path: &Path, writable: bool) {
         let id = format!("share{}", self.shares);
         self.shares += 1;
@@ -203,7 +203,7 @@ impl Machine {
         ]);
     }
 
-    /// Starts it. Its own messages go to `log`, which begins with the command line.
+    /// Starts QEMU. Its messages go to `log`, which begins with the command line.
     pub(crate) fn start(self, log: &Path) -> Result<Qemu> {
         use std::io::Write;
         let program = program();
@@ -226,7 +226,7 @@ impl Machine {
         // may happen between fork and exec.
         unsafe {
             command.pre_exec(move || {
-                // A harness that is killed takes its guest along.
+                // If the harness is killed, its guest dies, too.
                 nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
                 if nix::unistd::getppid() != parent {
                     return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
@@ -268,7 +268,7 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Waits so long for its end; `None` if it still runs then.
+    /// Waits for QEMU's end, up to `limit`. None: it still runs.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + limit;
         loop {
@@ -282,13 +282,13 @@ impl Qemu {
         }
     }
 
-    /// Ends it at once.
+    /// Kills QEMU.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// What it said, without the command line.
+    /// QEMU's messages, without the command line.
     pub(crate) fn messages(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_console_that_is_not_read_holds_a_screen() {
-        let mut machine = Machine::new(1, 64, Time::Host, false);
+        let mut machine = Machine::new(1, 64, GuestClock::Host, false);
         let _console = machine.serial().expect("a stream");
         let mut theirs = &machine.inherited[0];
         theirs.set_nonblocking(true).expect("a flag");

@@ -1,4 +1,4 @@
-//! The directories of the last runs, in the cache: what a guest printed, and how it ended.
+//! The directories of the last runs, in the cache: logs and outcomes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
 
-/// How many are kept.
+/// How many directories are kept.
 const KEPT: usize = 60;
-/// The file of a directory that is locked as long as its run goes on, whatever becomes of this
-/// process.
+/// The file in a directory that is locked while its run goes on. The kernel unlocks it when the
+/// process ends.
 const IN_USE: &str = "in-use";
 
-/// The directory of a run, which stays when that is over, until there are many newer ones.
+/// The directory of a run. It stays after the run, until there are many newer ones.
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct RunDir {
 }
 
 impl RunDir {
-    /// A new one in `runs`; the oldest ones go.
+    /// Creates a directory in `runs`, and removes the oldest ones.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -32,7 +32,7 @@ impl RunDir {
             .collect();
         old.sort();
         for (_, path) in old.iter().rev().skip(KEPT) {
-            // A guest may run for longer than many others take, one after the other.
+            // A guest may run longer than many later ones together.
             if !is_in_use(path) {
                 let _ = fs::remove_dir_all(path);
             }

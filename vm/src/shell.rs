@@ -12,8 +12,8 @@ use usertrace_init::GO;
 
 use crate::console::{ConsoleReader, Listener};
 
-/// Waits until the guest is about to start the shell, then hands the terminal over. The terminal is
-/// as it was when the returned guard is dropped.
+/// Waits until the guest is about to start the shell, then connects the terminal to it. Dropping
+/// the returned guard restores the terminal.
 pub(crate) fn hand_over(
     listener: &Arc<Mutex<Listener>>,
     console: UnixStream,
@@ -26,7 +26,7 @@ pub(crate) fn hand_over(
     let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let mut session =
         rexpect::spawn_stream(ConsoleReader::new(from), console.try_clone()?, Some(millis));
-    // Only this run knows the nonce: no text that the guest prints for another reason is taken for
+    // Only this run knows the nonce, so no other text of the guest is taken for
     // the line.
     session
         .exp_string(&format!("usertrace: shell {nonce}"))
@@ -38,7 +38,7 @@ pub(crate) fn hand_over(
     Ok(terminal)
 }
 
-/// The thread is left to itself: it may wait for a key for ever.
+/// Carries keys to the guest. Nobody joins the thread: it may wait for a key for ever.
 fn carry_keys(mut to: UnixStream) -> io::Result<()> {
     std::thread::Builder::new().spawn(move || {
         let mut buf = [0; 1024];

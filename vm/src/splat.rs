@@ -1,7 +1,7 @@
-//! Finds the kernel's reports of its own mistakes in its console log.
+//! Finds the kernel's reports of its own errors in its console log.
 
-/// Beginnings of reports. A warning has several of these lines; each report is counted once, by its
-/// first line here.
+/// Texts at the beginning of reports. A warning has several of these lines, and counts once, by its
+/// first line.
 const SIGNS: &[&str] = &[
     "WARNING: ",
     "BUG: ",
@@ -32,15 +32,15 @@ const SIGNS: &[&str] = &[
     "panicked at ",
 ];
 
-/// What panics say, whatever their reason.
+/// The text of every panic.
 const PANIC: &str = "Kernel panic - not syncing";
 
-/// What a line means.
+/// The meaning of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// The kernel panics; the text is its reason.
+    /// The kernel panics for this reason.
     Panic(String),
-    /// The kernel reports a mistake.
+    /// The kernel reports an error.
     Splat(String),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Scanner {
 const LINE_MAX: usize = 4096;
 
 impl Scanner {
-    /// A scanner that overlooks lines in which one of these texts is found.
+    /// A scanner that ignores lines with one of these texts.
     pub(crate) fn new(allowed: Vec<String>) -> Self {
         Self {
             line: Vec::new(),
@@ -63,7 +63,7 @@ impl Scanner {
         }
     }
 
-    /// Takes the next bytes, which may end anywhere, and gives what their whole lines mean.
+    /// Takes the next bytes, which may end anywhere, and returns the findings of complete lines.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Finding> {
         let mut found = Vec::new();
         for &byte in bytes {
@@ -77,7 +77,7 @@ impl Scanner {
         found
     }
 
-    /// Judges what is left when the console has ended within a line.
+    /// Judges an incomplete last line.
     pub(crate) fn finish(&mut self) -> Option<Finding> {
         let found = self.judge();
         self.line.clear();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_the_kernels_mistakes_are_found() {
+    fn reports_of_the_kernels_errors_are_found() {
         for line in [
             "[    1.000000] WARNING: mm/memory.c:123 at foo+0x1/0x2, CPU#0: sh/12",
             "[    1.0] WARNING: CPU: 0 PID: 1 at kernel/x.c:1 f+0x1/0x2",
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_overlooked_but_a_panic_never_is() {
+    fn allowed_lines_are_ignored_unless_they_are_panics() {
         let mut scanner = Scanner::new(vec!["foo+0x".into(), "panic".into()]);
         assert_eq!(scanner.feed(b"WARNING: at foo+0x1\n"), []);
         assert_eq!(scanner.feed(b"WARNING: at bar+0x1\n").len(), 1);

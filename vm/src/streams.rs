@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 
 use crate::monitor::Event;
 
-/// What becomes of the command's streams.
+/// Where the command's streams lead.
 #[derive(Debug)]
 pub struct Streams {
-    /// Whether the command reads this process's standard input; else it finds an empty one.
+    /// Whether the command reads this process's standard input. Otherwise its input is empty.
     pub stdin: bool,
-    /// Whether its output goes to this process's own; else the run returns it.
+    /// Whether its output goes to this process's output. Otherwise the run returns it.
     pub output: bool,
 }
 
@@ -29,7 +29,7 @@ impl Streams {
         }
     }
 
-    /// The command finds no input, and its output is returned.
+    /// The command has no input, and the run returns its output.
     #[must_use]
     pub fn capture() -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Sink {
         Self::Memory(Arc::default())
     }
 
-    /// What has been collected in memory.
+    /// The bytes that were collected in memory.
     pub(crate) fn take(&self) -> Vec<u8> {
         match self {
             Self::File(_) => Vec::new(),
@@ -76,7 +76,7 @@ impl Sink {
     }
 }
 
-/// Carries one output stream of the guest's, and counts it.
+/// Carries one output stream of the guest, and counts its bytes.
 #[derive(Debug)]
 pub(crate) struct Output {
     count: Arc<AtomicU64>,
@@ -98,12 +98,12 @@ impl Output {
 
     /// How many bytes have reached their sink.
     pub(crate) fn count(&self) -> u64 {
-        // Acquire pairs with the Release in `carry`: whoever sees the count sees the bytes in the
+        // Acquire pairs with the Release in `carry`: a reader of the count finds the bytes in the
         // sink.
         self.count.load(Ordering::Acquire)
     }
 
-    /// Waits until the guest's side is closed and all is carried.
+    /// Waits until the guest's side is closed and all bytes have been carried.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -134,8 +134,8 @@ fn carry(mut from: UnixStream, sink: &Sink, count: &AtomicU64, events: &Sender<E
     }
 }
 
-/// Carries this process's standard input to the guest. The thread is left to itself: it may wait
-/// for input for ever.
+/// Carries this process's standard input to the guest. Nobody joins the thread: it may wait for
+/// input for ever.
 pub(crate) fn start_input(mut to: UnixStream) -> io::Result<()> {
     std::thread::Builder::new().spawn(move || {
         let mut input = io::stdin().lock();
@@ -152,7 +152,7 @@ pub(crate) fn start_input(mut to: UnixStream) -> io::Result<()> {
                 Err(_) => break,
             }
         }
-        // Only this half: QEMU takes a socket that is closed on both sides for hung up, and drops
+        // Only this half: QEMU treats a socket that is closed on both sides as hung up, and drops
         // what it has not read.
         let _ = to.shutdown(std::net::Shutdown::Write);
         let _ = to.read(&mut buf);

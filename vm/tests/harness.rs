@@ -1,7 +1,7 @@
-//! The harness, tried on real guests: what passes through, and how each way of going wrong is told.
+//! Tests of the harness with real guests: streams and statuses, and the report of each kind of
+//! failure.
 //!
-//! They need the kernel that `scripts/kernel build` makes. It does not matter whether it has the
-//! series.
+//! They need the kernel of `scripts/kernel build`, with or without the series.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,7 +26,7 @@ fn sh(script: &str) -> Run {
         .unwrap()
 }
 
-/// Runs the program as `scripts/guest` does.
+/// Runs the program like `scripts/guest`.
 fn program<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
     let output = Command::new(PROGRAM)
         .arg("guest")
@@ -85,7 +85,7 @@ fn a_command_that_cannot_be_run_is_told_as_a_shell_tells_it() {
     );
 }
 
-/// Bytes of every value, in an order that no tool likes.
+/// Bytes of every value, in an order that breaks naive tools.
 fn bytes(len: usize) -> Vec<u8> {
     let mut x = 1u32;
     let mut next = || {
@@ -286,7 +286,7 @@ fn a_broken_harness_is_told() {
         .unwrap();
     assert_eq!(output.status.code(), Some(120), "{}", stderr(&output));
 
-    // The guest goes away under its command.
+    // The guest ends while its command runs.
     let run = sh("echo o >/proc/sysrq-trigger; sleep 1000");
     assert!(
         matches!(run.outcome, Outcome::Infra(_)),
@@ -295,8 +295,8 @@ fn a_broken_harness_is_told() {
     );
 }
 
-/// QEMU's own mistakes are not the guest's: one at the start is told, and it is started again,
-/// once.
+/// QEMU's own errors are not the guest's: after one at the start, the harness reports it and starts
+/// QEMU once more.
 #[test]
 fn a_qemu_that_gives_up_at_the_start_is_started_once_more() {
     let dir = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! What the consumer takes of a processor for an event: from a ring that is full of them to a
-//! stream file. Waiting for the disk is not counted.
+//! Processor time of the consumer for an event, from a full ring to a stream file. Waiting for the
+//! disk does not count.
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use usertrace_ctf::{Clock, Identity, ProcessWriter, new_uuid};
 use usertrace_ring::schema::{Description, Event};
-use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes};
+use usertrace_ring::{Channel, Positions, RingMemory, RingReader, SharedBytes, WaitPolicy};
 // The events in C are linked to each program here.
 use usertrace_c as _;
 use usertrace_sys::uapi::{
@@ -162,7 +162,7 @@ fn consumer(criterion: &mut Criterion) {
                     let mut writer = writer(directory.path());
                     let head = SUBBUF_SIZE * SUBBUF_COUNT;
                     let begun = processor_time();
-                    let end = writer.read(0, 0, &mut &ring, head, Patience::Wait);
+                    let end = writer.read(0, 0, &mut &ring, head, WaitPolicy::Wait);
                     let took = processor_time() - begun;
                     assert_eq!(end.expect("it is written"), head);
                     assert_eq!(writer.summary().events, ring.events);

@@ -1,7 +1,7 @@
 //! Events in C (`c.c`), beside the same ones in Rust. The library is linked in, so that both write
 //! into the same rings.
 
-use usertrace_bench::{Event, Who};
+use usertrace_bench::{Event, EventWriter};
 use usertrace_c as _;
 
 use super::contest::{Contestant, contest};
@@ -31,9 +31,9 @@ fn row(
     let c = Contestant::new(batch, move |_| events(batch)).prepared(|| ours.read());
     let times = contest(&[floor(floors, kind), our(ours, kind), c], 1, rounds);
     let names = [
-        (Who::Floor, ""),
-        (Who::Usertrace, "per-CPU ring"),
-        (Who::Usertrace, "per-CPU ring, from C"),
+        (EventWriter::Floor, ""),
+        (EventWriter::Usertrace, "per-CPU ring"),
+        (EventWriter::Usertrace, "per-CPU ring, from C"),
     ];
     let names = names.map(|(who, how)| (who, how.to_owned())).into();
     note(rows, names, kind.name, 1, times);

@@ -1,5 +1,5 @@
-//! Takes turns: in each round everybody runs one batch, so that what the machine does otherwise
-//! meets all alike.
+//! Contestants take turns: each runs one batch per round, so that noise of the machine affects all
+//! alike.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,13 +7,13 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One of those who take turns.
+/// Code that is measured in turns with others.
 pub(crate) struct Contestant<'a> {
-    /// What comes before each batch, in one thread, untimed.
+    /// Runs before each batch, in one thread, untimed.
     pub(crate) prepare: Box<dyn Fn() + Sync + 'a>,
     /// The batch of a thread.
     pub(crate) batch: Box<dyn Fn(usize) + Sync + 'a>,
-    /// How many events a batch has.
+    /// Number of events in a batch.
     pub(crate) events: u64,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Contestant<'a> {
     }
 }
 
-/// Rounds before the first that counts.
+/// Number of warm-up rounds.
 const WARM: usize = 3;
 
 /// Nanoseconds of an event, for each contestant and round; of several threads that run at the same
@@ -55,7 +55,7 @@ pub(crate) fn contest(
                 let mut goal = 0;
                 for round in 0..WARM + rounds {
                     for turn in 0..contestants.len() {
-                        // Who runs after whom changes.
+                        // The order changes from round to round.
                         let at = (turn + round) % contestants.len();
                         let contestant = &contestants[at];
                         if thread == 0 {
@@ -84,14 +84,14 @@ pub(crate) fn contest(
     times.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long that takes.
+/// Time of a call.
 pub(crate) fn timed(batch: impl FnOnce()) -> Duration {
     let start = Instant::now();
     batch();
     start.elapsed()
 }
 
-/// Ratios of neighbours in time.
+/// Ratios of batches that ran next to each other.
 pub(crate) fn ratios(times: &[f64], to: &[f64]) -> Vec<f64> {
     times.iter().zip(to).map(|(time, to)| time / to).collect()
 }

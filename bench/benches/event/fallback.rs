@@ -1,6 +1,6 @@
 //! Our events on the fallback, with its daemons reading: rings of threads, which are shared, and
-//! rings of CPUs, from fresh pages on. What a process writes into is chosen once, so each is
-//! measured by a process of its own: this program, run again.
+//! rings of CPUs, from fresh pages on. A process chooses its rings once, so a new process of this
+//! program measures each kind.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use usertrace_bench::{Event, First, Who, median};
+use usertrace_bench::{Event, EventWriter, FirstLap, median};
 
 use super::contest::{Contestant, contest, pin, ratios, timed};
 use super::floor::Floors;
@@ -20,7 +20,7 @@ const COMMON: &str = "shared ring of several threads, fallback";
 /// More threads than the fallback has rings of their own for.
 const THREADS: usize = 64;
 
-/// What this process is to measure.
+/// Environment variable: what this process has to measure.
 const CHILD: &str = "USERTRACE_BENCH_CHILD";
 
 /// Sub-buffers for [`measure`], each as large as LTTng-UST's here: the daemon is woken for each.
@@ -52,7 +52,7 @@ pub(crate) fn is_child(rounds: usize) -> bool {
 pub(crate) fn measure(rows: &mut Vec<Event>) {
     let ours = |rows: &[Event], threads| {
         let mut same = rows.iter().filter(|row| {
-            row.who == Who::Usertrace && row.payload == MAIN.name && row.threads == threads
+            row.who == EventWriter::Usertrace && row.payload == MAIN.name && row.threads == threads
         });
         same.next().map_or(1.0, |row| row.floors)
     };
@@ -70,13 +70,13 @@ pub(crate) fn measure(rows: &mut Vec<Event>) {
 
 /// The first lap through fresh buffers, in so many processes. `prefault`: what `USERTRACE_PREFAULT`
 /// says.
-pub(crate) fn first(rounds: usize, prefault: &str) -> First {
+pub(crate) fn first(rounds: usize, prefault: &str) -> FirstLap {
     let laps: Vec<[f64; 2]> = (0..rounds)
         .map(|_| run("cpu", SMALL, "first", prefault))
         .collect();
     let fresh: Vec<f64> = laps.iter().map(|laps| laps[0]).collect();
     let later: Vec<f64> = laps.iter().map(|laps| laps[1]).collect();
-    First {
+    FirstLap {
         ns: median(&fresh),
         later_ns: median(&later),
         ratio: median(&ratios(&fresh, &later)),
@@ -120,7 +120,10 @@ fn rows(how: &str, rounds: usize) -> Vec<Event> {
                 .prepared(rest),
             Contestant::new(batch, |_| ours(batch)).prepared(rest),
         ];
-        let names = vec![(Who::Floor, String::new()), (Who::Usertrace, how.into())];
+        let names = vec![
+            (EventWriter::Floor, String::new()),
+            (EventWriter::Usertrace, how.into()),
+        ];
         note(
             &mut rows,
             names,
@@ -130,7 +133,7 @@ fn rows(how: &str, rounds: usize) -> Vec<Event> {
         );
     }
     // The floor is in the report already.
-    rows.retain(|row| row.who == Who::Usertrace);
+    rows.retain(|row| row.who == EventWriter::Usertrace);
     rows
 }
 

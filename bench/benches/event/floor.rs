@@ -1,5 +1,4 @@
-//! What nothing that time-stamps its events can do without: the time stamp, and the stores of a
-//! record.
+//! The floor: the time stamp and the stores of a record, which every tracer with time stamps needs.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
@@ -30,8 +29,8 @@ impl Floor {
             self.at = 0;
         }
         let to = self.ring[self.at..][..1 + WORDS].as_mut_ptr();
-        // SAFETY: so many words are there. Volatile, or the compiler would leave out what nobody
-        // reads.
+        // SAFETY: the ring has that many words. Volatile, or else the compiler would remove stores
+        // that no code reads.
         unsafe {
             to.write_volatile(usertrace::clock::cycles() << 16 | 1);
             for (n, word) in payload.into_iter().enumerate() {

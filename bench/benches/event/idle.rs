@@ -38,8 +38,8 @@ fn filtered(count: u64) {
     }
 }
 
-/// What an event is compared with. It is stored to (see `measure`), or the compiler would leave the
-/// load out.
+/// The variable of the loop that an event is compared with. `measure` stores to it, or else the
+/// compiler would remove the load.
 #[repr(align(64))]
 struct Wanted(AtomicU32);
 

@@ -7,7 +7,7 @@ use std::io;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 use tracing_subscriber::prelude::*;
-use usertrace_bench::{Event, Who};
+use usertrace_bench::{Event, EventWriter};
 
 use super::contest::{Contestant, contest};
 use super::floor::Floors;
@@ -53,11 +53,11 @@ pub(crate) fn measure(rows: &mut Vec<Event>, ours: &Ours, floors: &Floors, round
         rounds,
     );
     let names = [
-        (Who::Floor, ""),
-        (Who::Usertrace, "per-CPU ring"),
-        (Who::Usertrace, "layer of `tracing`"),
-        (Who::Usertrace, "layer of `tracing`, in a span"),
-        (Who::Tracing, "formatted to a sink"),
+        (EventWriter::Floor, ""),
+        (EventWriter::Usertrace, "per-CPU ring"),
+        (EventWriter::Usertrace, "layer of `tracing`"),
+        (EventWriter::Usertrace, "layer of `tracing`, in a span"),
+        (EventWriter::Tracing, "formatted to a sink"),
     ];
     let names = names.map(|(who, how)| (who, how.to_owned())).into();
     note(rows, names, KIND.name, 1, times);

@@ -1,10 +1,10 @@
-//! What one event costs, beside LTTng-UST and the floor: the time stamp and the same stores, into a
-//! ring of the same size.
+//! Costs of one event, compared with LTTng-UST and with the floor: the time stamp and the same
+//! stores, into a ring of the same size.
 //!
-//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all take
-//! turns, in one process, and what counts is the median of the ratios of neighbours in time
-//! (`contest.rs`). Criterion measures the main ones once more, by itself, for who wants to compare
-//! one build with another.
+//! Machines are noisy, and in a virtual machine most of the floor is the time stamp. So all
+//! contestants take turns in one process, and the results are medians of ratios of batches that ran
+//! next to each other (`contest.rs`). Criterion measures the main events once more, alone, to
+//! compare builds.
 //!
 //! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With
 //! `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to
@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use usertrace_bench::{Event, Events, Who, median, quantile};
+use usertrace_bench::{Event, EventWriter, Events, median, quantile};
 
 use self::contest::{Contestant, contest, pin, ratios, timed};
 use self::floor::Floors;
 use self::ours::{Ours, RING_SIZE};
 use usertrace_bench::lttng::{self, Lttng, SESSIONS};
 
-/// Turns that each takes.
+/// Number of rounds.
 const ROUNDS: usize = 201;
 /// Processes that write through fresh buffers.
 const FRESH: usize = 21;
@@ -93,11 +93,11 @@ const KINDS: [Kind; 5] = [
     },
 ];
 
-/// The kind that the targets are for.
+/// The kind of event that the targets are for.
 const MAIN: &Kind = &KINDS[2];
 
 fn main() {
-    // `cargo test --benches` only asks whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let rounds = if std::env::args().any(|arg| arg == "--test") {
         1
     } else {
@@ -116,47 +116,8 @@ fn main() {
 
     let mut events = Events::default();
     match &lttng {
-        Some(lttng) => {
-            for session in SESSIONS {
-                eprintln!("beside LTTng-UST, {}", session.title);
-                let started = session.start(&lttng::output(), 0);
-                for kind in &KINDS {
-                    for threads in [1, 2] {
-                        let loop_ = lttng.events(kind.lttng);
-                        let batch = kind.batch();
-                        let other =
-                            Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest);
-                        let others = vec![(session.title.to_string(), other)];
-                        measure(
-                            &mut events.events,
-                            &ours,
-                            &floors,
-                            kind,
-                            threads,
-                            rounds,
-                            others,
-                        );
-                        started.clear();
-                    }
-                }
-                note_lost(&started, session.title);
-            }
-        }
-        None => {
-            for kind in &KINDS {
-                for threads in [1, 2] {
-                    measure(
-                        &mut events.events,
-                        &ours,
-                        &floors,
-                        kind,
-                        threads,
-                        rounds,
-                        Vec::new(),
-                    );
-                }
-            }
-        }
+        Some(lttng) => measure_beside_lttng(&mut events.events, &ours, &floors, lttng, rounds),
+        None => measure_alone(&mut events.events, &ours, &floors, rounds),
     }
     eprintln!("three traces");
     three(&mut events.events, &ours, &floors, lttng.as_ref(), rounds);
@@ -179,6 +140,40 @@ fn main() {
         let path = PathBuf::from(directory).join("events.json");
         let text = serde_json::to_string_pretty(&events).expect("plain data");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+}
+
+/// Our events, in turns with LTTng-UST in each of its configurations.
+fn measure_beside_lttng(
+    events: &mut Vec<Event>,
+    ours: &Ours,
+    floors: &Floors,
+    lttng: &Lttng,
+    rounds: usize,
+) {
+    for session in SESSIONS {
+        eprintln!("beside LTTng-UST, {}", session.title);
+        let started = session.start(&lttng::output(), 0);
+        for kind in &KINDS {
+            for threads in [1, 2] {
+                let loop_ = lttng.events(kind.lttng);
+                let batch = kind.batch();
+                let other = Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest);
+                let others = vec![(session.title.to_string(), other)];
+                measure(events, ours, floors, kind, threads, rounds, others);
+                started.clear();
+            }
+        }
+        note_lost(&started, session.title);
+    }
+}
+
+/// Our events, where there is no LTTng-UST.
+fn measure_alone(events: &mut Vec<Event>, ours: &Ours, floors: &Floors, rounds: usize) {
+    for kind in &KINDS {
+        for threads in [1, 2] {
+            measure(events, ours, floors, kind, threads, rounds, Vec::new());
+        }
     }
 }
 
@@ -209,12 +204,12 @@ fn measure<'a>(
     others: Vec<(String, Contestant<'a>)>,
 ) {
     let mut names = vec![
-        (Who::Floor, String::new()),
-        (Who::Usertrace, "per-CPU ring".to_string()),
+        (EventWriter::Floor, String::new()),
+        (EventWriter::Usertrace, "per-CPU ring".to_string()),
     ];
     let mut contestants = vec![floor(floors, kind), our(ours, kind)];
     for (name, contestant) in others {
-        names.push((Who::Lttng, name));
+        names.push((EventWriter::Lttng, name));
         contestants.push(contestant);
     }
     note(
@@ -229,7 +224,7 @@ fn measure<'a>(
 /// Makes rows of times; the first is the floor, the second is ours.
 fn note(
     rows: &mut Vec<Event>,
-    names: Vec<(Who, String)>,
+    names: Vec<(EventWriter, String)>,
     payload: &str,
     threads: usize,
     times: Vec<Vec<f64>>,
@@ -270,13 +265,19 @@ fn three(
         .collect();
     ours.trace(ours::TRACES);
     let mut names = vec![
-        (Who::Floor, String::new()),
-        (Who::Usertrace, "per-CPU rings of three traces".to_string()),
+        (EventWriter::Floor, String::new()),
+        (
+            EventWriter::Usertrace,
+            "per-CPU rings of three traces".to_string(),
+        ),
     ];
     let mut contestants = vec![floor(floors, MAIN), our(ours, MAIN)];
     if let Some(lttng) = lttng {
         let loop_ = lttng.events(MAIN.lttng);
-        names.push((Who::Lttng, format!("{}, three sessions", SESSIONS[0].title)));
+        names.push((
+            EventWriter::Lttng,
+            format!("{}, three sessions", SESSIONS[0].title),
+        ));
         contestants.push(Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest));
     }
     let times = contest(&contestants, 1, rounds);

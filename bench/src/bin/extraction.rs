@@ -20,7 +20,7 @@ const ROUNDS: usize = 21;
 /// Where memory is.
 const MEMORY: &str = "/dev/shm";
 
-/// What one run of a program took.
+/// Resource usage of one run of a program.
 struct Run {
     ms: f64,
     /// The most memory that it had, in KiB.

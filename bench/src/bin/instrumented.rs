@@ -12,7 +12,7 @@ extern "C" fn usertrace_bench_place(n: u64) {
 }
 
 fn main() {
-    // What the library does to be ready, it did before.
-    usertrace_bench::begun();
+    // The library was initialised before `main`.
+    usertrace_bench::report_start();
     usertrace_bench_place(usertrace_bench::wait());
 }

@@ -21,19 +21,19 @@ fn main() -> ExitCode {
     };
     match who {
         "usertrace" => {
-            usertrace_bench::begun();
+            usertrace_bench::report_start();
             for n in 0..count {
                 let n = std::hint::black_box(n);
                 usertrace::event!(numbers, n, n, n, n);
             }
             let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
-            // Whoever waits for room loses nothing.
+            // A writer that waits for room loses nothing.
             ExitCode::from(u8::from(lost > 0))
         }
         "lttng" => {
             let lttng = Lttng::load().expect("the provider");
             let events = lttng.events("numbers");
-            usertrace_bench::begun();
+            usertrace_bench::report_start();
             events(count);
             ExitCode::SUCCESS
         }

@@ -2,6 +2,6 @@
 //! with.
 
 fn main() {
-    usertrace_bench::begun();
+    usertrace_bench::report_start();
     let _ = usertrace_bench::wait();
 }

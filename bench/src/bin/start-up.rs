@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let (plain, instrumented) = (beside("plain")?, beside("instrumented")?);
     let mut runs: Vec<[Run; 2]> = Vec::new();
     for round in 0..WARM + ROUNDS {
-        // Who goes first changes.
+        // The order alternates.
         let pair = if round % 2 == 0 {
             [run(&plain)?, run(&instrumented)?]
         } else {

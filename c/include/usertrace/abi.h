@@ -1,6 +1,6 @@
 /*
- * The binary interface of libusertrace.so.1, which macros use. Programs call
- * the functions of <usertrace.h>.
+ * The binary interface of libusertrace.so.1, for the macros of headers.
+ * Programs call the functions of <usertrace.h>.
  */
 #ifndef USERTRACE_ABI_H
 #define USERTRACE_ABI_H
@@ -13,13 +13,13 @@ extern "C" {
 #endif
 
 /*
- * One event: what the library knows of it, in one cache line, and its metadata
- * as <linux/ltt.h> has it, without the id. All zeros but for the description.
+ * An event: the library's state in one cache line, and its metadata as in
+ * <linux/ltt.h>, without the id. All zeros but for the description.
  */
 struct usertrace_callsite {
 	uint64_t route;
 	uint16_t ids[16];
-	/* Not 0: some trace or probe wants it. */
+	/* Other than 0 if a trace or probe wants the event. */
 	uint32_t mask;
 	uint8_t channels[16];
 	const char *description;
@@ -27,19 +27,20 @@ struct usertrace_callsite {
 	uint64_t probes;
 } __attribute__((aligned(64)));
 
-/* A part of a payload. Without data, it is zeros. */
+/* A part of a payload. If data is NULL, it is zeros. */
 struct usertrace_part {
 	const void *data;
 	size_t len;
 };
 
-/* In the section "usertrace_callsites" of each program and library are pointers
- * to its callsites.
+/*
+ * The section "usertrace_callsites" of each program and library has pointers to
+ * its call sites.
  */
 void usertrace_register(struct usertrace_callsite **start, struct usertrace_callsite **stop);
 void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_callsite **stop);
 
-/* A bit of the mask: a trace wants to know where in the program the event is. */
+/* A bit of the mask: a trace wants the address of the event in the program. */
 #define USERTRACE__PLACE 0x20000000
 
 /*
@@ -79,7 +80,7 @@ void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_ca
 
 #define USERTRACE__OURS(function) USERTRACE__BOUND(function, #function)
 
-/* Notes where the event is that follows. */
+/* Sets the address of the event that follows. */
 void usertrace_note(const struct usertrace_callsite *callsite, const void *place) USERTRACE__NOPLT;
 
 /* An address in the function that it is inlined into. */
@@ -107,7 +108,7 @@ __attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of
 	((void)(__builtin_expect((usertrace__mask_of(callsite) & USERTRACE__PLACE) != 0, 0) && \
 		(USERTRACE__OURS(usertrace_note)(callsite, usertrace__ip()), 1)))
 
-/* The linker is not to drop what only its section refers to. */
+/* Keeps the linker from dropping data that only its section refers to. */
 #if defined(__has_attribute)
 #if __has_attribute(retain)
 #define USERTRACE__RETAIN __attribute__((retain))
@@ -117,7 +118,7 @@ __attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of
 #define USERTRACE__RETAIN
 #endif
 
-/* Nor is a sanitizer to put anything between the entries of the section. */
+/* Keeps a sanitizer from padding the entries of the section. */
 #if defined(__clang__)
 #define USERTRACE__PLAIN __attribute__((no_sanitize("address")))
 #else
@@ -125,8 +126,9 @@ __attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of
 #endif
 
 /*
- * Payloads of so many words, which are padded with zeros. The callsite comes last:
- * the functions that headers make pass their own arguments on where they are.
+ * Write payloads of a fixed number of words, padded with zeros. The callsite
+ * comes last, so that the headers' functions pass their own arguments on in
+ * place.
  */
 int usertrace_record_0(const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
 int usertrace_record_1(uint64_t a, const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
@@ -141,7 +143,7 @@ int usertrace_record_5(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t 
 int usertrace_record_words(const uint64_t *words, size_t count,
 			   const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
 
-/* A payload of parts, one after the other. */
+/* Writes a payload that consists of parts. */
 int usertrace_record_parts(const struct usertrace_part *parts, size_t count,
 			   const struct usertrace_callsite *callsite) USERTRACE__NOPLT;
 

@@ -1,5 +1,5 @@
 /*
- * Contexts: what events say besides their fields, where a trace asks for it.
+ * Contexts: data that events have besides their fields, if a trace asks for it.
  */
 #ifndef USERTRACE_CONTEXT_H
 #define USERTRACE_CONTEXT_H
@@ -10,26 +10,26 @@
 extern "C" {
 #endif
 
-/* What usertrace_context_define() says instead of 0. */
+/* Errors of usertrace_context_define(). */
 enum usertrace_context_error {
-	/* Not 1 to 27 letters, digits and _. */
+	/* The name is not 1 to 27 letters, digits and _. */
 	USERTRACE_CONTEXT_NAME = -1,
-	/* The process has as many as there can be, with those that traces ask for. */
+	/* The process has the maximum, including those that traces ask for. */
 	USERTRACE_CONTEXT_FULL = -2,
 };
 
 /*
- * Defines the context app.NAME: the function is called for each event that goes to
- * a channel which asks for it, in the thread of the event, also in signal handlers
- * and inside of malloc(). So it may do what a signal handler may, and must not have
- * events. Its library is not unloaded any more. 0, or an enum
+ * Defines the context app.NAME. The function is called for each event of a
+ * channel that asks for the context, in the event's thread, also in signal
+ * handlers and inside of malloc(). So it must be async-signal-safe, and must
+ * not write events. Its library is never unloaded again. Returns 0, or an enum
  * usertrace_context_error.
  */
 int usertrace_context_define(const char *name, uint64_t (*read)(void));
 
 /*
- * Has threads ask anew for their names and namespaces, which they do once for each
- * trace otherwise. May be called in signal handlers.
+ * Makes threads query their names and namespaces again, which they otherwise do
+ * once for each trace. May be called in signal handlers.
  */
 void usertrace_context_renew(void);
 

@@ -1,4 +1,4 @@
-/* Fields one by one. */
+/* The types of fields: their parameters, metadata, and payload. */
 #ifndef USERTRACE_FIELDS_H
 #define USERTRACE_FIELDS_H
 
@@ -8,7 +8,8 @@
 #include <string.h>
 
 /*
- * USERTRACE__MAP(m, s, (a), (b), ...) is m(a) s() m(b) ...: of 32 at most.
+ * USERTRACE__MAP(m, s, (a), (b), ...) is m(a) s() m(b) ..., for at most 32
+ * arguments.
  */
 #define USERTRACE__MAP(m, s, ...) \
 	USERTRACE__JOIN(USERTRACE__MAP_, USERTRACE__COUNT(__VA_ARGS__))(m, s, __VA_ARGS__)
@@ -58,10 +59,9 @@
 #define USERTRACE__MAP_32(m, s, a, ...) m a s() USERTRACE__MAP_31(m, s, __VA_ARGS__)
 
 /*
- * What there is of each kind of field: its name, the parameters of the function that
- * writes the event, the metadata, the length if it is always the same (else 0),
- * and how it comes into a payload whose length is a constant (PUSH) or is not
- * (PART).
+ * For each type of field: its name, the parameters of the function that writes
+ * the event, the metadata, and the length if it is constant (else 0). PUSH adds
+ * it to a payload of constant length, and PART to others.
  */
 #define USERTRACE__PARAM(kind, ...) USERTRACE__PARAM_##kind(__VA_ARGS__)
 #define USERTRACE__ARG(kind, ...) USERTRACE__ARG_##kind(__VA_ARGS__)
@@ -71,8 +71,9 @@
 #define USERTRACE__PART(kind, ...) USERTRACE__PART_##kind(__VA_ARGS__)
 
 /*
- * The parameters of a field, in a name space of their own: a field may be called like another
- * field's length, like something else in the program (-Wshadow), or like a keyword of C.
+ * The parameters of a field, with a prefix: the name of a field may equal that
+ * of another field's length, something else in the program (-Wshadow), or a
+ * keyword of C.
  */
 #define USERTRACE__VALUE(name) usertrace__value_##name
 #define USERTRACE__LENGTH(name) usertrace__length_##name
@@ -324,7 +325,7 @@
 #define USERTRACE__PUSH_enum(type, name, labels)
 #define USERTRACE__PART_enum(type, name, labels) USERTRACE__PART_##type(name)
 
-/* (array, u8, NAME, 6): a pointer to that many. */
+/* (array, u8, NAME, 6): a pointer to that number of elements. */
 #define USERTRACE__SIZE_array 0
 #define USERTRACE__PARAM_array(type, name, count) \
 	const USERTRACE__TYPE_##type *USERTRACE__VALUE(name)
@@ -336,7 +337,7 @@
 	usertrace__bytes(&usertrace__payload, USERTRACE__VALUE(name), \
 			 (count) * sizeof(*USERTRACE__VALUE(name)));
 
-/* (sequence, u8, NAME): a pointer, and how many. */
+/* (sequence, u8, NAME): a pointer, and the number of elements. */
 #define USERTRACE__SIZE_sequence 0
 #define USERTRACE__PARAM_sequence(type, name) \
 	const USERTRACE__TYPE_##type *USERTRACE__VALUE(name), size_t USERTRACE__LENGTH(name)
@@ -347,7 +348,7 @@
 	usertrace__sequence(&usertrace__payload, USERTRACE__VALUE(name), USERTRACE__LENGTH(name), \
 			    sizeof(*USERTRACE__VALUE(name)));
 
-/* (text, NAME): a pointer, and how many bytes of UTF-8. */
+/* (text, NAME): a pointer, and the number of bytes of UTF-8. */
 #define USERTRACE__SIZE_text 0
 #define USERTRACE__PARAM_text(name) \
 	const char *USERTRACE__VALUE(name), size_t USERTRACE__LENGTH(name)

@@ -1,4 +1,4 @@
-/* How a payload is put together. */
+/* Assembles payloads. */
 #ifndef USERTRACE_PAYLOAD_H
 #define USERTRACE_PAYLOAD_H
 
@@ -12,8 +12,9 @@
 #define USERTRACE__INLINE static inline __attribute__((always_inline, unused))
 
 /*
- * A cast that -Wold-style-cast accepts in C++. Types must differ for -Wuseless-cast, so what a
- * macro has of unknown type goes by one of the functions below, whose parameter has a type.
+ * A cast that -Wold-style-cast accepts in C++. With -Wuseless-cast, the types
+ * must differ, so macros pass values of unknown type through one of the
+ * functions below, whose parameter has a type.
  */
 #ifdef __cplusplus
 #define USERTRACE__CAST(type, value) static_cast<type>(value)
@@ -21,18 +22,18 @@
 #define USERTRACE__CAST(type, value) ((type)(value))
 #endif
 
-/* Words of a payload that is passed on in registers. */
+/* Maximum words of a payload that is passed in registers. */
 #define USERTRACE__REGISTERS 5
-/* Of one whose length is a constant: as many as 32 fields can have. */
+/* Maximum words of a payload of constant length, with 32 fields. */
 #define USERTRACE__WORDS 32
-/* As many as 32 fields can have. */
+/* Maximum parts of 32 fields. */
 #define USERTRACE__PARTS 64
-/* Bytes of a payload that is put together before it is passed on. */
+/* Maximum bytes of a payload that is assembled on the stack. */
 #define USERTRACE__ROOM 512
 
 /*
- * Either words that grow from the low bits up, or what follows. Only one of them is
- * used, and the compiler leaves the other one out.
+ * A payload of constant length: words, filled from the low bits up. Of this and
+ * the next structure, an event uses one; the compiler removes the other.
  */
 struct usertrace__payload {
 	uint64_t words[USERTRACE__WORDS + 1];
@@ -40,14 +41,14 @@ struct usertrace__payload {
 };
 
 /*
- * A payload whose length is no constant. If it is short, it is copied to one piece;
- * else it stays where it is, in parts. The memory is the function's: what is in here
- * can be in registers.
+ * A payload of variable length. A short one is copied to one piece; a longer
+ * one stays in parts. The memory belongs to the caller, so the members can be
+ * in registers.
  */
 struct usertrace__variable {
-	/* Where the piece goes on; NULL: in parts. */
+	/* End of the piece; NULL if the payload is in parts. */
 	char *at;
-	/* Bytes that it has room for. */
+	/* Bytes left in the piece. */
 	size_t room;
 	bool is_long;
 	struct usertrace_part *parts;
@@ -56,8 +57,8 @@ struct usertrace__variable {
 };
 
 /*
- * In words, so that short payloads stay in registers. A word is stored whole when it is begun: to
- * fill all of them with zeros before could be a call.
+ * Uses words, so that short payloads stay in registers. A word is stored as a
+ * whole at its first byte: zeroing all of them before might become a call.
  */
 USERTRACE__INLINE void usertrace__push(struct usertrace__payload *payload, uint64_t bits,
 				       size_t size)
@@ -73,7 +74,7 @@ USERTRACE__INLINE void usertrace__push(struct usertrace__payload *payload, uint6
 	payload->len += size;
 }
 
-/* The C library's, see USERTRACE__BOUND. */
+/* Functions of the C library, see USERTRACE__BOUND. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -91,7 +92,7 @@ USERTRACE__INLINE size_t usertrace__strlen(const char *text)
 	return USERTRACE__BOUND(usertrace__c_strlen, "strlen")(text);
 }
 
-/* memcpy(), which is a call only if the compiler does not know how long that is. */
+/* memcpy(), which is a call only if the compiler does not know the length. */
 USERTRACE__INLINE void usertrace__memcpy(char *to, const void *from, size_t len)
 {
 	if (__builtin_constant_p(len))
@@ -100,7 +101,7 @@ USERTRACE__INLINE void usertrace__memcpy(char *to, const void *from, size_t len)
 		USERTRACE__BOUND(usertrace__c_memcpy, "memcpy")(to, from, len);
 }
 
-/* memcpy(), without a call if that is short: by pieces that may overlap. */
+/* memcpy(); copies short texts without a call, in pieces that may overlap. */
 static inline __attribute__((unused)) void usertrace__copy(char *to, const char *from, size_t len)
 {
 	/*
@@ -163,7 +164,7 @@ USERTRACE__INLINE void usertrace__scalar(struct usertrace__variable *payload, ui
 USERTRACE__INLINE void usertrace__sequence(struct usertrace__variable *payload, const void *data,
 					   size_t count, size_t size)
 {
-	/* One that is longer than a sub-buffer is lost, whatever it is. */
+	/* A sequence longer than a sub-buffer is lost in any case. */
 	if (count > UINT32_MAX)
 		count = UINT32_MAX;
 	usertrace__scalar(payload, count, 4);
@@ -177,7 +178,7 @@ USERTRACE__INLINE void usertrace__str(struct usertrace__variable *payload, const
 	usertrace__bytes(payload, text, usertrace__strlen(text) + 1);
 }
 
-/* Pads what was put together in these words, and passes it on. */
+/* Pads an assembled payload, and writes the event. */
 USERTRACE__INLINE int usertrace__record_piece(const struct usertrace_callsite *callsite,
 					      const struct usertrace__variable *payload,
 					      const uint64_t *words)
@@ -220,7 +221,7 @@ USERTRACE__SIGNED(32)
 USERTRACE__SIGNED(64)
 #undef USERTRACE__SIGNED
 
-/* In network byte order. */
+/* Conversions to network byte order. */
 #define USERTRACE__NETWORK(bits) \
 	USERTRACE__INLINE uint##bits##_t usertrace__u##bits##be(uint##bits##_t value) \
 	{ \
@@ -249,7 +250,7 @@ USERTRACE__INLINE uint64_t usertrace__ptr(const void *value)
 #endif
 }
 
-/* A payload of so many bytes, which is padded with zeros to words. */
+/* Writes an event with a payload of len bytes, padded with zeros to words. */
 USERTRACE__INLINE int usertrace__record_len(const struct usertrace_callsite *callsite,
 					    const uint64_t *w, size_t len)
 {

@@ -1,6 +1,6 @@
 /*
- * Probes: functions that get the records of events, and the control channel.
- * A library that is only loaded by "usertrace ctl PID load" needs nothing else.
+ * Probes, which are functions that get events, and the control channel. A
+ * library that "usertrace ctl PID load" loads needs no other header.
  */
 #ifndef USERTRACE_PROBE_H
 #define USERTRACE_PROBE_H
@@ -14,22 +14,22 @@ extern "C" {
 
 /* One event, as it is written. */
 struct usertrace_record {
-	/* Its metadata as <linux/ltt.h> has it, without the id. No NUL follows. */
+	/* Its metadata as in <linux/ltt.h>, without the id and without a NUL. */
 	const char *description;
 	size_t description_len;
 	/*
-	 * The fields as the metadata says; up to 7 zeros may follow. Of a long
-	 * payload it is the first 1024 bytes.
+	 * The fields, as in the metadata; up to 7 zeros may follow. Of a long
+	 * payload, the first 1024 bytes.
 	 */
 	const void *payload;
 	size_t payload_len;
-	/* How many bytes the whole payload has. */
+	/* Length of the whole payload in bytes. */
 	size_t len;
 };
 
 /*
- * It is called wherever events are: it may do what a signal handler may, and wait
- * for nobody. An event in a probe does not call that probe again.
+ * A probe runs wherever events are written: it must be async-signal-safe and
+ * must not block. An event in a probe does not call that probe again.
  */
 typedef void (*usertrace_probe_call)(const struct usertrace_record *record, void *data);
 
@@ -41,36 +41,36 @@ struct usertrace_probe {
 };
 
 /*
- * What a library that is loaded on command has: its probes, and one whose name is
- * NULL. In C++, extern "C".
+ * The probes of a library that is loaded on command, up to one whose name is
+ * NULL. In C++, declare it extern "C".
  */
 extern const struct usertrace_probe usertrace_probes[];
 
-/* What the functions below say instead of a number of events. */
+/* Errors of the functions below. */
 enum usertrace_probe_error {
-	/* A name that none can have. */
+	/* The name or pattern is invalid. */
 	USERTRACE_PROBE_NAME = -1,
-	/* There is a probe of that name, or the connection. */
+	/* The probe or the connection exists. */
 	USERTRACE_PROBE_EXISTS = -2,
-	/* There is no such probe, or connection. */
+	/* The probe or the connection does not exist. */
 	USERTRACE_PROBE_NONE = -3,
-	/* There is no room, or no memory. */
+	/* The table is full, or there is no memory. */
 	USERTRACE_PROBE_FULL = -4,
-	/* This thread is in the middle of such a change. */
+	/* This thread is already making such a change. */
 	USERTRACE_PROBE_BUSY = -5,
 };
 
-/* Registers a probe, whose name is copied. 0, or an error. Not for signal handlers. */
+/* Registers a probe; copies its name. Returns 0, or an error. Not for signal handlers. */
 int usertrace_probe_register(const char *name, usertrace_probe_call call, void *data);
 
-/* Takes it out. Afterwards no other thread is in it: its library may be closed. */
+/* Unregisters a probe. Afterwards no thread is in it: its library may be closed. */
 int usertrace_probe_unregister(const char *name);
 
 /*
- * Connects a probe to events, and has these call it; and undoes either. Events are
- * PROVIDER:NAME, in which * is any characters, and ? one; what undoes a connection
- * names them in the same way. The value is how many events there are now, or an
- * error. For signal handlers, too.
+ * Connect a probe to events, activate the connection, and undo either. EVENTS
+ * is PROVIDER:NAME, in which * is any characters, and ? one; undoing takes the
+ * same text. They return the number of present events, or an error. They may be
+ * called in signal handlers.
  */
 long usertrace_probe_connect(const char *events, const char *probe);
 long usertrace_probe_disconnect(const char *events, const char *probe);
@@ -78,22 +78,23 @@ long usertrace_probe_activate(const char *events, const char *probe);
 long usertrace_probe_deactivate(const char *events, const char *probe);
 
 /*
- * Opens the control channel ("usertrace ctl"), which USERTRACE_CONTROL does for
- * programs that do not: served by the handler of a signal, or, if that is 0, by a
- * thread. 0: it is open.
+ * Opens the control channel ("usertrace ctl"); USERTRACE_CONTROL does that for
+ * other programs. The handler of the signal serves it or, if that is 0, a
+ * thread. Returns 0 if it is open.
  */
 int usertrace_control_start(int signal);
 
 /*
- * Closes it; controllers that watch are told so. The handler of a signal stays, and
- * calls the one that was there before. 0: it is closed; else there was none, or this
- * thread is in the middle of serving it. Not for signal handlers.
+ * Closes the control channel, and tells watching controllers. The signal's
+ * handler stays, and calls the previous one. Returns 0 if it is closed;
+ * otherwise there was none, or this thread is serving it. Not for signal
+ * handlers.
  */
 int usertrace_control_close(void);
 
 /*
- * Does what a controller has asked for and a signal handler cannot do, which is to
- * load and unload libraries. Not for signal handlers.
+ * Executes a controller's requests that a signal handler cannot: loading and
+ * unloading libraries. Not for signal handlers.
  */
 void usertrace_control_serve(void);
 

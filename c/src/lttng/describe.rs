@@ -1,4 +1,4 @@
-//! The metadata of an event, from what its provider's header says.
+//! Makes the metadata of an event from its provider's header.
 
 use std::ffi::CStr;
 
@@ -6,12 +6,12 @@ use usertrace_ring::schema::{Element, Event, Field, FieldType, Integer, Label, S
 
 use super::provider::{self, Kind, Name, Probe};
 
-/// Stands for the id that the event will have in a trace: none is longer.
+/// Placeholder for the event's id in a trace; no id has more digits.
 const ID: u16 = 65000;
 
-/// The event's metadata, without the id. None: it cannot be described.
+/// The event's metadata, without the id. `None`: it cannot be described.
 ///
-/// If it is too long with the labels of its enumerations, it is made without them.
+/// If the labels of enumerations make the text too long, they are left out.
 pub(super) fn describe(probe: &Probe, level: i32) -> Option<String> {
     let class = probe.class()?;
     let fields = class.fields().iter().map(field).collect::<Option<_>>()?;
@@ -40,7 +40,7 @@ fn text(text: &CStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// The line, if readers will understand it.
+/// The description, if it is valid.
 fn line(event: &Event) -> Option<String> {
     let line = event.line();
     Event::parse(line.as_bytes()).ok()?;
@@ -65,7 +65,7 @@ fn field(field: &provider::Field) -> Option<Field> {
     })
 }
 
-/// Signed numbers are shown in hexadecimal as unsigned ones are.
+/// The type of an integer. Signed numbers in hexadecimal are shown as unsigned.
 fn integer(field: &provider::Field) -> Option<Integer> {
     matches!(field.size, 1 | 2 | 4 | 8).then(|| Integer {
         len: field.size,
@@ -79,7 +79,7 @@ fn element(field: &provider::Field) -> Option<Element> {
     Some(Element::Scalar(Scalar::Integer(integer(field)?)))
 }
 
-/// Labels of values that the type does not have are left out, as no value has them.
+/// The type of an enumeration. Labels outside the range of its integer are left out.
 fn enumeration(field: &provider::Field) -> Option<FieldType> {
     let integer = integer(field)?;
     let bits = u32::from(integer.len) * 8;

@@ -1,5 +1,4 @@
-//! Programs that are instrumented for LTTng-UST: `lttng/tracepoint.h` and what else is in
-//! `usertrace/lttng-ust`.
+//! Programs that are instrumented for LTTng-UST: the library's part of `usertrace/lttng-ust`.
 
 mod describe;
 mod modules;
@@ -10,19 +9,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use modules::{Module, Modules};
 use provider::{Probe, Tracepoint};
 
-/// Constructors and destructors take it, which the dynamic linker calls one at a time: no signal
-/// handler, and nobody who has it already.
+/// Registered modules. Only constructors and destructors take this lock, which the dynamic linker
+/// calls one at a time. So no signal handler takes it, and no thread takes it twice.
 static MODULES: Mutex<Modules> = Mutex::new(Modules::new());
 
 fn modules() -> MutexGuard<'static, Modules> {
     MODULES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds the tracepoints and probes of a program or library, unless they are there.
+/// Registers the tracepoints and probes of a program or library, unless they are registered.
 ///
 /// # Safety
-/// From each start up to its end there must be pointers to what they say, or both are NULL. All of
-/// it must stay until it is taken out, and the probes after that, if `pin` was called.
+/// Each range must have pointers to tracepoints or probes, or both ends are NULL. All of it must
+/// stay until it is unregistered, and the probes even longer if `pin` was called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_lttng_register(
     tracepoints: *const *mut Tracepoint,
@@ -31,12 +30,12 @@ pub unsafe extern "C" fn usertrace_lttng_register(
     probes_end: *const *const Probe,
     pin: unsafe extern "C" fn(),
 ) {
-    // Now, even if there are no probes yet: when they come, the program may have threads, and the
-    // fallback too late.
+    // Initialise now, even without probes: when these come, the program may have threads, and the
+    // fallback could no longer start.
     usertrace::init();
     let mut modules = modules();
     if !modules.has((tracepoints, probes)) {
-        // SAFETY: the section's bounds are the linker's, which the header's constructor gives.
+        // SAFETY: the header's constructor passes the linker's bounds of the sections.
         let module = unsafe {
             Module::new(
                 (tracepoints, probes),
@@ -49,7 +48,7 @@ pub unsafe extern "C" fn usertrace_lttng_register(
     }
 }
 
-/// Takes them out.
+/// Unregisters them.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_lttng_unregister(
     tracepoints: *const *mut Tracepoint,
@@ -65,6 +64,6 @@ unsafe fn between<T>(start: *const T, end: *const T) -> &'static [T] {
         return &[];
     }
     let len = (end.addr() - start.addr()) / size_of::<T>();
-    // SAFETY: the section's bounds are the linker's, which the header's constructor gives.
+    // SAFETY: the header's constructor passes the linker's bounds of the sections.
     unsafe { std::slice::from_raw_parts(start, len) }
 }

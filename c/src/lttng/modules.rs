@@ -1,8 +1,8 @@
-//! Programs and libraries that have tracepoints, probes, or both.
+//! Programs and libraries with tracepoints, probes, or both.
 //!
-//! Tracepoints have the probes of their own module; else those of another one, whichever comes
-//! first. Probes that another module uses stay for good, so that no thread is in code that is
-//! unloaded.
+//! Tracepoints use the probes of their own module, or else those of the first other module that has
+//! them. Probes that another module uses stay loaded for good, so that no thread runs in unloaded
+//! code.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use super::describe::describe;
 use super::provider::{Name, Probe, Tracepoint};
 use crate::events::count_bad;
 
-/// The tracepoints of a module that found their probes at the same time.
+/// Tracepoints of a module that got their probes at the same time.
 struct Batch {
     entries: Box<[Entry]>,
-    /// Where the entries' callsites have them.
+    /// Owns the descriptions that the entries' call sites refer to.
     _descriptions: Vec<Box<str>>,
 }
 
 impl Batch {
     fn register(&self) {
         let entries = self.entries.as_ptr_range();
-        // SAFETY: they stay until `unregister`, as the tracepoints do, and what they refer to.
+        // SAFETY: the entries, their tracepoints and descriptions stay until `unregister`.
         count_bad(unsafe { event::register(entries.start, entries.end) });
     }
 
-    /// Nobody looks at it any more.
+    /// Unregisters the entries. True: they may be freed.
     fn unregister(&self) -> bool {
         let entries = self.entries.as_ptr_range();
         event::unregister(entries.start, entries.end)
     }
 }
 
-/// What a module is known by: where its tracepoints and its probes are.
-pub(super) type Place = (*const *mut Tracepoint, *const *const Probe);
+/// Identifies a module: the addresses of its tracepoints and its probes.
+pub(super) type ModuleKey = (*const *mut Tracepoint, *const *const Probe);
 
 pub(super) struct Module {
-    place: Place,
+    key: ModuleKey,
     tracepoints: &'static [*mut Tracepoint],
     probes: BTreeMap<Name, &'static Probe>,
     levels: BTreeMap<Name, i32>,
@@ -45,22 +45,22 @@ pub(super) struct Module {
     batches: Vec<Batch>,
 }
 
-// SAFETY: what it refers to stays until it is dropped, and is used with the lock held.
+// SAFETY: its pointers are valid until it is dropped, and are used with the lock of `MODULES`.
 unsafe impl Send for Module {}
 
 impl Module {
     /// # Safety
-    /// All of it must be there until this is dropped, and probes until then, or for good if `pin`
-    /// was called.
+    /// Tracepoints and probes must stay until this is dropped, and probes for good if `pin` was
+    /// called.
     pub(super) unsafe fn new(
-        place: Place,
+        key: ModuleKey,
         tracepoints: &'static [*mut Tracepoint],
         all: &'static [*const Probe],
         pin: unsafe extern "C" fn(),
     ) -> Self {
         let (mut probes, mut levels) = (BTreeMap::new(), BTreeMap::new());
         for probe in all {
-            // SAFETY: the section has pointers to probes, which are not moved.
+            // SAFETY: the section has valid pointers to probes, as the caller of `new` guarantees.
             let probe = unsafe { &**probe };
             if probe.class().is_some() {
                 probes.entry(probe.name()).or_insert(probe);
@@ -69,7 +69,7 @@ impl Module {
             }
         }
         Self {
-            place,
+            key,
             tracepoints,
             probes,
             levels,
@@ -92,8 +92,8 @@ impl Modules {
         Self(Vec::new())
     }
 
-    pub(super) fn has(&self, place: Place) -> bool {
-        self.0.iter().any(|module| module.place == place)
+    pub(super) fn has(&self, key: ModuleKey) -> bool {
+        self.0.iter().any(|module| module.key == key)
     }
 
     pub(super) fn add(&mut self, module: Module) {
@@ -106,11 +106,11 @@ impl Modules {
         }
     }
 
-    /// The tracepoints of a module that had no probes, and have now.
+    /// Matches a module's tracepoints that had no probe until now.
     fn matched(&self, index: usize) -> Option<Batch> {
         let (mut entries, mut descriptions) = (Vec::new(), Vec::new());
         for &tracepoint in self.0[index].tracepoints {
-            // SAFETY: it is there as long as the module.
+            // SAFETY: tracepoints stay as long as their module is registered.
             let at = unsafe { &*tracepoint };
             if at.is_matched() {
                 continue;
@@ -141,18 +141,18 @@ impl Modules {
         self.0[index].find(name).or_else(|| {
             let mut others = self.0.iter();
             let (other, found) = others.find_map(|other| Some((other, other.find(name)?)))?;
-            // SAFETY: `usertrace_lttng_register` was given it.
+            // SAFETY: `pin` is the module's function, which `usertrace_lttng_register` received.
             unsafe { (other.pin)() };
             Some(found)
         })
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, key: ModuleKey) {
         self.0.retain_mut(|module| {
-            if module.place != place {
+            if module.key != key {
                 return true;
             }
-            // At the end of the process, all stays as it is.
+            // `unregister` refuses at the end of the process; entries stay then.
             module.batches.retain(|batch| !batch.unregister());
             !module.batches.is_empty()
         });

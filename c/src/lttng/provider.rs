@@ -1,4 +1,4 @@
-//! What `usertrace/lttng/abi.h` declares.
+//! The structures of `usertrace/lttng/abi.h`.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct Label {
     is_automatic: u8,
 }
 
-/// What a field is: `enum usertrace_lttng_kind`.
+/// The kind of a field: `enum usertrace_lttng_kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Integer,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
 pub(super) struct Field {
     name: *const c_char,
     labels: *const Label,
-    /// Of labels, or of an array's elements.
+    /// Number of labels, or of an array's elements.
     pub(super) count: usize,
     kind: u8,
     pub(super) size: u8,
@@ -51,7 +51,7 @@ pub(super) struct Class {
     record: *mut (),
 }
 
-/// An event of a provider; without a class, the log level of one.
+/// An event of a provider. Without a class, it only gives an event's log level.
 #[repr(C)]
 pub struct Probe {
     provider: *const c_char,
@@ -60,7 +60,7 @@ pub struct Probe {
     pub(super) level: c_int,
 }
 
-/// Where an event is enabled.
+/// A tracepoint: its call site, and the function that writes its event.
 #[repr(C)]
 pub struct Tracepoint {
     callsite: Callsite,
@@ -70,10 +70,10 @@ pub struct Tracepoint {
     link: *const c_int,
 }
 
-/// A text of these tables. Macros make all of them, and `usertrace_lttng_register` asks that they
-/// stay with the module.
+/// A text of these tables. The headers' macros make them, and `usertrace_lttng_register` requires
+/// that they stay with the module.
 fn text(text: *const c_char) -> &'static CStr {
-    // SAFETY: it is there, and ends with NUL.
+    // SAFETY: the macros make C strings, which stay with the module.
     unsafe { CStr::from_ptr(text) }
 }
 
@@ -82,7 +82,7 @@ impl Label {
         text(self.text)
     }
 
-    /// The values that it stands for, where they are said.
+    /// Its range of values; `None` if it follows the previous label.
     pub(super) fn values(&self) -> Option<(i128, i128)> {
         let value = |bits: i64, is_negative| {
             if is_negative == 0 {
@@ -137,19 +137,19 @@ impl Field {
         if self.labels.is_null() {
             return &[];
         }
-        // SAFETY: the macro counted them.
+        // SAFETY: the macro that made the table counted its elements.
         unsafe { std::slice::from_raw_parts(self.labels, self.count) }
     }
 }
 
 impl Class {
     pub(super) fn fields(&self) -> &[Field] {
-        // SAFETY: the macro counted them.
+        // SAFETY: the macro that made the table counted its elements.
         unsafe { std::slice::from_raw_parts(self.fields, self.count) }
     }
 }
 
-/// Provider and event.
+/// Names of provider and event.
 pub(super) type Name = (&'static CStr, &'static CStr);
 
 impl Probe {
@@ -158,7 +158,7 @@ impl Probe {
     }
 
     pub(super) fn class(&self) -> Option<&Class> {
-        // SAFETY: there is one, or NULL.
+        // SAFETY: the macros set a valid class or NULL.
         unsafe { self.class.as_ref() }
     }
 }
@@ -168,19 +168,19 @@ impl Tracepoint {
         (text(self.provider), text(self.name))
     }
 
-    /// It has a probe already. So has that of a library that another one's stands for, once that
-    /// was here.
+    /// Whether it has a probe. A tracepoint that the linker merged with another library's has one
+    /// if that library was registered before.
     pub(super) fn is_matched(&self) -> bool {
         !self.record.load(Ordering::Relaxed).is_null()
     }
 
-    /// Gives it a probe's function, and a description.
+    /// Sets the tracepoint's function and description.
     ///
     /// # Safety
-    /// It must not be matched, and nobody else do this meanwhile.
+    /// The tracepoint must not be matched, and no other thread may do this at the same time.
     pub(super) unsafe fn set(this: *mut Self, class: &Class, description: &'static str) -> Entry {
-        // SAFETY: it is matched by one thread at a time, as this function's caller promises: until
-        // it is registered, nobody reads its description.
+        // SAFETY: the caller guarantees that no other thread matches it. No thread reads its
+        // description before it is registered.
         unsafe {
             Callsite::set_description(&raw mut (*this).callsite, description);
             // Pairs with the load in `lttng/tracepoint.h`.

@@ -1,9 +1,11 @@
-//! Builds programs with what is installed for them, or with LTTng-UST.
+//! Builds programs with the installed headers for LTTng-UST programs, or with LTTng-UST itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::installed::{self, prefix, succeed};
+use usertrace_testing::c_library::succeed;
+
+use crate::INSTALLED;
 
 pub(crate) const COMPILERS: &[(&str, &[&str])] = &[
     ("c_by_gcc", &["gcc", "-std=c11", "-O2"]),
@@ -16,17 +18,17 @@ pub(crate) const COMPILERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where the sources are. They are compiled there, as their authors do it: with `-I.`.
+/// Directory of the sources. They are compiled there with `-I.`, as their authors do.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lttng/providers")
 }
 
-/// What `pkg-config` says, given the directory that stands in for LTTng-UST.
+/// Output of `pkg-config` for our directory in place of LTTng-UST.
 fn flags(what: &str) -> Vec<String> {
-    installed::flags("lib/usertrace/lttng-ust/pkgconfig", &[what, "lttng-ust"])
+    INSTALLED.flags("lib/usertrace/lttng-ust/pkgconfig", &[what, "lttng-ust"])
 }
 
-/// Compiles and links with ours, without a warning.
+/// Compiles and links with our headers, without a warning.
 pub(crate) fn build(compiler: &[&str], args: &[&str], to: &Path) {
     let output = Command::new(compiler[0])
         .current_dir(sources())
@@ -37,13 +39,16 @@ pub(crate) fn build(compiler: &[&str], args: &[&str], to: &Path) {
         .arg("-o")
         .arg(to)
         .args(flags("--libs"))
-        .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+        .arg(format!(
+            "-Wl,-rpath,{}",
+            INSTALLED.prefix().join("lib").display()
+        ))
         .output()
         .unwrap();
     succeed(&output);
 }
 
-/// The same with LTTng-UST. Its headers are not without warnings.
+/// Compiles and links with LTTng-UST, whose headers cause warnings.
 pub(crate) fn build_with_lttng(compiler: &[&str], args: &[&str], to: &Path) {
     let output = Command::new(compiler[0])
         .current_dir(sources())

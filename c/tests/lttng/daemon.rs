@@ -1,4 +1,4 @@
-//! A session daemon of LTTng's that is there for one test, with a session of all events.
+//! A session daemon of LTTng for one test, with a session of all events.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,14 +9,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::events;
-
-use crate::installed::succeed;
 
 /// Root's daemon is one for the machine, and might be there: root's tests use one of nobody's.
 const NOBODY: u32 = 65534;
 
-/// What there is not, of what it takes.
+/// The first missing program, if any.
 pub(crate) fn missing() -> Option<&'static str> {
     let has = |program| {
         let said = Command::new(program).arg("--version").output();
@@ -97,7 +96,7 @@ impl Daemon {
             .unwrap()
     }
 
-    /// What was written.
+    /// The recorded events.
     pub(crate) fn events(&self) -> Vec<String> {
         succeed(&self.lttng(&["destroy", "test"]));
         events(&self.trace())
@@ -106,10 +105,11 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // SAFETY: it is our child, which was not waited for. Its own child ends with it.
+        // SAFETY: the signal goes to our child, which was not waited for. Its own child ends with
+        // it.
         unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
         let _ = self.child.wait();
-        // What nobody's programs leave: a daemon of root's would take it for its own.
+        // Programs of nobody leave these files; a daemon of root would take them for its own.
         for name in ["lttng-ust-wait-8", "lttng-ust-wait-8-65534"] {
             let path = Path::new("/dev/shm").join(name);
             if fs::metadata(&path).is_ok_and(|file| is_root() && file.uid() == NOBODY) {
@@ -120,11 +120,11 @@ impl Drop for Daemon {
 }
 
 fn is_root() -> bool {
-    // SAFETY: it only returns a number.
+    // SAFETY: `geteuid` takes no pointers.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// One that finds the daemon of this directory.
+/// A command that finds the daemon of this directory.
 fn command(program: impl AsRef<OsStr>, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::Trial;
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::{events, expected};
 use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build, build_with_lttng};
 use crate::daemon::{Daemon, missing};
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     (
@@ -21,7 +21,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 
 const PROGRAM: &[&str] = &["program.c", "messages.c", "define.c", "probes.c"];
 
-/// One for each compiler. Without LTTng-UST, its events are those that it wrote once.
+/// A trial for each compiler. Without LTTng-UST, the expected events are those that it wrote once.
 pub(crate) fn with_lttng() -> Vec<Trial> {
     let missing = missing();
     let note = missing.map_or_else(String::new, |what| {
@@ -61,7 +61,7 @@ fn equal(compiler: &[&str], has_lttng: bool) {
     }
 }
 
-/// What it writes into a trace of ours, while it prints that.
+/// Runs a program that must print `output`, and returns its events in our trace.
 fn run(program: &Path, output: &str) -> Vec<String> {
     let traces = Traces::new();
     let said = traces.of(&mut Command::new(program)).output().unwrap();
@@ -70,7 +70,7 @@ fn run(program: &Path, output: &str) -> Vec<String> {
     events(traces.path())
 }
 
-/// Arguments that are objects of C++, which are copied, moved and destroyed as the program has it.
+/// Arguments may be objects of C++, which are copied, moved and destroyed as the program has it.
 fn objects(compiler: &[&str], has_lttng: bool) {
     const SOURCE: &[&str] = &["objects.cpp"];
     let directory = tempfile::tempdir_in("/tmp").unwrap();

@@ -1,14 +1,14 @@
-//! Providers that are not linked with the program that they are of, and libraries that have
-//! providers of their own.
+//! Providers that are not linked with their program, and libraries with providers of their own.
 
 use std::path::PathBuf;
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::events;
 use usertrace_tests_preload::Traces;
 
+use crate::INSTALLED;
 use crate::build::{COMPILERS, build, sources};
-use crate::installed::{prefix, succeed};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_providers_that_are_preloaded", preloaded),
@@ -16,7 +16,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_b1_two_libraries_with_the_same_provider", same_provider),
 ];
 
-/// What a library has to be built with.
+/// Options to build a library.
 const LIBRARY: &[&str] = &["-shared", "-fPIC"];
 
 struct Built {
@@ -40,10 +40,11 @@ impl Built {
         path
     }
 
-    /// A program that is linked with neither its provider nor the library, as LTTng-UST allows.
+    /// Builds a program that is linked with neither its provider nor the library, as LTTng-UST
+    /// allows.
     fn program(&self, args: &[&str]) -> PathBuf {
         let path = self.path("program");
-        let headers = prefix().join("include/usertrace/lttng-ust");
+        let headers = INSTALLED.prefix().join("include/usertrace/lttng-ust");
         let output = Command::new("gcc")
             .current_dir(sources())
             .args(["-Wall", "-Wextra", "-Werror", "-I."])
@@ -60,12 +61,12 @@ impl Built {
     }
 }
 
-/// Runs a program, which must print that, and returns the events.
+/// Runs a program, which must print `output`, and returns the events.
 fn run(program: &mut Command, output: &str) -> Vec<String> {
     let traces = Traces::new();
     let said = traces
         .of(program)
-        .env("LD_LIBRARY_PATH", prefix().join("lib"))
+        .env("LD_LIBRARY_PATH", INSTALLED.prefix().join("lib"))
         .output();
     assert_eq!(succeed(&said.unwrap()), output);
     traces.wait();
@@ -86,12 +87,12 @@ fn preloaded() {
         run(&mut with_provider, "1\n"),
         ["(4) test_classes:first: { n = 0x1 }"]
     );
-    // Without the library, it is a program like others.
+    // Without the library, the program runs untraced.
     let output = Command::new(&program).output().unwrap();
     assert_eq!(succeed(&output), "0\n");
 }
 
-/// A thread writes events all the time, while their provider is loaded and unloaded.
+/// A thread writes events constantly, while their provider is loaded and unloaded.
 fn come_and_go() {
     let built = Built::new();
     let program = built.program(&["-pthread", "load.c", "define.c"]);
@@ -103,7 +104,7 @@ fn come_and_go() {
     }
 }
 
-/// Each has its own tracepoints and probes; one goes while the other one stays.
+/// Each library has its own tracepoints and probes; one is unloaded while the other stays.
 fn same_provider() {
     let built = Built::new();
     let hidden = [

@@ -1,17 +1,23 @@
-//! F7: programs that are instrumented for LTTng-UST, as their authors build them, and the same ones
-//! with LTTng-UST itself.
+//! Programs that are instrumented for LTTng-UST, built as their authors do, give the same events as
+//! with LTTng-UST itself (F7).
 
 mod build;
 mod daemon;
 mod equal;
-#[path = "../support/installed.rs"]
-mod installed;
 mod linkage;
 mod refused;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
+use usertrace_testing::c_library::CLibrary;
+
+/// The library that this program's tests use.
+static INSTALLED: CLibrary = CLibrary::new(concat!(
+    env!("CARGO_TARGET_TMPDIR"),
+    "/",
+    env!("CARGO_CRATE_NAME")
+));
 
 fn main() -> ExitCode {
     let tests = equal::ALL.iter().chain(linkage::ALL).chain(refused::ALL);

@@ -1,12 +1,12 @@
-//! Events that cannot be as they were declared: each is counted, or written as far as it can be.
+//! Events that cannot be written as declared: each is counted, or written as far as possible.
 
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests::lttng::events;
 use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build};
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[("f7_what_lttng_events_cannot_be", refused)];
 
@@ -16,7 +16,7 @@ fn refused() {
     build(COMPILERS[0].1, &["strange.c"], &program);
     let traces = Traces::new();
     let output = traces.of(&mut Command::new(program)).output().unwrap();
-    // A type of 16 bytes, and an array of none.
+    // A type of 16 bytes, and an empty array.
     assert_eq!(succeed(&output), "2 bad events\n");
     traces.wait();
     let many: Vec<_> = (0..70).map(|n| format!("f{n} = {n}")).collect();
@@ -24,7 +24,7 @@ fn refused() {
     assert_eq!(
         events(traces.path()),
         [
-            // Labels of values that the type does not have.
+            // Labels outside the range of the type.
             "(13) test_strange:narrow: { value = ( \"low\" : container = 5 ) }".to_owned(),
             "(13) test_strange:narrow: { value = ( \"high\" : container = 255 ) }".to_owned(),
             // Labels that are too long for the metadata.

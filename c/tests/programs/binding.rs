@@ -3,13 +3,14 @@
 
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
+
 use crate::events::source;
-use crate::installed::succeed;
 use crate::warnings::{compilers, include};
 
 pub(crate) const ALL: &[(&str, fn())] = &[("binding_is_never_lazy", binding)];
 
-/// Called before `main`, and at the end.
+/// Functions that are called only before `main` and at the end.
 const MAY_BE_LAZY: [&str; 2] = ["usertrace_register", "usertrace_unregister"];
 
 /// Requirements: F2, F7

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::installed::{self, prefix, succeed};
+use usertrace_testing::c_library::succeed;
 
-/// What `pkg-config` says of the library.
+use crate::INSTALLED;
+
+/// Output of `pkg-config` for the library.
 fn flags(what: &[&str]) -> Vec<String> {
-    installed::flags("lib/pkgconfig", &[what, &["usertrace"]].concat())
+    INSTALLED.flags("lib/pkgconfig", &[what, &["usertrace"]].concat())
 }
 
 /// Compiles and links, without a warning.
@@ -19,13 +21,16 @@ pub(crate) fn build(compiler: &[&str], sources: &[&Path], to: &Path) {
         .args(flags(&["--cflags"]))
         .args(sources)
         .args(flags(&["--libs"]))
-        .arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()))
+        .arg(format!(
+            "-Wl,-rpath,{}",
+            INSTALLED.prefix().join("lib").display()
+        ))
         .output()
         .unwrap();
     succeed(&output);
 }
 
-/// The same, with the archive instead of the library.
+/// Like [`build`], with the archive instead of the library.
 pub(crate) fn build_static(compiler: &[&str], sources: &[&Path], to: &Path) {
     let output = Command::new(compiler[0])
         .args(&compiler[1..])

@@ -14,7 +14,7 @@ static uint64_t read_request(void)
 	return request;
 }
 
-/* Both are in this function, wherever the one is that writes them. */
+/* The address of both events is in this function, even if another one writes them. */
 __attribute__((noinline)) static void serve(void)
 {
 	request = 17;

@@ -1,13 +1,13 @@
-//! F7: contexts of events of programs in C and C++.
+//! Contexts of events of programs in C and C++ (F7).
 
 use std::path::Path;
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;
 use crate::events::source;
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_contexts_from_c_by_gcc", || {
@@ -39,7 +39,7 @@ fn contexts(compiler: &[&str]) {
     for (event, request) in events.iter().zip([17, 18]) {
         assert_eq!(event.field("app_request"), request);
         assert_eq!(event.field("vtid").to_string(), words[1]);
-        // In the function, or in what the compiler takes out of it as it is seldom executed.
+        // The address is in the function, or in a cold part that the compiler split off.
         let at = event.address("ip") - loaded_at;
         let function = symbols.iter().rfind(|(start, _)| *start <= at).unwrap();
         assert!(

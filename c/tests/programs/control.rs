@@ -1,11 +1,11 @@
-//! B2 to B5, F7: the control channel of programs in C.
+//! The control channel of programs in C (B2 to B5, F7).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use usertrace_control::{Client, Ending, Report};
+use usertrace_control::{Client, ProcessEnd, Report};
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;
@@ -22,7 +22,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("b5_f7_a_program_in_c_that_is_killed", killed),
 ];
 
-/// `controlled.c`, as it runs.
+/// A running `controlled.c`.
 struct Program {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -59,8 +59,8 @@ impl Program {
         })
     }
 
-    /// Has it do something, and gives what it says.
-    fn tell(&mut self, what: &str) -> String {
+    /// Sends a request to the program, and returns its answer.
+    fn request(&mut self, what: &str) -> String {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(format!("{what}\n").as_bytes()).unwrap();
         let mut line = String::new();
@@ -74,7 +74,7 @@ impl Program {
         Client::connect(self.child.id(), Duration::from_secs(120)).unwrap()
     }
 
-    /// A shared library of a text.
+    /// Builds a shared library from source text.
     fn library(&self, code: &str) -> PathBuf {
         let (from, to) = (
             self.directory.path().join("library.c"),
@@ -97,37 +97,37 @@ fn opened(how: &str) {
     let mut program = Program::untraced();
     let none = || Client::connect(program.child.id(), Duration::from_secs(1)).is_err();
     assert!(none());
-    assert_eq!(program.tell("close"), "1");
-    assert_eq!(program.tell("start -1"), "1");
-    assert_eq!(program.tell(&format!("start {how}")), "0");
-    assert_eq!(program.tell("start 0"), "1");
+    assert_eq!(program.request("close"), "1");
+    assert_eq!(program.request("start -1"), "1");
+    assert_eq!(program.request(&format!("start {how}")), "0");
+    assert_eq!(program.request("start 0"), "1");
     let client = program.client();
     let events = client.events().unwrap();
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].description, "test:numbered 6 u64 n");
     client.ask("watch").unwrap();
-    assert_eq!(program.tell("close"), "0");
+    assert_eq!(program.request("close"), "0");
     assert_eq!(client.report().unwrap(), Report::Closing);
     assert_eq!(client.report().unwrap(), Report::Closed);
-    assert_eq!(program.tell("close"), "1");
+    assert_eq!(program.request("close"), "1");
     assert!(Client::connect(program.child.id(), Duration::from_secs(1)).is_err());
 }
 
 fn probes() {
     let mut program = Program::untraced();
-    assert_eq!(program.tell("start 0"), "0");
+    assert_eq!(program.request("start 0"), "0");
     let client = program.client();
     assert_eq!(client.ask("connect test:* count").unwrap(), "1");
-    assert_eq!(program.tell("event 1"), "0");
-    assert_eq!(program.tell("calls"), "0");
+    assert_eq!(program.request("event 1"), "0");
+    assert_eq!(program.request("calls"), "0");
     assert_eq!(client.ask("activate test:* count").unwrap(), "1");
-    assert_eq!(program.tell("event 2"), "0");
+    assert_eq!(program.request("event 2"), "0");
     assert_eq!(client.ask("deactivate test:* count").unwrap(), "1");
-    assert_eq!(program.tell("event 3"), "0");
-    assert_eq!(program.tell("calls"), "1");
+    assert_eq!(program.request("event 3"), "0");
+    assert_eq!(program.request("calls"), "1");
 }
 
-/// A handler leaves it to `usertrace_control_serve`.
+/// A signal handler leaves libraries to `usertrace_control_serve`.
 fn served() {
     let mut program = Program::untraced();
     let library = program.library(
@@ -137,14 +137,14 @@ fn served() {
          static int sum;\n\
          const struct usertrace_probe usertrace_probes[] = { { \"look\", look, &sum }, { 0, 0, 0 } };\n",
     );
-    assert_eq!(program.tell("start 29"), "0");
+    assert_eq!(program.request("start 29"), "0");
     let client = program.client();
     for request in ["load", "unload", "load"] {
         let request = format!("{request} {}", library.display());
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| client.ask(&request));
             while !asking.is_finished() {
-                assert_eq!(program.tell("serve"), "0");
+                assert_eq!(program.request("serve"), "0");
             }
             assert_eq!(asking.join().unwrap().unwrap(), "1");
         });
@@ -163,15 +163,15 @@ fn reports() {
     });
     let library =
         program.library("#include <usertrace.h>\nUSERTRACE_EVENT(library, one, INFO, (u8, n));\n");
-    assert_eq!(program.tell("start 29"), "0");
+    assert_eq!(program.request("start 29"), "0");
     let client = program.client();
     assert!(client.ask("watch").unwrap().starts_with("fast /"));
-    assert_eq!(program.tell(&format!("open {}", library.display())), "0");
+    assert_eq!(program.request(&format!("open {}", library.display())), "0");
     let one = vec!["library:one".to_owned()];
     assert_eq!(client.report().unwrap(), Report::Appeared(one.clone()));
-    assert_eq!(program.tell("shut"), "0");
+    assert_eq!(program.request("shut"), "0");
     assert_eq!(client.report().unwrap(), Report::Disappeared(one));
-    assert_eq!(program.tell("flood"), "1");
+    assert_eq!(program.request("flood"), "1");
     let report = client.report().unwrap();
     assert!(
         matches!(report, Report::Full { lost: 1.., .. }),
@@ -184,19 +184,19 @@ fn killed() {
     let mut program = Program::start(&|command| {
         traces.of(command);
     });
-    assert_eq!(program.tell("start 0"), "0");
+    assert_eq!(program.request("start 0"), "0");
     let client = program.client();
     client.ask("watch").unwrap();
     for n in 0..10 {
-        assert_eq!(program.tell(&format!("event {n}")), "1");
+        assert_eq!(program.request(&format!("event {n}")), "1");
     }
     program.child.kill().unwrap();
     program.child.wait().unwrap();
     assert_eq!(client.report().unwrap(), Report::Closed);
-    // Kernels before 6.15 do not say.
+    // Kernels before 6.15 do not report the exit status.
     let ending = client.ending();
     assert!(
-        [Ending::Killed(9), Ending::Unknown].contains(&ending),
+        [ProcessEnd::Killed(9), ProcessEnd::Unknown].contains(&ending),
         "{ending:?}"
     );
     assert_eq!(traces.read().events.len(), 10);

@@ -1,4 +1,4 @@
-/* A program that opens its control channel itself, and does what its input says. */
+/* A program that opens its control channel itself, and executes its input. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void count(const struct usertrace_record *record, void *unused)
 	calls++;
 }
 
-/* As long as rings have room, or so many. */
+/* Until the rings are full, or so many are written. */
 static int flood(void)
 {
 	for (int n = 0; n < 1000000; n++)

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::build::{build, build_static};
-use crate::installed::succeed;
 use usertrace_testing::babeltrace::{Printed, Read};
+use usertrace_testing::c_library::succeed;
 use usertrace_tests_preload::Traces;
+
+use crate::build::{build, build_static};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f7_every_kind_of_field_from_c_by_gcc", || {
@@ -43,7 +44,7 @@ pub(crate) fn source(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What `fields.c` writes, as `babeltrace2` shows it.
+/// The events of `fields.c`, as `babeltrace2` prints them.
 const EXPECTED: &[&str] = &[
     "test:unsigned: { a = 255, b = 65535, c = 4294967295, d = 18446744073709551615 }",
     "test:signed: { a = -128, b = -32768, c = -2147483648, d = -9223372036854775808 }",
@@ -76,7 +77,7 @@ fn events(read: &Read) -> Vec<String> {
 fn run(program: &Path) {
     let traces = Traces::new();
     let output = traces.of(Command::new(program).arg("argument")).output();
-    // Written, lost, stopped at the event it was to; one trace, all described, one lost, none bad.
+    // Written, lost, stopped at the right event; one trace, all described, one lost, none bad.
     assert_eq!(succeed(&output.unwrap()), "1 2 1 1 0 1 0\n1 0\n");
     let read = traces.read();
     let metadata = std::fs::read_to_string(traces.processes()[0].join("metadata")).unwrap();
@@ -126,12 +127,12 @@ fn without_a_trace() {
     let printed = succeed(&output.unwrap());
     let (status, rest) = printed.split_once('\n').unwrap();
     assert!(status.len() == 11, "{status}");
-    // `ENXIO`: there are no buffers.
+    // `ENXIO`: the process has no buffers.
     assert_eq!(rest, "0 0 1 0 0 0 0\n0 -6\n");
 }
 
-/// Short ones are put together by the header, longer ones taken part by part by the library: on
-/// both sides of each limit.
+/// The header assembles short payloads, and the library takes longer ones in parts. Lengths on both
+/// sides of each limit work.
 fn each_length() {
     let directory = tempfile::tempdir().unwrap();
     let (program, code) = (
@@ -165,7 +166,7 @@ fn each_length() {
         build(compiler, &[&code], &program);
         let traces = Traces::new();
         let mut command = Command::new(&program);
-        // The reader is another process, which may come late.
+        // The reader is another process, and may start late.
         let output = traces
             .of(&mut command)
             .env("USERTRACE_MODE", "block")
@@ -192,7 +193,7 @@ fn each_length() {
     }
 }
 
-/// As `usertrace::report` does: `guest-tests` has what it says of the kernel's buffers.
+/// The text equals that of `usertrace::report`. `guest-tests` has the case of the kernel's buffers.
 fn status() {
     let directory = tempfile::tempdir().unwrap();
     let [program, code] = ["status", "status.c"].map(|name| directory.path().join(name));

@@ -1,4 +1,4 @@
-/* Each kind of field, from C11 and C++17 alike. */
+/* Every type of field, in C11 and C++17. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Events that two files have. */
+/* Events that two files declare. */
 #include <usertrace.h>
 
 USERTRACE_EVENT(test, shared, DEBUG_FUNCTION, (s32, n));

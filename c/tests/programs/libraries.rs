@@ -1,23 +1,24 @@
-//! B1: events of libraries that are loaded and unloaded while they are traced.
+//! Events of libraries that are loaded and unloaded while they are traced (B1).
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::build::build;
-use crate::installed::succeed;
-use usertrace_tests::guest::asked;
+use usertrace_testing::c_library::succeed;
+use usertrace_tests::guest::from_env;
 use usertrace_tests_preload::Traces;
+
+use crate::build::build;
 
 pub(crate) const ALL: &[(&str, fn())] = &[("b1_libraries_come_and_go", libraries_come_and_go)];
 
-/// Says how often they are loaded: 1,000 times takes minutes.
+/// Environment variable with the number of rounds: 1,000 rounds take minutes.
 const ROUNDS: &str = "USERTRACE_TEST_ROUNDS";
 const LIBRARIES: usize = 50;
-/// So many of them are different: the others are copies, with events of the same names.
+/// Number of different libraries. The others are copies, with events of the same names.
 const DIFFERENT: usize = 5;
 const EVENTS: usize = 200;
 
-/// Events of one library, and a function that writes each once.
+/// Source of a library with events, and a function that writes each once.
 fn library(library: usize) -> String {
     let mut code = String::from("#include <usertrace.h>\n");
     let mut body = String::new();
@@ -43,7 +44,7 @@ USERTRACE_EVENT(program, round, INFO, (u32, n));
 
 static int done;
 
-/* Somebody who writes and makes updates all the time. */
+/* Writes events and makes updates constantly. */
 static void *busy(void *unused)
 {
 	while (!__atomic_load_n(&done, __ATOMIC_RELAXED))
@@ -51,7 +52,7 @@ static void *busy(void *unused)
 	return unused;
 }
 
-/* Pages of its own. */
+/* Resident private pages. */
 static long memory(void)
 {
 	long size, resident, shared;
@@ -60,7 +61,7 @@ static long memory(void)
 	if (!file || fscanf(file, "%ld %ld %ld", &size, &resident, &shared) != 3)
 		exit(1);
 	fclose(file);
-	/* Without files and rings, of which a part is touched whenever. */
+	/* Exclude files and rings, whose pages may be touched at any time. */
 	return resident - shared;
 }
 
@@ -87,7 +88,7 @@ int main(int argc, char **argv)
 			*(void **)&write_all = dlsym(handles[i], "write_all");
 			written += write_all(n);
 		}
-		/* In another order than they came. */
+		/* Not in the order of loading. */
 		for (int i = 2; i < argc; i++)
 			if (dlclose(handles[(i * 7) % (argc - 2) + 2]))
 				return 1;
@@ -103,10 +104,12 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// B1: 10,000 events of 50 libraries, built with the address sanitizer, are described once each,
-/// however often the libraries come; and nobody looks at those that are gone.
+/// 10,000 events of 50 libraries, built with the address sanitizer, are described once each,
+/// however often the libraries are loaded. The tracer accesses no unloaded library.
+///
+/// Requirements: B1
 fn libraries_come_and_go() {
-    let rounds = usize::try_from(asked(ROUNDS, 5)).unwrap();
+    let rounds = usize::try_from(from_env(ROUNDS, 5)).unwrap();
     assert!(rounds > 0, "{ROUNDS} is 0: nothing would be tested");
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -127,10 +130,10 @@ fn libraries_come_and_go() {
             std::fs::copy(&libraries[n % DIFFERENT], to).unwrap();
         }
     }
-    // What it prints, and by how many pages it grew in the second half.
+    // The output, and the growth in pages in the second half.
     let run = |command: &mut Command| {
         command.arg(rounds.to_string()).args(&libraries);
-        // Else it keeps what was freed, up to 256 MiB.
+        // Without this, the sanitizer keeps up to 256 MiB of freed memory.
         command.env("ASAN_OPTIONS", "quarantine_size_mb=1");
         let printed = succeed(&command.output().unwrap());
         let (counts, grown) = printed.trim().split_once('\n').unwrap();
@@ -145,7 +148,7 @@ fn libraries_come_and_go() {
     let (counts, grown) = run(traces.of(&mut traced).env("USERTRACE_MODE", "block"));
     let events = LIBRARIES * EVENTS;
     assert_eq!(counts, format!("{} 0 0", rounds * events));
-    // The sanitizer and the dynamic linker themselves keep something of each library.
+    // The sanitizer and the dynamic linker keep some memory for each library themselves.
     assert!(
         grown < usual + usual / 4 + 100,
         "{grown} pages, else {usual}"

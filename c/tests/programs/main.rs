@@ -1,13 +1,11 @@
-//! F7: programs in C and C++, as their authors build them: the installed library, its header, and
-//! pkg-config.
+//! Programs in C and C++, built as their authors do, with the installed library, its header, and
+//! pkg-config (F7).
 
 mod binding;
 mod build;
 mod contexts;
 mod control;
 mod events;
-#[path = "../support/installed.rs"]
-mod installed;
 mod libraries;
 mod probes;
 mod static_tls;
@@ -16,6 +14,14 @@ mod warnings;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
+use usertrace_testing::c_library::CLibrary;
+
+/// The library that this program's tests use.
+static INSTALLED: CLibrary = CLibrary::new(concat!(
+    env!("CARGO_TARGET_TMPDIR"),
+    "/",
+    env!("CARGO_CRATE_NAME")
+));
 
 fn main() -> ExitCode {
     let all = [

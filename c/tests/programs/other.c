@@ -1,4 +1,4 @@
-/* A second file that has the same events. */
+/* A second file with the same events. */
 #include "fields.h"
 
 void other_file(void)

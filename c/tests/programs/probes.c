@@ -1,4 +1,4 @@
-/* Probes of a program in C and C++: says what each function does. */
+/* Probes of a program in C and C++; prints the result of each function. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void see(const struct usertrace_record *record, void *given)
 	       (const char *)given);
 }
 
-/* Its own event does not call it once more. */
+/* A probe's own event does not call it again. */
 static void recurse(const struct usertrace_record *record, void *unused)
 {
 	(void)record;

@@ -1,12 +1,12 @@
-//! B2, F7: probes of programs in C and C++.
+//! Probes of programs in C and C++ (B2, F7).
 
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
 use usertrace_tests_preload::Traces;
 
 use crate::build::build;
 use crate::events::source;
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("b2_f7_probes_from_c_by_gcc", || {
@@ -17,7 +17,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     }),
 ];
 
-/// What `probes.c` prints: how many events, or an error of `enum usertrace_probe_error`.
+/// Output of `probes.c`: numbers of events, or errors of `enum usertrace_probe_error`.
 const PRINTED: &str = "\
 registered: 0
 names: -1 -1 -1 -1
@@ -44,7 +44,7 @@ fn probes(compiler: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("probes");
     build(compiler, &[&source("probes.c")], &program);
-    // Whether a trace wants the events or not: `USERTRACE_RECORDED`, `USERTRACE_OFF`.
+    // Probes work whether a trace wants the events or not: `USERTRACE_RECORDED`, `USERTRACE_OFF`.
     let traces = Traces::new();
     let traced = traces.of(&mut Command::new(&program)).output().unwrap();
     assert_eq!(succeed(&traced), PRINTED.replace("OUTCOME", "1"));
@@ -52,7 +52,7 @@ fn probes(compiler: &[&str]) {
         .env("USERTRACE_BACKEND", "off")
         .output();
     assert_eq!(succeed(&untraced.unwrap()), PRINTED.replace("OUTCOME", "0"));
-    // Probes take nothing from the trace.
+    // Probes do not remove events from the trace.
     let names: Vec<_> = traces
         .read()
         .events

@@ -1,25 +1,26 @@
-//! F2: the library leaves other libraries their share of static thread-local storage, and needs
-//! little of it.
+//! The library uses little static thread-local storage, so that other libraries can be loaded (F2).
 //!
-//! C libraries have a small reserve of it for libraries that are loaded by `dlopen`. A library that
-//! finds too little cannot be loaded: "cannot allocate memory in static TLS block".
+//! C libraries have a small reserve of it for libraries that are loaded by `dlopen`. If it is used
+//! up, loading a library fails: "cannot allocate memory in static TLS block".
 
 use std::fs;
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
+
+use crate::INSTALLED;
 use crate::build::build;
-use crate::installed::{prefix, succeed};
 
 pub(crate) const ALL: &[(&str, fn())] = &[(
     "library_loads_with_little_static_tls_left",
     load_with_little_left,
 )];
 
-/// Bytes of thread-local storage that the library has: 128 are the block of
+/// Limit of the library's thread-local storage, in bytes: 128 are the block of
 /// `usertrace/src/writer/thread/mod.rs`, the rest is the Rust standard library's.
 const MOST: usize = 208;
 
-/// A library that takes one unit of the reserve.
+/// Source of a library that takes one unit of the reserve.
 const GREEDY: &str = r#"
 __attribute__((tls_model("initial-exec"), aligned(64))) __thread char taken[64];
 char *first(void) { return taken; }
@@ -28,9 +29,9 @@ const UNIT: usize = 64;
 /// More libraries than any C library's reserve has units.
 const COPIES: usize = 100;
 
-/// Loads copies until one cannot be loaded or as many as asked for are, and says how many these
-/// are. In the second case, it loads the library, too, and says how much thread-local storage that
-/// has.
+/// Loads copies until one cannot be loaded, or as many as requested are. Prints their number. In
+/// the second case, it also loads the tracing library, and prints the size of its thread-local
+/// storage.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -89,14 +90,14 @@ fn load_with_little_left() {
     let load = |greedy: usize| {
         let mut program = Command::new(path("program"));
         program.arg(greedy.to_string()).args(&copies);
-        program.arg(prefix().join("lib/libusertrace.so.1"));
+        program.arg(INSTALLED.prefix().join("lib/libusertrace.so.1"));
         let printed = succeed(&program.output().unwrap());
         let numbers = printed.split_whitespace().map(|word| word.parse().unwrap());
         numbers.collect::<Vec<usize>>()
     };
     let all = load(COPIES)[0];
     assert!(all < COPIES, "the C library's reserve has no end");
-    // As much is left as the library needs.
+    // Leave as much as the library needs.
     let greedy = all.checked_sub(MOST.div_ceil(UNIT)).expect("a reserve");
     let loaded = load(greedy);
     assert_eq!(loaded[0], greedy);

@@ -1,11 +1,12 @@
-//! The code that the headers put into a program's files compiles without a warning, under all
-//! warnings that the program's authors may have switched on.
+//! The headers' code compiles without a warning, under all warnings that a program's authors may
+//! enable.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use usertrace_testing::c_library::succeed;
+
 use crate::events::source;
-use crate::installed::succeed;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("warnings_headers_have_none", headers),
@@ -16,7 +17,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 const STANDARDS_OF_C: [&str; 2] = ["-std=c11", "-std=gnu17"];
 const STANDARDS_OF_CPP: [&str; 4] = ["-std=c++11", "-std=c++14", "-std=c++17", "-std=c++20"];
 
-/// Warnings that both compilers have. Only the program's own functions have unused parameters.
+/// Warnings of both compilers. Only the program's own functions have unused parameters.
 const WARNINGS: &[&str] = &[
     "-Werror",
     "-Wall",
@@ -29,7 +30,7 @@ const WARNINGS: &[&str] = &[
 ];
 const WARNINGS_OF_CPP: &[&str] = &["-Wold-style-cast", "-Wzero-as-null-pointer-constant"];
 
-/// All compilers that are there, with the warnings that each has, and a standard.
+/// All available compilers, with their warnings and each standard.
 pub(crate) fn compilers() -> Vec<Vec<&'static str>> {
     let mut all = Vec::new();
     for compiler in ["gcc", "clang-19", "clang"] {
@@ -41,7 +42,7 @@ pub(crate) fn compilers() -> Vec<Vec<&'static str>> {
         for standard in STANDARDS_OF_CPP {
             let mut command = vec![compiler, "-x", "c++", standard];
             command.extend(WARNINGS_OF_CPP);
-            // Clang has no such warning.
+            // Clang lacks this warning.
             command.extend((compiler == "g++").then_some("-Wuseless-cast"));
             all.push(command);
         }
@@ -58,7 +59,7 @@ pub(crate) fn include(below: &str) -> PathBuf {
         .join(below)
 }
 
-/// Compiles a file with every compiler, all warnings being errors.
+/// Compiles a file with each compiler; warnings are errors.
 fn compile(file: &Path, more: &[&str]) {
     for compiler in compilers() {
         let output = Command::new(compiler[0])
@@ -95,7 +96,7 @@ fn providers() {
     }
 }
 
-/// The examples of the comments of `usertrace.h`: declarations, and calls.
+/// The examples in the comments of `usertrace.h`: declarations, and calls.
 fn of_header() -> (String, String) {
     let header = std::fs::read_to_string(include("usertrace.h")).unwrap();
     let lines = |start: &str| {
@@ -138,7 +139,7 @@ fn examples() {
         .filter(|block| block.contains("#include <usertrace"))
         .collect();
     assert!(blocks.len() >= 2, "{blocks:?}");
-    // The rest of the examples' program declares these.
+    // The examples use these, which the rest of their program declares.
     let rest = "#include <stdint.h>\nuint64_t size_of(const char *path);\n";
     programs.extend(blocks.iter().map(|block| format!("{rest}{block}")));
     let directory = tempfile::tempdir().unwrap();

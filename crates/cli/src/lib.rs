@@ -1,4 +1,3 @@
-//! What the command counts while programs run: [`top`] has no screen here, which the program itself
-//! draws.
+//! The counting part of `usertrace top`: see [`top`]. The program itself draws the screen.
 
 pub mod top;

@@ -1,12 +1,12 @@
-//! Chunks: the parts of a recording that rotates, each a directory with complete traces.
+//! Chunks: the parts of a recording with rotation. Each is a directory with complete traces.
 //!
-//! | directory below that of the recording | |
+//! | directory in that of the recording | |
 //! |---|---|
-//! | `20261122T150347Z-000001` | a chunk that is finished: it may be moved, read, and removed |
-//! | `20261122T160347Z-000002.current` | the one that is written |
+//! | `20261122T150347Z-000001` | a finished chunk: users may move, read and remove it |
+//! | `20261122T160347Z-000002.current` | the current chunk |
 //!
-//! A name has the time at which the chunk was begun, and its number, which is never used again in
-//! that directory; so names sort by time. A chunk in which there is nothing is not made.
+//! A name contains the start time of the chunk, so names sort by time. It also contains a number,
+//! which is unique in that directory. Empty chunks are not created.
 
 use std::fs;
 use std::io;
@@ -15,58 +15,58 @@ use std::time::Duration;
 
 use usertrace_ctf::recording::{CURRENT, Chunk, DIRECTORY};
 
-/// What chunks are called while they are removed, in the directory of the notes.
+/// Prefix of chunks that are being removed, in the checkpoint's directory.
 const REMOVED: &str = "removed-";
 
-/// When a chunk ends, and which are kept.
+/// When a chunk ends, and which chunks are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// A chunk ends when it has so many bytes.
+    /// Size in bytes at which a chunk ends.
     pub rotate_size: Option<u64>,
-    /// A chunk ends when it is so old.
+    /// Age at which a chunk ends.
     pub rotate_time: Option<Duration>,
-    /// So many finished chunks are kept, the newest.
+    /// Number of finished chunks to keep, the newest ones.
     pub keep: Option<usize>,
-    /// Bytes that all may have together. Where chunks are made, the oldest go; else the recording
-    /// ends.
+    /// Maximum size in bytes of all chunks together. If exceeded, the oldest chunks are removed; a
+    /// recording without chunks ends.
     pub max_size: Option<u64>,
 }
 
-/// Chunks end at the latest when they have this part of the bytes that all may have, so that the
-/// oldest can go.
+/// A chunk ends at this fraction of the maximum size at the latest, so that there are old chunks to
+/// remove.
 const PARTS: u64 = 4;
 
 impl Limits {
-    /// Are chunks made?
+    /// Whether the recording has chunks.
     #[must_use]
     pub fn rotates(&self) -> bool {
         self.rotate_size.is_some() || self.rotate_time.is_some()
     }
 
-    /// Bytes at which a chunk ends.
+    /// Size in bytes at which a chunk ends.
     pub(super) fn chunk_size(&self) -> Option<u64> {
         let part = self.max_size.map(|size| size / PARTS);
         self.rotate_size.into_iter().chain(part).min()
     }
 }
 
-/// The finished chunks in a directory, the oldest first.
+/// The finished chunks in a directory, oldest first.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the directory cannot be read.
 pub fn finished_chunks(output: &Path) -> io::Result<Vec<PathBuf>> {
     let chunks = chunks(output)?.into_iter();
     let finished = chunks.filter(|(_, _, is_current)| !is_current);
     Ok(finished.map(|(_, name, _)| output.join(name)).collect())
 }
 
-/// The number of the last chunk in a directory; 0: there is none.
+/// The number of the last chunk in a directory, or 0.
 pub(super) fn last_number(output: &Path) -> io::Result<u64> {
     let last = chunks(output)?.last().map(|(number, _, _)| *number);
     Ok(last.unwrap_or(0))
 }
 
-/// Finishes chunks that are no longer written, all but that of this number.
+/// Finishes all unfinished chunks but the current one, which has this number.
 pub(super) fn finish_others(output: &Path, number: u64) -> io::Result<()> {
     for (of, name, is_current) in chunks(output)? {
         if is_current && of != number {
@@ -76,14 +76,14 @@ pub(super) fn finish_others(output: &Path, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Finishes the chunk whose directory is called `name` as long as it is written. None: there is
-/// nothing in it.
+/// Finishes the chunk whose unfinished directory is named `name`, and returns its final path.
+/// Returns `None` for an empty chunk.
 fn finish(output: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     let path = output.join(name);
     match fs::remove_dir(&path) {
         Ok(()) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // There is something in it.
+        // It is not empty.
         Err(_) => {}
     }
     let finished = output.join(name.strip_suffix(CURRENT).unwrap_or(name));
@@ -91,12 +91,12 @@ fn finish(output: &Path, name: &str) -> io::Result<Option<PathBuf>> {
     Ok(Some(finished))
 }
 
-/// Likewise.
+/// Finishes a chunk, like [`finish`].
 pub(super) fn finish_chunk(output: &Path, chunk: &Chunk) -> io::Result<Option<PathBuf>> {
     finish(output, &chunk.current())
 }
 
-/// Number, name, and whether it is written, of all chunks in a directory, by number.
+/// Number, name, and whether it is current, of all chunks in a directory, by number.
 fn chunks(output: &Path) -> io::Result<Vec<(u64, String, bool)>> {
     let mut chunks = Vec::new();
     for entry in fs::read_dir(output)? {
@@ -112,22 +112,22 @@ fn chunks(output: &Path) -> io::Result<Vec<(u64, String, bool)>> {
     Ok(chunks)
 }
 
-/// Removes a finished chunk, by the directory of the notes: nobody who reads that of the recording
-/// sees a part of it.
+/// Removes a finished chunk. It is first moved to the checkpoint's directory, so that readers of
+/// the recording never see a part of it.
 pub(super) fn remove_chunk(output: &Path, chunk: &Path) -> io::Result<()> {
     let name = chunk.file_name().unwrap_or_default().to_string_lossy();
     let removed = output.join(DIRECTORY).join(format!("{REMOVED}{name}"));
     match fs::rename(chunk, &removed) {
-        // Others took it away.
+        // Somebody else removed it.
         Err(_) if !chunk.exists() => return Ok(()),
         renamed => renamed?,
     }
     fs::remove_dir_all(removed)
 }
 
-/// Removes what a recorder that was killed did not come to remove.
-pub(super) fn remove_rest(notes: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(notes)? {
+/// Completes removals that a killed recorder had started.
+pub(super) fn finish_removals(checkpoint: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(checkpoint)? {
         let entry = entry?;
         if entry
             .file_name()
@@ -140,8 +140,8 @@ pub(super) fn remove_rest(notes: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of all files below a directory, but for notes; 0 if it is not there. Files that go
-/// meanwhile do not count.
+/// Size in bytes of all files below a directory without the checkpoint; 0 if the directory does not
+/// exist. Files that disappear meanwhile do not count.
 pub(super) fn size(directory: &Path) -> io::Result<u64> {
     let (mut bytes, mut todo) = (0, vec![directory.to_owned()]);
     while let Some(directory) = todo.pop() {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_finished_and_removed_and_numbers_not_used_again() {
+    fn chunks_are_finished_and_removed_and_numbers_stay_unique() {
         let directory = tempfile::tempdir().unwrap();
         let output = directory.path();
         fs::create_dir(output.join(DIRECTORY)).unwrap();
@@ -201,14 +201,14 @@ mod tests {
         assert_eq!(size(output).unwrap(), 8);
         let finished = finish_chunk(output, &chunks[2]).unwrap();
         assert_eq!(finished, Some(output.join(chunks[2].name())));
-        // One without anything is none.
+        // Empty chunks do not count.
         fs::create_dir(output.join(Chunk::after(3, SystemTime::UNIX_EPOCH).current())).unwrap();
         finish_others(output, 0).unwrap();
         assert_eq!(last_number(output).unwrap(), 3);
     }
 
     #[test]
-    fn a_chunk_ends_before_all_together_are_too_large() {
+    fn chunk_size_leaves_room_for_old_chunks() {
         let limits = |rotate_size, max_size| Limits {
             rotate_size,
             max_size,

@@ -1,19 +1,19 @@
-//! The control file system: traces are directories (E1).
+//! The control file system, in which each trace is a directory (E1).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_sys::filter::words;
 use usertrace_sys::uapi::LTT_ABI_VERSION;
 
 use super::{CONTROL, MAIN};
 
-/// Where it is mounted.
+/// Its default mount point.
 pub const CONTROL_FS: &str = "/sys/kernel/ltt";
 
-/// What can go wrong with it.
+/// Why an operation in the control file system failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlFsError {
@@ -28,42 +28,42 @@ pub enum ControlFsError {
         "{root}: the kernel has version {theirs:?} of the ABI, this program knows {LTT_ABI_VERSION}"
     )]
     Version {
-        /// Where it is.
+        /// The mount point.
         root: PathBuf,
-        /// What it says.
+        /// The kernel's version.
         theirs: String,
     },
-    /// There is no such trace.
+    /// The trace does not exist.
     #[error(
         "there is no trace {0}: usertrace list says which there are, usertrace start makes one"
     )]
     NoTrace(PathBuf),
-    /// No trace can be called so.
+    /// The name is invalid.
     #[error("{0:?} is no name of a trace: that has up to 31 letters, digits and _ - . : + @")]
     BadName(String),
-    /// The kernel takes no such value. Its log says which word is wrong.
+    /// The kernel rejected a value. The kernel's log says which word is wrong.
     #[error("cannot write {value:?} to {path}{}", remedy(source))]
     Refused {
         /// What was written.
         value: String,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// Something cannot be read or written.
+    /// A file cannot be read or written.
     #[error("cannot {what} {path}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// What to do about something that the kernel refused.
+/// A hint what to do after the kernel rejected a value.
 fn remedy(refused: &io::Error) -> &'static str {
     match refused.kind() {
         io::ErrorKind::ResourceBusy => {
@@ -74,7 +74,7 @@ fn remedy(refused: &io::Error) -> &'static str {
     }
 }
 
-/// Whether a trace can be called so.
+/// Whether a trace can have this name.
 fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:+@".contains(&byte);
     (1..=31).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_good)
@@ -88,53 +88,53 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Contro
     }
 }
 
-/// Sub-buffers of the channel `control` in a trace that is created here: room for the descriptions
-/// of some 20,000 events in a ring, as in the fallback, while the kernel's own has it for some
-/// 4,000. What is not used is address space only.
+/// Sub-buffers of the channel `control` in new traces. A ring has room for descriptions of about
+/// 20,000 events, as in the fallback; the kernel's default is about 4,000. Unused sub-buffers take
+/// only address space.
 const CONTROL_SUBBUFS: u32 = 32;
 
-/// The control file system.
+/// The mounted control file system.
 #[derive(Clone, Debug)]
 pub struct ControlFs {
     root: PathBuf,
 }
 
-/// What a trace is to be like; where this does not say, as the kernel makes it.
+/// Settings of a trace. The kernel's defaults apply to everything that is not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceSetup {
-    /// Patterns of the events that it is to have, each with `!` in front if what matches is
-    /// refused, in the order in which they count; none: all events.
+    /// Patterns of events. A leading `!` rejects matching events; later patterns override earlier
+    /// ones. If empty, all events are accepted.
     pub events: Vec<String>,
     /// Bytes in a sub-buffer of the channel `main`.
     pub subbuf_size: Option<u32>,
-    /// Sub-buffers in a ring of it.
+    /// Sub-buffers in each ring of that channel.
     pub subbuf_count: Option<u32>,
-    /// Names of contexts, which its events begin with.
+    /// Names of the contexts of its events.
     pub contexts: Vec<String>,
-    /// Its full rings overwrite their oldest events.
+    /// Mode `overwrite`: full rings overwrite their oldest events.
     pub flight: bool,
-    /// Programs wait where its rings are full, as long as somebody records.
+    /// Mode `block`: programs wait at full rings while a recorder is attached.
     pub block: bool,
 }
 
 impl TraceSetup {
-    /// What is written to a filter so that it accepts these events; nothing if that is all.
+    /// What to write to the trace's filter; `None` for all events.
     pub(super) fn filter(&self) -> Option<String> {
         (!self.events.is_empty()).then(|| filter_words(&self.events))
     }
 }
 
-/// What is written to a filter so that it accepts these events, whatever it did before.
+/// What to write to a filter to replace its patterns by these.
 #[must_use]
 pub fn filter_words(patterns: &[String]) -> String {
     words(patterns).collect::<Vec<_>>().join(" ")
 }
 
 impl ControlFs {
-    /// The file system that is mounted at `root`.
+    /// Opens the file system that is mounted at `root`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none, or its ABI has another version.
     pub fn open(root: &Path) -> Result<Self, ControlFsError> {
         let abi = root.join("abi");
         match fs::read_to_string(&abi) {
@@ -158,12 +158,12 @@ impl ControlFs {
         }
     }
 
-    /// Creates a trace, which is removed again when the result is dropped; or joins one that
-    /// exists, which then stays.
+    /// Creates a trace, which is removed when the result is dropped. Or joins an existing trace,
+    /// which is not removed.
     ///
     /// # Errors
-    /// When the kernel does not like it: a name, or what is asked for, which is fixed in a trace
-    /// that was started.
+    /// If the kernel rejects the name or a setting. Most settings are fixed after the start of a
+    /// trace.
     pub fn create(&self, name: &str, asked: &TraceSetup) -> Result<TraceDir, ControlFsError> {
         if !is_name(name) {
             return Err(ControlFsError::BadName(name.to_owned()));
@@ -176,8 +176,8 @@ impl ControlFs {
         };
         let trace = TraceDir { path, created };
         if created {
-            // Where this is refused, there is what the kernel has, and readers say what could not
-            // be described.
+            // If the kernel rejects this, its default applies, and readers report undescribed
+            // events.
             let _ = write(
                 &trace.channel(CONTROL).join("subbuf_count"),
                 &CONTROL_SUBBUFS.to_string(),
@@ -207,10 +207,10 @@ impl ControlFs {
         Ok(trace)
     }
 
-    /// A trace that exists, and stays.
+    /// Opens an existing trace, which is not removed.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If it does not exist.
     pub fn trace(&self, name: &str) -> Result<TraceDir, ControlFsError> {
         let path = self.root.join(name);
         let is_name = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
@@ -232,7 +232,7 @@ impl ControlFs {
     /// Directories of all traces, by name.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// If they cannot be listed.
     pub fn traces(&self) -> Result<Vec<PathBuf>, ControlFsError> {
         let list = || -> io::Result<Vec<PathBuf>> {
             let mut traces = Vec::new();
@@ -249,11 +249,10 @@ impl ControlFs {
     }
 }
 
-/// The channels of events of the trace whose directory is `trace`: [`MAIN`] first, the others by
-/// name.
+/// Event channels of the trace in the directory `trace`: first [`MAIN`], then the others by name.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the directory cannot be read.
 pub fn event_channels(trace: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(trace)? {
@@ -272,7 +271,7 @@ pub fn event_channels(trace: &Path) -> io::Result<Vec<String>> {
 /// Names of the consumer files in a channel's directory.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the directory cannot be read.
 pub fn consumer_files(channel: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(channel)? {
@@ -286,13 +285,13 @@ pub fn consumer_files(channel: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Is it the name of a consumer file: PID.NUMBER?
+/// Whether this is the name of a consumer file: PID.NUMBER.
 pub(super) fn is_consumer_file(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     matches!(name.split_once('.'), Some((pid, process)) if number(pid) && number(process))
 }
 
-/// A trace. If it was created by this, it exists as long as this does.
+/// A trace. If this program created it, the trace is removed when this is dropped.
 #[derive(Debug)]
 pub struct TraceDir {
     path: PathBuf,
@@ -300,31 +299,31 @@ pub struct TraceDir {
 }
 
 impl TraceDir {
-    /// Its directory.
+    /// The trace's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Directory of one of its channels.
+    /// The directory of one of its channels.
     #[must_use]
     pub fn channel(&self, channel: &str) -> PathBuf {
         self.path.join(channel)
     }
 
-    /// Its channels of events, [`MAIN`] first. No others come when it has been started.
+    /// Its event channels, [`MAIN`] first. The set is final after the start of the trace.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// If they cannot be listed.
     pub fn channels(&self) -> Result<Vec<String>, ControlFsError> {
         event_channels(&self.path).map_err(io_error("list the channels of", &self.path))
     }
 
-    /// Which trace it is, also if another one comes by its name.
+    /// Identifies the trace, and distinguishes it from others of the same name.
     ///
     /// # Errors
-    /// When that cannot be read.
-    pub fn recorded(&self) -> Result<Recorded, ControlFsError> {
+    /// If its state cannot be read.
+    pub fn recorded(&self) -> Result<RecordingNote, ControlFsError> {
         let read = |path: &Path| fs::read_to_string(path).map_err(io_error("read", path));
         let stats = read(&self.path.join("stats"))?;
         let generation = stats
@@ -332,7 +331,7 @@ impl TraceDir {
             .find_map(|line| line.strip_prefix("generation "));
         let boot = read(Path::new("/proc/sys/kernel/random/boot_id"))?;
         let name = self.path.file_name().unwrap_or_default();
-        Ok(Recorded {
+        Ok(RecordingNote {
             name: name.to_string_lossy().into_owned(),
             generation: generation.and_then(|n| n.parse().ok()).unwrap_or_default(),
             boot: boot.trim_end().to_owned(),
@@ -340,22 +339,22 @@ impl TraceDir {
         })
     }
 
-    /// The clock of its events is `CLOCK_MONOTONIC`, as the processor's counter is not valid.
+    /// Whether the clock of its events is `CLOCK_MONOTONIC`, because the TSC is not usable.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// If its state cannot be read.
     pub fn is_monotonic(&self) -> Result<bool, ControlFsError> {
         let path = self.path.join("stats");
         let stats = fs::read_to_string(&path).map_err(io_error("read", &path))?;
         Ok(stats.lines().any(|line| line == "clock monotonic"))
     }
 
-    /// It is to be removed as if it had been created by this.
+    /// Takes ownership: the trace is removed as if this program had created it.
     pub fn adopt(&mut self) {
         self.created = true;
     }
 
-    /// It is to stay as if it had been there before.
+    /// Gives up ownership: the trace is not removed.
     pub fn keep(&mut self) {
         self.created = false;
     }
@@ -367,22 +366,21 @@ impl TraceDir {
         }
     }
 
-    /// Patterns of the events that it wants, or of those that go to this channel of it, as the
-    /// kernel shows them.
+    /// Patterns of the trace, or of one of its channels, as the kernel shows them.
     ///
     /// # Errors
-    /// When they cannot be read: no such channel, or it is one that takes what no other does.
+    /// If they cannot be read: the channel does not exist, or has no filter because it takes all
+    /// remaining events.
     pub fn events(&self, channel: Option<&str>) -> Result<Vec<String>, ControlFsError> {
         let path = self.filter_file(channel);
         let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Makes these the events that it wants, or that go to this channel of it, as
-    /// [`TraceSetup::events`] has them.
+    /// Replaces the patterns of the trace, or of one of its channels. See [`TraceSetup::events`].
     ///
     /// # Errors
-    /// The kernel's, which changed nothing then.
+    /// Those of the kernel, which then has changed nothing.
     pub fn set_events(
         &self,
         channel: Option<&str>,
@@ -391,10 +389,10 @@ impl TraceDir {
         write(&self.filter_file(channel), &filter_words(patterns))
     }
 
-    /// Likewise, in addition to those before.
+    /// Appends to the patterns of the trace, or of one of its channels.
     ///
     /// # Errors
-    /// The kernel's, which changed nothing then.
+    /// Those of the kernel, which then has changed nothing.
     pub fn add_events(
         &self,
         channel: Option<&str>,
@@ -403,26 +401,26 @@ impl TraceDir {
         write(&self.filter_file(channel), &patterns.join(" "))
     }
 
-    /// Makes it active.
+    /// Starts the trace.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn start(&self) -> Result<(), ControlFsError> {
         write(&self.path.join("start"), "1")
     }
 
-    /// Makes it inactive.
+    /// Stops the trace.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn stop(&self) -> Result<(), ControlFsError> {
         write(&self.path.join("start"), "0")
     }
 
-    /// Removes it, if it was created by this.
+    /// Removes the trace, if this program created it.
     ///
     /// # Errors
-    /// The kernel's; it is not tried again.
+    /// Those of the kernel. The removal is not retried.
     pub fn remove(mut self) -> Result<(), ControlFsError> {
         if !std::mem::take(&mut self.created) {
             return Ok(());
@@ -435,15 +433,15 @@ impl TraceDir {
 impl Drop for TraceDir {
     fn drop(&mut self) {
         if self.created {
-            // On the way out of an error, which is the one to tell.
+            // The caller reports an earlier error; a failure here would hide it.
             let _ = fs::remove_dir(&self.path);
         }
     }
 }
 
 fn write(path: &Path, value: &str) -> Result<(), ControlFsError> {
-    // Not fs::write, which would create a file where the kernel has none, and truncate the one that
-    // it has.
+    // Not `fs::write`: it would truncate the file, and would create one that the kernel does not
+    // have.
     let file = fs::OpenOptions::new().write(true).open(path);
     let written = file.and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()));
     written.map_err(|source| ControlFsError::Refused {
@@ -478,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_fails_leaves_nothing_behind() {
+    fn failed_creation_leaves_no_trace() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
@@ -486,7 +484,7 @@ mod tests {
             subbuf_size: Some(4096),
             ..TraceSetup::default()
         };
-        // In a plain directory, the channel does not come by itself.
+        // A plain directory gets no channels by itself.
         let error = control.create("t", &asked).unwrap_err();
         assert!(error.to_string().contains("t/main/subbuf_size"), "{error}");
         assert!(!directory.path().join("t").exists());
@@ -507,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_was_there_stays() {
+    fn existing_trace_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
@@ -527,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_may_stay_or_be_taken_over() {
+    fn trace_ownership_can_change() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
@@ -541,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_written_whole_or_added_to() {
+    fn filters_are_replaced_or_extended() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let file = directory.path().join("t/net/filter");
@@ -572,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_of_events_are_listed() {
+    fn event_channels_are_listed() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["net", "control", "main", "a"] {
             fs::create_dir(directory.path().join(name)).unwrap();
@@ -585,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn consumer_files_are_told_by_their_names() {
+    fn consumer_files_are_recognized_by_name() {
         for (name, is) in [
             ("12.3", true),
             ("subbuf_size", false),

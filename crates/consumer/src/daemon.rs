@@ -1,4 +1,4 @@
-//! A recorder that stays: of all traces, or of some, as they come and go.
+//! The recording service: records all or some traces as they appear and disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,99 +12,99 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::Signal;
 use usertrace_ctf::ProcessSummary;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 
 use super::control_fs::consumer_files;
 use super::error::{OutputError, RecordError, system};
-use super::record::{LINGER, TELLING, WAIT};
+use super::record::{LINGER, PROGRESS_INTERVAL, WAIT, next_wait};
 use super::recorder::TraceRecorder;
-use super::signals::{Came, Signals};
+use super::signals::{ReceivedSignal, Signals};
 use super::{
     CONTROL, ControlFs, ControlFsError, Limits, MAIN, RecorderEvent, RecordingProgress,
     SessionSummary, TraceDir, close_recording,
 };
 
-/// How long to leave a trace alone that cannot be recorded.
+/// How long to wait before retrying a trace that cannot be recorded.
 const RETRY: Duration = Duration::from_secs(10);
-/// How often to look which processes are gone.
-const SWEEP: Duration = Duration::from_secs(60);
+/// How often to remove the state of processes that have ended.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
-    /// Where the control file system is.
+    /// The mount point of the control file system.
     pub root: PathBuf,
-    /// Names of the traces; all that there are and will be, if none is named.
+    /// Names of the traces; if empty, all traces, now and later.
     pub traces: Vec<String>,
-    /// Where to write: each trace has a directory of its name, with chunks.
+    /// The output directory, in which each trace has a directory of its name, with chunks.
     pub output: PathBuf,
-    /// When chunks end, and how much of each trace there may be.
+    /// When chunks end, and the maximum size of each trace.
     pub limits: Limits,
 }
 
-/// What who waits for a daemon is told.
+/// Notifications of the service to its caller.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DaemonNotification<'a> {
-    /// It looked for traces for the first time, and reads those that there are; or it did so again,
-    /// as it was asked to.
+    /// The first scan for traces is done, and existing traces are recorded. Repeated after each
+    /// reload.
     Ready,
-    /// It was asked to begin new chunks.
+    /// SIGHUP requests new chunks.
     Reloading,
-    /// It was asked to end.
+    /// A signal requests the end of the service.
     Stopping,
-    /// A trace is recorded from now on.
-    Begun {
+    /// The recording of a trace starts.
+    Started {
         /// Its name.
         trace: &'a str,
-        /// Where it is.
+        /// The directory of the recording.
         directory: &'a Path,
     },
-    /// Something happened to a trace's files.
+    /// An event of the recording, such as a full disk.
     RecorderEvent {
         /// The trace's name.
         trace: &'a str,
-        /// What.
+        /// The event.
         news: &'a RecorderEvent,
     },
-    /// A trace was removed, and recorded to its end.
+    /// A trace was removed, and recorded completely.
     Ended {
         /// Its name.
         trace: &'a str,
-        /// What was recorded.
+        /// Statistics of the trace.
         so_far: &'a RecordingProgress,
     },
-    /// Something is wrong with a process.
+    /// A process cannot be recorded correctly.
     Problem {
         /// The trace's name.
         trace: &'a str,
-        /// What.
+        /// The description of the problem.
         problem: &'a str,
     },
-    /// A trace cannot be recorded. It is tried again.
+    /// A trace cannot be recorded. The service will retry.
     Failed {
         /// Its name.
         trace: &'a str,
-        /// Why not.
+        /// The error.
         error: &'a RecordError,
     },
-    /// Once a second: what there is so far, and of how many traces.
+    /// Statistics, once a second.
     RecordingProgress {
-        /// How many are recorded now.
+        /// Number of traces being recorded.
         traces: usize,
-        /// What there is of all.
+        /// Statistics of all traces.
         so_far: &'a RecordingProgress,
     },
 }
 
-/// A trace that is recorded.
+/// The recording of one trace.
 struct Recording {
     recorder: TraceRecorder,
-    /// By which it is told from another one of its name.
+    /// Distinguishes the trace from a later one of the same name.
     inode: u64,
-    /// Of the processes that have ended.
+    /// Statistics of processes that have ended.
     ended: RecordingProgress,
-    /// It was removed; since then nothing came.
+    /// Set after the trace was removed: the last time that data arrived.
     quiet: Option<Instant>,
 }
 
@@ -115,7 +115,7 @@ impl Recording {
         so_far
     }
 
-    /// What is kept of processes that have ended is no more than their sum. Gives what went wrong.
+    /// Adds the processes that have ended to the sum, and forgets them. Returns their problems.
     fn fold(&mut self) -> Vec<String> {
         let SessionSummary {
             processes,
@@ -149,21 +149,21 @@ struct Daemon<'a> {
     options: &'a DaemonOptions,
     control_fs: ControlFs,
     recordings: BTreeMap<String, Recording>,
-    /// Traces that cannot be recorded, since when, and why.
+    /// Traces that cannot be recorded, with the time and the text of the last error.
     failed: BTreeMap<String, (Instant, String)>,
-    /// Of recordings that have ended.
+    /// Statistics of recordings that have ended.
     ended: RecordingProgress,
     tell: &'a mut dyn FnMut(DaemonNotification<'_>),
 }
 
-/// Records traces as they come, until SIGTERM or SIGINT. The traces go on then: what is written to
-/// them stays in their rings until the next daemon reads it, to the same directory, with nothing
-/// missing and nothing twice; so it is when this one is killed. SIGHUP has all begin a new chunk.
-/// To be called in a process of one thread, as it takes signals.
+/// Records traces as they appear, until SIGTERM or SIGINT. The traces stay active then: their
+/// events remain in the rings until the next daemon reads these, to the same directory, without
+/// loss or duplicates. The same holds if this daemon is killed. SIGHUP starts a new chunk of each
+/// trace. Call this in a process with one thread, as it blocks signals.
 ///
 /// # Errors
-/// When there is no control file system, or nothing can be written to the directory. What is wrong
-/// with a trace is told, and tried again.
+/// If there is no control file system, or the output directory cannot be written. An error about
+/// one trace is only reported, and the trace is retried.
 pub fn daemon(
     options: &DaemonOptions,
     tell: &mut dyn FnMut(DaemonNotification<'_>),
@@ -186,61 +186,56 @@ pub fn daemon(
         ended: RecordingProgress::default(),
         tell,
     };
-    daemon.close_gone()?;
-    daemon.look()?;
+    daemon.close_stale()?;
+    daemon.scan_traces()?;
     daemon.round();
     (daemon.tell)(DaemonNotification::Ready);
-    let (mut told, mut swept) = (Instant::now(), Instant::now());
+    let (mut reported, mut swept) = (Instant::now(), Instant::now());
     let mut wait = *WAIT.start();
     loop {
         daemon.wait(&signals, &inotify, wait)?;
-        while let Some(came) = signals.next().map_err(system("read a signal"))? {
-            match came {
-                Came::Forward {
+        while let Some(received) = signals.next().map_err(system("read a signal"))? {
+            match received {
+                ReceivedSignal::Forward {
                     signal: Signal::SIGTERM | Signal::SIGINT,
                     ..
-                } => return Ok(daemon.leave()),
-                Came::Forward {
+                } => return Ok(daemon.detach()),
+                ReceivedSignal::Forward {
                     signal: Signal::SIGHUP,
                     ..
                 } => daemon.reload()?,
-                Came::Forward { .. } | Came::Child => {}
+                ReceivedSignal::Forward { .. } | ReceivedSignal::Child => {}
             }
         }
-        let mut is_to_look = told.elapsed() >= TELLING;
+        let mut must_scan = reported.elapsed() >= PROGRESS_INTERVAL;
         loop {
             match inotify.read_events() {
-                Ok(_) => is_to_look = true,
+                Ok(_) => must_scan = true,
                 Err(Errno::EINTR) => {}
                 Err(_) => break,
             }
         }
-        if is_to_look {
-            daemon.look()?;
+        if must_scan {
+            daemon.scan_traces()?;
         }
         let fill = daemon.round();
-        if told.elapsed() >= TELLING {
+        if reported.elapsed() >= PROGRESS_INTERVAL {
             let so_far = daemon.so_far();
             let traces = daemon.recordings.len();
             (daemon.tell)(DaemonNotification::RecordingProgress {
                 traces,
                 so_far: &so_far,
             });
-            told = Instant::now();
+            reported = Instant::now();
         }
-        if swept.elapsed() >= SWEEP {
+        if swept.elapsed() >= SWEEP_INTERVAL {
             daemon.sweep();
             swept = Instant::now();
         }
-        wait = match fill {
-            250.. => *WAIT.start(),
-            62..250 => wait,
-            _ => wait * 2,
-        };
-        wait = wait.clamp(*WAIT.start(), *WAIT.end());
-        // There is nothing that could fill.
+        wait = next_wait(wait, fill);
+        // No ring can fill up, so wait for new traces.
         if daemon.recordings.is_empty() {
-            wait = TELLING.as_millis() as u64;
+            wait = PROGRESS_INTERVAL.as_millis() as u64;
         }
     }
 }
@@ -260,7 +255,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// The traces that there are and that are to be recorded, by their names.
+    /// Names of the existing traces that are to be recorded.
     fn traces(&self) -> Result<Vec<String>, RecordError> {
         let there = self.control_fs.traces()?;
         let names = there.iter().filter_map(|path| path.file_name()?.to_str());
@@ -273,8 +268,8 @@ impl Daemon<'_> {
         self.options.output.join(trace)
     }
 
-    /// Ends recordings of traces that are gone, as after a restart of the machine.
-    fn close_gone(&mut self) -> Result<(), OutputError> {
+    /// Completes recordings of traces that no longer exist, for example after a reboot.
+    fn close_stale(&mut self) -> Result<(), OutputError> {
         let output_error = OutputError::at(&self.options.output);
         for entry in fs::read_dir(&self.options.output).map_err(&output_error)? {
             let entry = entry.map_err(&output_error)?;
@@ -289,7 +284,7 @@ impl Daemon<'_> {
                 continue;
             }
             if let Err(error) = close_recording(&path).map_err(OutputError::at(&path)) {
-                // It is as readable as it was.
+                // The recording stays as readable as it was.
                 let (trace, error) = (&name[..], &error.into());
                 (self.tell)(DaemonNotification::Failed { trace, error });
             }
@@ -297,8 +292,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Looks which traces have come, and which are gone.
-    fn look(&mut self) -> Result<(), RecordError> {
+    /// Starts the recording of new traces, and marks those that were removed.
+    fn scan_traces(&mut self) -> Result<(), RecordError> {
         for recording in self.recordings.values_mut() {
             let path = recording.recorder.trace.path();
             let is_there = fs::metadata(path).is_ok_and(|file| file.ino() == recording.inode);
@@ -318,19 +313,20 @@ impl Daemon<'_> {
                 Ok(None) => {}
                 Ok(Some(recording)) => {
                     self.failed.remove(name);
-                    (self.tell)(DaemonNotification::Begun {
+                    (self.tell)(DaemonNotification::Started {
                         trace: name,
                         directory: &recording.recorder.output,
                     });
                     self.recordings.insert(name.clone(), recording);
                 }
-                Err(error) => self.fail(name, &error),
+                Err(error) => self.report_failure(name, &error),
             }
         }
         Ok(())
     }
 
-    /// Begins to record a trace. None: it was not started yet, and may get other channels.
+    /// Starts to record a trace. Returns `None` before the trace was started: it may still get
+    /// channels.
     fn open(&self, name: &str) -> Result<Option<Recording>, RecordError> {
         let trace = self.control_fs.trace(name)?;
         if !is_started(&trace) {
@@ -341,7 +337,7 @@ impl Daemon<'_> {
         fs::create_dir_all(&output).map_err(&output_error)?;
         let inode = fs::metadata(trace.path()).map_or(0, |file| file.ino());
         let recorded = trace.recorded()?;
-        let before = Recorded::of(&output).map_err(&output_error)?;
+        let before = RecordingNote::of(&output).map_err(&output_error)?;
         if before.is_some_and(|before| !before.is_same(&recorded)) {
             close_recording(&output).map_err(&output_error)?;
         }
@@ -354,8 +350,8 @@ impl Daemon<'_> {
         }))
     }
 
-    /// A trace cannot be recorded, which is said once as long as it is for the same reason.
-    fn fail(&mut self, name: &str, error: &RecordError) {
+    /// Reports that a trace cannot be recorded, once for each distinct error.
+    fn report_failure(&mut self, name: &str, error: &RecordError) {
         let why = format!("{error:?}");
         let before = self
             .failed
@@ -365,14 +361,14 @@ impl Daemon<'_> {
         }
     }
 
-    /// Reads what there is. Gives how full the fullest ring was, in 1/1000.
+    /// Drains all traces. Returns the fill level of the fullest ring, in 1/1000.
     fn round(&mut self) -> u64 {
         let mut fill = 0;
         let (mut failed, mut over) = (Vec::new(), Vec::new());
         for (name, recording) in &mut self.recordings {
             let is_gone = recording.quiet.is_some();
             let round = recording.recorder.round(is_gone, false);
-            for news in recording.recorder.take_news() {
+            for news in recording.recorder.take_events() {
                 (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,
                     news: &news,
@@ -410,20 +406,20 @@ impl Daemon<'_> {
         fill
     }
 
-    /// A trace is gone, and all of it was read.
+    /// Completes the recording of a trace that was removed and read completely.
     fn end(&mut self, name: &str) {
         let Some(recording) = self.recordings.get_mut(name) else {
             return;
         };
         let finished = recording.recorder.finish();
-        for news in recording.recorder.take_news() {
+        for news in recording.recorder.take_events() {
             (self.tell)(DaemonNotification::RecorderEvent {
                 trace: name,
                 news: &news,
             });
         }
         match finished {
-            // There is no room for it: later.
+            // The disk is full; retry in the next round.
             Ok(None) => {}
             Ok(Some(summary)) => {
                 recording.fold_processes(&summary.processes);
@@ -439,29 +435,29 @@ impl Daemon<'_> {
         }
     }
 
-    /// A trace cannot be recorded any more. What was counted of processes that go on, is in the
-    /// notes, for the next time.
+    /// Ends the recording of a trace after an error. The checkpoint keeps the statistics of
+    /// processes that continue.
     fn drop_failed(&mut self, name: &str, error: &RecordError) {
         if let Some(recording) = self.recordings.remove(name) {
             add(&mut self.ended, &recording.ended);
         }
-        self.fail(name, error);
+        self.report_failure(name, error);
     }
 
-    /// New chunks.
+    /// Starts new chunks, as SIGHUP requests.
     fn reload(&mut self) -> Result<(), RecordError> {
         (self.tell)(DaemonNotification::Reloading);
         for recording in self.recordings.values_mut() {
             recording.recorder.rotates_now = true;
         }
         self.failed.clear();
-        self.look()?;
+        self.scan_traces()?;
         self.round();
         (self.tell)(DaemonNotification::Ready);
         Ok(())
     }
 
-    /// Forgets processes that are gone.
+    /// Removes the state of processes that have ended.
     fn sweep(&mut self) {
         let mut failed = Vec::new();
         for (name, recording) in &mut self.recordings {
@@ -482,19 +478,19 @@ impl Daemon<'_> {
         sum
     }
 
-    /// Ends, and leaves what comes from now on to the next one.
-    fn leave(mut self) -> RecordingProgress {
+    /// Ends the service. The next daemon continues the recordings.
+    fn detach(mut self) -> RecordingProgress {
         (self.tell)(DaemonNotification::Stopping);
         for (name, recording) in &mut self.recordings {
-            let mut left = recording.recorder.leave();
-            for news in recording.recorder.take_news() {
+            let mut left = recording.recorder.suspend();
+            for news in recording.recorder.take_events() {
                 (self.tell)(DaemonNotification::RecorderEvent {
                     trace: name,
                     news: &news,
                 });
             }
             if left.is_ok() && recording.recorder.is_full() {
-                left = Err(recording.recorder.no_room());
+                left = Err(recording.recorder.disk_full());
             }
             if let Err(error) = &left {
                 (self.tell)(DaemonNotification::Failed { trace: name, error });
@@ -504,7 +500,8 @@ impl Daemon<'_> {
     }
 }
 
-/// Was it started, so that it gets no other channels? Then it may have been stopped, too.
+/// Whether the trace was ever started, even if it is stopped now. Then its set of channels is
+/// final.
 fn is_started(trace: &TraceDir) -> bool {
     let is_one = |file: &str| {
         let text = fs::read_to_string(trace.path().join(file));

@@ -1,4 +1,4 @@
-//! The fallback's daemons, and how they are asked to write what is in the rings now.
+//! Finds the fallback's daemons, and makes them write the contents of the rings.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -19,41 +19,41 @@ use usertrace_sys::clock::monotonic;
 
 use super::record::create_output;
 
-/// By this signal.
-const ASKING: Signal = Signal::SIGUSR2;
-const _: () = assert!(ASKING as i32 == WRITE_NOW);
-/// How long a daemon may take to write what is there.
+/// The signal that makes a worker write the contents of its rings.
+const WRITE_SIGNAL: Signal = Signal::SIGUSR2;
+const _: () = assert!(WRITE_SIGNAL as i32 == WRITE_NOW);
+/// How long a daemon may take to write the contents of its rings.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to look for a trace of a process that may have written nothing, and for daemons of one
-/// that has just begun.
-const SHORT: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(2);
-/// Between two looks at all processes.
-const LOOK: Duration = Duration::from_millis(20);
-/// After how many of these to ask once more.
-const AGAIN: u32 = 20;
+/// How long to look for the trace of a process that may have written no event, or for the daemons
+/// of a process that just started.
+const FIND_TIMEOUT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Time between two scans of all processes.
+const SCAN_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of polls after which the signal is sent again.
+const RESEND_EVERY: u32 = 20;
 
 /// A trace that a daemon is writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Written {
+pub struct DaemonTrace {
     /// Its directory.
     pub directory: PathBuf,
-    /// The process that is traced.
+    /// The traced process.
     pub process: u32,
     daemon: u32,
 }
 
-/// Why what is in the rings could not be written, or copied.
+/// Why the contents of the rings could not be written, or copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
-    /// Nobody writes there.
+    /// No program is traced to this directory.
     #[error("no program is being traced to \"{}\"", .0.display())]
     NoProgram(PathBuf),
-    /// The fallback knows nothing of the process.
+    /// The fallback does not trace this process.
     #[error("process {0} is not traced by the fallback")]
     NoProcess(u32),
-    /// A daemon belongs to somebody else, or has ended.
+    /// The daemon belongs to another user.
     #[error("cannot ask daemon {daemon} to write what is in the rings")]
     Ask {
         /// Its process id.
@@ -61,7 +61,7 @@ pub enum DaemonError {
         /// Why.
         source: Errno,
     },
-    /// A daemon did not do it.
+    /// The daemon did not write its rings in time.
     #[error(
         "daemon {daemon} has not written what is in the rings of \"{}\"; \
          its directory's {LOG} may say why",
@@ -73,7 +73,7 @@ pub enum DaemonError {
         /// The trace.
         directory: PathBuf,
     },
-    /// The copy.
+    /// The trace could not be copied.
     #[error("cannot copy \"{}\"", path.display())]
     Copy {
         /// The trace.
@@ -83,18 +83,18 @@ pub enum DaemonError {
     },
 }
 
-/// Whether a process is one of the daemons, which are what their programs are, but write no events.
+/// Whether a process is a daemon. Daemons run their program's executable, but write no events.
 pub(super) fn is_daemon(pid: u32) -> bool {
     procfs::name(pid).as_bytes() == DAEMON.to_bytes()
 }
 
-/// Process ids of all daemons that may be looked at.
+/// Process ids of all daemons that this user may inspect.
 fn daemons() -> impl Iterator<Item = u32> {
     procfs::pids().filter(|&pid| is_daemon(pid))
 }
 
-/// The traces that a daemon is writing: it holds their marks.
-fn written_by(daemon: u32) -> Vec<Written> {
+/// The traces that a daemon is writing: those whose marks it has open.
+fn written_by(daemon: u32) -> Vec<DaemonTrace> {
     let files = fs::read_dir(format!("/proc/{daemon}/fd"));
     let links = files.into_iter().flatten().flatten();
     let marks = links.filter_map(|link| fs::read_link(link.path()).ok());
@@ -102,7 +102,7 @@ fn written_by(daemon: u32) -> Vec<Written> {
     let written = marks.filter_map(|mark| {
         let directory = mark.parent()?.to_owned();
         let process = unfinished::process(&directory)?;
-        Some(Written {
+        Some(DaemonTrace {
             directory,
             process,
             daemon,
@@ -111,15 +111,15 @@ fn written_by(daemon: u32) -> Vec<Written> {
     written.collect()
 }
 
-/// Looks for daemons, also a while after there is none: what has just begun does not have them yet.
+/// Looks for daemons until some are found or a timeout: a program that just started has none yet.
 fn find(look: impl Fn() -> BTreeSet<u32>) -> BTreeSet<u32> {
     let begun = Instant::now();
     loop {
         let daemons = look();
-        if !daemons.is_empty() || begun.elapsed() > SHORT {
+        if !daemons.is_empty() || begun.elapsed() > FIND_TIMEOUT {
             return daemons;
         }
-        thread::sleep(LOOK);
+        thread::sleep(SCAN_INTERVAL);
     }
 }
 
@@ -137,19 +137,20 @@ pub fn programs_below(directory: &Path) -> Vec<u32> {
     procfs::pids().filter(is_traced).collect()
 }
 
-/// The daemons that write to a directory, or below it, or would.
+/// The daemons that write to a directory or below it, or will do so.
 fn daemons_of(directory: &Path) -> BTreeSet<u32> {
     let Ok(directory) = directory.canonicalize() else {
         return BTreeSet::new();
     };
-    let is_there = |written: &Written| written.directory.starts_with(&directory);
-    let is_wanted =
-        |&daemon: &u32| written_by(daemon).iter().any(is_there) || was_told(daemon, &directory);
+    let is_there = |written: &DaemonTrace| written.directory.starts_with(&directory);
+    let is_wanted = |&daemon: &u32| {
+        written_by(daemon).iter().any(is_there) || is_configured_for(daemon, &directory)
+    };
     daemons().filter(is_wanted).collect()
 }
 
-/// Whether a daemon is a worker that listens: the other one ignores what workers are asked by, and
-/// one of an earlier version would die of it.
+/// Whether a daemon is a worker that handles [`WRITE_SIGNAL`]. The watchdog ignores it, and a
+/// worker of an earlier version would be killed by it.
 fn is_worker(daemon: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -157,9 +158,10 @@ fn is_worker(daemon: u32) -> bool {
     caught.is_some_and(|mask| mask & 1 << (WRITE_NOW - 1) != 0)
 }
 
-/// Whether a daemon's program was told to trace to this directory, as far as its environment says.
-/// A relative path says less: by then the program may be elsewhere.
-fn was_told(daemon: u32, directory: &Path) -> bool {
+/// Whether the environment of a daemon's program configures it to trace to this directory. A
+/// relative path is only compared by its last component: the program may have changed its
+/// directory.
+fn is_configured_for(daemon: u32, directory: &Path) -> bool {
     let environment = fs::read(format!("/proc/{daemon}/environ")).unwrap_or_default();
     let mut variables = environment.split(|&byte| byte == 0);
     let output = variables.find_map(|variable| variable.strip_prefix(b"USERTRACE_OUTPUT="));
@@ -174,7 +176,7 @@ fn was_told(daemon: u32, directory: &Path) -> bool {
     }
 }
 
-/// The memory that a process shares with others without a name, as the kernel shows it.
+/// The unnamed shared mappings of a process, by device and inode.
 fn shared_memory(pid: u32) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let lines = maps
@@ -183,27 +185,28 @@ fn shared_memory(pid: u32) -> BTreeSet<String> {
     lines.filter_map(procfs::device_and_inode).collect()
 }
 
-/// Writes what is in the rings of all processes that are traced below `directory` to their traces,
-/// and copies these to `output`.
+/// Makes all daemons below `directory` write the contents of their rings, and copies their traces
+/// to `output`.
 ///
 /// # Errors
-/// When nobody is traced there, or a trace cannot be written or copied.
-pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<Written>, DaemonError> {
+/// If no program is traced there, or a trace cannot be written or copied.
+pub fn snapshot_below(directory: &Path, output: &Path) -> Result<Vec<DaemonTrace>, DaemonError> {
     let nobody = || DaemonError::NoProgram(directory.to_owned());
     let canonical = directory.canonicalize().map_err(|_| nobody())?;
     let daemons = find(|| daemons_of(directory));
     if daemons.is_empty() {
         return Err(nobody());
     }
-    let is_there = |written: &Written| written.directory.starts_with(&canonical);
+    let is_there = |written: &DaemonTrace| written.directory.starts_with(&canonical);
     copy(ask(&daemons, is_there)?, output)
 }
 
-/// Likewise, of one process. Nothing if it has written no event yet.
+/// Writes and copies the trace of one process, like [`snapshot_below`]. Returns an empty list if
+/// the process has written no event yet.
 ///
 /// # Errors
-/// When the fallback does not trace it, or its trace cannot be written or copied.
-pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonError> {
+/// If the fallback does not trace the process, or its trace cannot be written or copied.
+pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<DaemonTrace>, DaemonError> {
     let daemons = find(|| {
         let memory = shared_memory(process);
         daemons()
@@ -213,60 +216,63 @@ pub fn snapshot_of(process: u32, output: &Path) -> Result<Vec<Written>, DaemonEr
     if daemons.is_empty() {
         return Err(DaemonError::NoProcess(process));
     }
-    let is_it = |written: &Written| written.process == process;
+    let is_it = |written: &DaemonTrace| written.process == process;
     copy(ask(&daemons, is_it)?, output)
 }
 
-/// Asks a daemon to write what is in the rings, if it is a worker that listens.
-fn tell(daemon: u32) -> Result<(), DaemonError> {
-    match kill(Pid::from_raw(daemon.cast_signed()), ASKING) {
-        // It has written all, and ended.
+/// Makes a worker write the contents of its rings.
+fn send_write_signal(daemon: u32) -> Result<(), DaemonError> {
+    match kill(Pid::from_raw(daemon.cast_signed()), WRITE_SIGNAL) {
+        // It has written everything, and ended.
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(source) => Err(DaemonError::Ask { daemon, source }),
     }
 }
 
-/// Asks those who write to a directory, or below it, or would, to write what is in the rings. They
-/// look then, too, where traces are to be begun.
+/// Makes all workers of a directory write the contents of their rings. They also check where to
+/// start new traces.
 ///
 /// # Errors
-/// The last of those of daemons that cannot be asked. All others are.
+/// The last error about a daemon; the signal is sent to all others.
 pub(super) fn ask_below(directory: &Path) -> Result<(), DaemonError> {
     let workers = daemons_of(directory)
         .into_iter()
         .filter(|&daemon| is_worker(daemon));
     let mut asked = Ok(());
     for worker in workers {
-        asked = tell(worker).and(asked);
+        asked = send_write_signal(worker).and(asked);
     }
     asked
 }
 
-/// Asks daemons to write what is in the rings, and waits until they have, for the traces that are
-/// asked for. Gives these.
+/// Makes daemons write the contents of their rings, and waits until the selected traces are
+/// written. Returns these traces.
 fn ask(
     daemons: &BTreeSet<u32>,
-    is_asked: impl Fn(&Written) -> bool,
-) -> Result<Vec<Written>, DaemonError> {
+    is_asked: impl Fn(&DaemonTrace) -> bool,
+) -> Result<Vec<DaemonTrace>, DaemonError> {
     let since = monotonic();
     let begun = Instant::now();
     for n in 0.. {
         let workers = daemons.iter().copied().filter(|&daemon| is_worker(daemon));
         let workers: Vec<u32> = workers.collect();
-        // Again and again: one that is starting does not listen yet.
-        if n % AGAIN == 0 {
-            workers.iter().try_for_each(|&daemon| tell(daemon))?;
+        // Send repeatedly: a worker that is starting does not handle the signal yet.
+        if n % RESEND_EVERY == 0 {
+            workers
+                .iter()
+                .try_for_each(|&daemon| send_write_signal(daemon))?;
         }
         let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
         let asked: BTreeSet<_> = all.filter(&is_asked).collect();
-        let is_late = |written: &&Written| {
+        let is_late = |written: &&DaemonTrace| {
             unfinished::written(&written.directory) < Some(since)
                 && written.directory.join(unfinished::NAME).exists()
         };
         let waited = begun.elapsed();
         let is_there = |&daemon: &u32| asked.iter().any(|written| written.daemon == daemon);
-        // A trace comes to be with its first event: nobody can see whether there was one.
-        let is_whole = !asked.is_empty() && workers.iter().all(is_there) || waited > SHORT;
+        // A trace is created with its first event. Whether there was one cannot be observed, so
+        // wait a while.
+        let is_whole = !asked.is_empty() && workers.iter().all(is_there) || waited > FIND_TIMEOUT;
         match asked.iter().find(is_late) {
             None if is_whole => return Ok(asked.into_iter().collect()),
             Some(late) if waited > PATIENCE => {
@@ -275,24 +281,24 @@ fn ask(
                     directory: late.directory.clone(),
                 });
             }
-            _ => thread::sleep(PAUSE),
+            _ => thread::sleep(POLL_INTERVAL),
         }
     }
     Ok(Vec::new())
 }
 
-/// Copies traces, up to their last whole packets.
-fn copy(written: Vec<Written>, output: &Path) -> Result<Vec<Written>, DaemonError> {
-    let copied = |written: &Written| -> io::Result<()> {
+/// Copies traces, up to their last complete packets.
+fn copy(written: Vec<DaemonTrace>, output: &Path) -> Result<Vec<DaemonTrace>, DaemonError> {
+    let copied = |written: &DaemonTrace| -> io::Result<()> {
         let name = written.directory.file_name().unwrap_or_default();
         let to = output.join(name);
         fs::create_dir_all(&to)?;
-        // Metadata last: they describe all that is in the streams.
+        // The metadata last, so that they describe everything in the streams.
         let mut files: Vec<_> = fs::read_dir(&written.directory)?.collect::<io::Result<_>>()?;
         files.sort_by_key(|file| file.file_name() == METADATA);
         for file in files {
             let is_hidden = file.file_name().as_encoded_bytes().starts_with(b".");
-            // Nobody knows what else there is, such as a FIFO that one waits for.
+            // Skip everything but files: opening a FIFO, for example, would block.
             if !is_hidden && file.file_type()?.is_file() {
                 fs::copy(file.path(), to.join(file.file_name()))?;
             }

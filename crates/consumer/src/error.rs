@@ -1,4 +1,4 @@
-//! Why nothing, or not everything, was recorded.
+//! Errors of recordings.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use usertrace_os::procfs;
 use super::control_fs::ControlFsError;
 use super::ftrace::FtraceError;
 
-/// Why what was recorded is not in its directory.
+/// An error when writing to the output directory.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to {path}")]
 pub struct OutputError {
@@ -20,7 +20,7 @@ pub struct OutputError {
 }
 
 impl OutputError {
-    /// Makes one of what went wrong in `path`.
+    /// Creates errors about `path`.
     pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
         |source| Self {
             path: path.to_owned(),
@@ -29,7 +29,7 @@ impl OutputError {
     }
 }
 
-/// Why nothing, or not everything, was recorded.
+/// Why a recording failed, or is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -39,15 +39,15 @@ pub enum RecordError {
          trace buffers (see usertrace doctor)"
     )]
     NoProgram,
-    /// A process that was started without the fallback does not come to it.
+    /// A running program cannot be switched to the fallback.
     #[error(
         "programs that run already can be recorded only by a kernel that has trace buffers (see usertrace doctor)"
     )]
     RunsAlready,
-    /// The control file system.
+    /// The control file system reported an error.
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),
-    /// The directory for the trace.
+    /// The output directory cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// Another program consumes the trace.
@@ -56,22 +56,22 @@ pub enum RecordError {
         opened_by(path)
     )]
     Busy {
-        /// The file of a process and a channel.
+        /// The consumer file that is busy.
         path: PathBuf,
     },
-    /// The disk was full to the end.
+    /// The disk was still full at the end of the recording.
     #[error(
         "{bytes} bytes of {processes} {} are in the rings and not in {}, where there is no room; they stay there, and the next \
          recorder with that directory goes on with them",
         if *processes == 1 { "process" } else { "processes" },
         path.display()
     )]
-    NoRoom {
+    DiskFull {
         /// The directory.
         path: PathBuf,
-        /// How many processes have something that is not in the files.
+        /// Processes whose rings have data that is in no file.
         processes: usize,
-        /// How much that is.
+        /// The size of that data.
         bytes: u64,
     },
     /// The program cannot be run.
@@ -82,7 +82,7 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// A process that is to be recorded.
+    /// A process that was to be recorded does not exist.
     #[error("there is no process {pid} to record")]
     NoProcess {
         /// Its id.
@@ -90,22 +90,22 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
-    /// The kernel's own events.
+    /// The kernel's own events cannot be recorded.
     #[error(transparent)]
     Ftrace(#[from] FtraceError),
-    /// Something that does not usually fail.
+    /// A system call failed that normally succeeds.
     #[error("cannot {what}")]
     System {
-        /// What.
+        /// What the call was for.
         what: &'static str,
         /// Why.
         source: io::Error,
     },
 }
 
-/// Which other programs have a consumer file open, as far as that can be seen.
+/// Names the other programs that have a consumer file open, as far as `/proc` shows them.
 fn opened_by(path: &Path) -> String {
-    // The file system may be mounted elsewhere, too.
+    // The file system may be mounted in several places, so compare only the last three components.
     let is_it =
         |other: &Path| (0..3).all(|n| path.iter().rev().nth(n) == other.iter().rev().nth(n));
     let opens = |pid: u32| {
@@ -126,7 +126,7 @@ fn opened_by(path: &Path) -> String {
     }
 }
 
-/// Makes an error of a system call that does not usually fail.
+/// Creates errors for a system call that normally succeeds.
 pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
     move |error| RecordError::System {
         what,
@@ -134,7 +134,7 @@ pub(super) fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -
     }
 }
 
-/// An error with what caused it, in one line.
+/// An error with its causes, on one line.
 #[must_use]
 pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -1,5 +1,5 @@
-//! Running a program and recording it where the kernel has no trace buffers: the program's own
-//! daemons do the work.
+//! Runs a program and records it without the kernel's trace buffers. The fallback's daemons, which
+//! the program starts, write the traces.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,24 +18,25 @@ use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_os::{files, procfs};
 use usertrace_sys::clock::{self, Source};
 
+use super::checkpoint;
 use super::error::{OutputError, RecordError, system};
-use super::notes;
 use super::open_files;
 use super::record::{create_output, exit_status, kernel_events};
 use super::rotation::Rotation;
-use super::signals::{Came, Signals};
+use super::signals::{ReceivedSignal, Signals};
 use super::{KernelEvents, Notification, Options, Recording, SessionSummary};
 
-/// Between two looks whether the daemons are done.
+/// How often to check whether the daemons have finished.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// Bytes of the log that are told.
+/// Maximum number of bytes of the log that are reported.
 const MOST_LOG: u64 = 64 << 10;
 
-/// As [`record`](super::record), by the fallback. `tell` is called when there is news.
+/// Runs and records a program like [`record`](super::record), by the fallback. `tell` is called for
+/// each event of the recording.
 ///
 /// # Errors
-/// When that cannot be done.
+/// If the program cannot be run or recorded.
 pub fn record_fallback(
     options: &Options,
     tell: &mut dyn FnMut(Notification<'_>),
@@ -47,8 +48,8 @@ pub fn record_fallback(
     let output_error = OutputError::at(&options.output);
     let (output, signals) = prepare(options)?;
     let mut command = command(options, &output.directory);
-    signals.not_in(&mut command);
-    open_files::not_in(&mut command);
+    signals.restore_mask_in(&mut command);
+    open_files::restore_limit_in(&mut command);
     let kernel = kernel_events(options, false).and_then(|kernel| {
         kernel.as_ref().map_or(Ok(()), KernelEvents::start)?;
         Ok(kernel)
@@ -70,18 +71,18 @@ pub fn record_fallback(
         running,
         rotation,
     } = output;
-    let mut waiting = Waiting {
+    let mut waiter = Waiter {
         signals,
         rotation,
         tell,
     };
-    let status = waiting.for_program(&mut child)?;
+    let status = waiter.for_program(&mut child)?;
     if let Some(kernel) = &kernel {
         kernel.stop()?;
     }
     let seconds = started.elapsed().as_secs_f64();
-    let is_written = status.is_some() && waiting.for_daemons(&running)?;
-    waiting.end(is_written).map_err(&output_error)?;
+    let is_written = status.is_some() && waiter.for_daemons(&running)?;
+    waiter.end(is_written).map_err(&output_error)?;
     let (session, incomplete) = summary(&directory, &path).map_err(&output_error)?;
     Ok(Recording {
         incomplete,
@@ -94,19 +95,19 @@ pub fn record_fallback(
     })
 }
 
-/// Where the daemons write, and what is there for them.
+/// The output directory, and its files for the daemons.
 struct Output {
-    /// Without links.
+    /// The canonical path.
     directory: PathBuf,
-    /// The file that they lock as long as they run.
+    /// The file that the daemons lock while they run.
     path: PathBuf,
     running: File,
     rotation: Option<Rotation>,
 }
 
 impl Output {
-    /// Takes away what was made, where nothing was recorded. What fails here comes after an error,
-    /// which is the one to tell.
+    /// Removes the files after a failed start. The caller reports an earlier error; failures here
+    /// would hide it.
     fn forget(self) {
         if let Some(rotation) = self.rotation {
             rotation.forget();
@@ -116,15 +117,15 @@ impl Output {
     }
 }
 
-/// Makes what is to be there before the program runs.
+/// Creates the files that must exist before the program runs.
 fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
     create_output(&options.output).map_err(&output_error)?;
-    // Daemons would believe what somebody left there.
-    notes::forget(&options.output);
+    // Daemons would trust files that somebody else left there.
+    checkpoint::remove_if_unused(&options.output);
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
     let path = directory.join(RUNNING);
-    // For this user only: who may lock it can have this wait for ever.
+    // Readable by this user only: any holder of the lock can block this process forever.
     let running = OpenOptions::new()
         .read(true)
         .write(true)
@@ -158,7 +159,7 @@ fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     }
 }
 
-/// The program, which is told to be traced to a directory.
+/// The command that runs the program, with an environment that makes it trace to `directory`.
 fn command(options: &Options, directory: &Path) -> Command {
     let mut words = options.program.iter();
     let mut command = Command::new(words.next().map_or(OsStr::new(""), OsString::as_os_str));
@@ -202,22 +203,23 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
     })
 }
 
-/// What there is to do while others write.
-struct Waiting<'a> {
+/// Waits for the program and the daemons, and rotates chunks meanwhile.
+struct Waiter<'a> {
     signals: Signals,
     rotation: Option<Rotation>,
     tell: &'a mut dyn FnMut(Notification<'_>),
 }
 
-impl Waiting<'_> {
-    /// Waits for the program, and passes signals on to it. None: somebody insists to stop.
+impl Waiter<'_> {
+    /// Waits for the program, and forwards signals to it. Returns `None` after a second signal that
+    /// asks to stop.
     fn for_program(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
         let mut asked = false;
         loop {
             self.wait(None)?;
-            while let Some(came) = self.next()? {
-                came.pass_on(child);
-                if came.asks_to_stop() {
+            while let Some(received) = self.next()? {
+                received.forward_to(child);
+                if received.asks_to_stop() {
                     if asked {
                         return Ok(None);
                     }
@@ -231,27 +233,27 @@ impl Waiting<'_> {
         }
     }
 
-    /// Waits until the daemons have written everything, which is when the last process that the
-    /// program left has ended, or until somebody asks to stop: then this is false.
+    /// Waits until the daemons have written everything, which is after the end of the program's
+    /// last descendant. Returns false if a signal asks to stop.
     fn for_daemons(&mut self, running: &File) -> Result<bool, RecordError> {
         loop {
             if files::flock(running, libc::LOCK_EX).is_ok() {
                 return Ok(true);
             }
             self.wait(Some(WAIT))?;
-            while let Some(came) = self.next()? {
-                if came.asks_to_stop() {
+            while let Some(received) = self.next()? {
+                if received.asks_to_stop() {
                     return Ok(false);
                 }
             }
         }
     }
 
-    fn next(&self) -> Result<Option<Came>, RecordError> {
+    fn next(&self) -> Result<Option<ReceivedSignal>, RecordError> {
         self.signals.next().map_err(system("read a signal"))
     }
 
-    /// Waits for a signal, or so long, and keeps to the limits of the recording.
+    /// Waits for a signal or a timeout, then rotates chunks if they are due.
     fn wait(&mut self, at_most: Option<Duration>) -> Result<(), RecordError> {
         let pause = self.rotation.as_ref().map(Rotation::pause);
         let timeout = at_most.into_iter().chain(pause).min();
@@ -266,30 +268,29 @@ impl Waiting<'_> {
         if let Some(rotation) = &mut self.rotation {
             rotation.step();
         }
-        self.tell_news();
+        self.report_events();
         Ok(())
     }
 
-    /// The recording ends. `is_written`: no daemon is left.
+    /// Ends the recording. `is_written` means that no daemon runs any more.
     fn end(mut self, is_written: bool) -> io::Result<()> {
         let ended = self
             .rotation
             .as_mut()
             .map_or(Ok(()), |rotation| rotation.end(is_written));
-        self.tell_news();
+        self.report_events();
         ended
     }
 
-    fn tell_news(&mut self) {
-        let news = self.rotation.as_mut().map(Rotation::take_news);
+    fn report_events(&mut self) {
+        let news = self.rotation.as_mut().map(Rotation::take_events);
         for news in news.unwrap_or_default() {
             (self.tell)(Notification::RecorderEvent(&news));
         }
     }
 }
 
-/// The lines of the log. One that cannot be read, or is longer than anybody reads, is a problem
-/// itself.
+/// The lines of the daemons' log. If it is unreadable or too long, a line says so.
 fn log(directory: &Path) -> Vec<String> {
     let name = directory.join(LOG);
     let log = match read_log(directory, MOST_LOG) {
@@ -312,7 +313,7 @@ fn log(directory: &Path) -> Vec<String> {
     lines
 }
 
-/// What the daemons have told of each process, and what went wrong.
+/// Reads the daemons' summaries of all processes, and their problems.
 fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usize)> {
     let told = fs::read_to_string(running)?;
     let failures = told.lines().next().and_then(Failures::parse);
@@ -323,8 +324,8 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
         .filter_map(|line| parse_summary(directory, line))
     {
         let key = (told.process, told.pid);
-        // The last line is of the whole process. Its bytes are those of one trace, as another
-        // daemon may have told them before.
+        // The last line covers the whole process, but its size covers only the trace of one daemon.
+        // An earlier daemon may have reported another trace.
         let of_traces: &mut BTreeMap<_, _> = bytes.entry(key).or_default();
         of_traces.insert(told.directory.clone(), told.bytes);
         let summary = ProcessSummary {
@@ -361,7 +362,7 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
     Ok((session, failures.processes as usize))
 }
 
-/// The time of day of a recording that begins now, as `USERTRACE_CLOCK` has it.
+/// The current time of day in the format of `USERTRACE_CLOCK`.
 fn time_of_day() -> OsString {
     let sync = clock::sync(Source::Monotonic);
     let offset = sync.realtime.wrapping_sub(sync.monotonic).cast_signed();

@@ -1,4 +1,4 @@
-//! What the kernel shows of one process and channel.
+//! The interface of a consumer file: the rings of one process and channel.
 
 use std::io;
 
@@ -6,40 +6,41 @@ use usertrace_sys::uapi::{LttFileInfo, LttRingPositions};
 
 use usertrace_ring::{Channel, Positions, RingMemory};
 
-/// A consumer file.
+/// A consumer file: the rings of one process and channel, with their positions.
 pub trait ConsumerFile {
-    /// Whose it is, and what is in it.
+    /// Describes the process and the channel.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     fn info(&self) -> io::Result<LttFileInfo>;
 
-    /// Reads the positions of its rings, and gives the file's flags, `LTT_FILE_*`. What is
-    /// committed below the positions can be read afterwards.
+    /// Reads the positions of its rings, and returns the file's flags, `LTT_FILE_*`. Committed data
+    /// below the positions can be read afterwards.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     fn positions(&self, rings: &mut [LttRingPositions]) -> io::Result<u32>;
 
-    /// Gives what is below `position` back to the writer.
+    /// Consumes everything below `position`, so that the writer can reuse it.
     ///
     /// # Errors
-    /// The kernel's: if `position` is not between what was given back and the head.
+    /// Those of the kernel, for example if `position` is not between the consumed position and the
+    /// head.
     fn consume(&self, ring: u32, position: u64) -> io::Result<()>;
 
-    /// Copies bytes of the rings, which follow each other from offset 0; zeros behind their end.
-    /// The process may write them at the same time.
+    /// Copies bytes of the rings, which are consecutive from offset 0; zeros beyond their end. The
+    /// process may write them concurrently.
     fn read(&self, offset: u64, buffer: &mut [u8]);
 
-    /// The word at `offset` of the rings, a multiple of 8, as [`RingMemory::load`] says.
+    /// Loads the word at `offset` of the rings, a multiple of 8, like [`RingMemory::load`].
     fn load(&self, offset: u64) -> u64;
 
-    /// The positions of one ring as they are now, as [`RingMemory::positions`] says. What was
-    /// consumed counts as claimed: a writer that discards says nothing else before it goes there,
-    /// and who else reads may not have consumed it.
+    /// The current positions of one ring, as for [`RingMemory::positions`]. Consumed bytes count as
+    /// claimed: a discarding writer may reuse them without a further claim, and another reader may
+    /// not have consumed them.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     fn ring_positions(&self, ring: u32) -> io::Result<Positions>;
 }
 
@@ -52,7 +53,7 @@ pub struct FileRing<'a, F> {
 }
 
 impl<'a, F: ConsumerFile> FileRing<'a, F> {
-    /// The ring `ring` of the channel that `file` is of.
+    /// The ring with number `ring` of `file`, which belongs to `channel`.
     pub fn new(file: &'a F, channel: &Channel, ring: u32) -> Self {
         Self {
             file,
@@ -72,8 +73,8 @@ impl<F: ConsumerFile> RingMemory for FileRing<'_, F> {
     }
 
     fn positions(&mut self) -> Positions {
-        // That a file which was read fails now, its next use tells. Until then nothing in it is
-        // believed.
+        // If a file fails that worked before, its next use reports that. These positions invalidate
+        // everything that was read.
         self.file.ring_positions(self.ring).unwrap_or(Positions {
             head: u64::MAX,
             claimed: u64::MAX,

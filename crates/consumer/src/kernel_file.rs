@@ -13,7 +13,7 @@ use usertrace_sys::{Errno, files};
 use super::ConsumerFile;
 use super::mapping::Mapping;
 
-/// A consumer file of the kernel's, with its rings mapped.
+/// A consumer file of the kernel, with its rings mapped.
 #[derive(Debug)]
 pub struct KernelFile {
     file: File,
@@ -26,16 +26,15 @@ impl KernelFile {
     /// `EBADF`.
     ///
     /// # Errors
-    /// When that cannot be done, or when it is of a channel that this program cannot read.
+    /// If the file cannot be opened or mapped, or this program does not support its channel.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, OpenOptions::new().read(true))
     }
 
-    /// Opens a file whose events are to be consumed, which takes permission to write it, and maps
-    /// its rings.
+    /// Opens a file for consuming, which requires write permission, and maps its rings.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_to_consume(path: &Path) -> io::Result<Self> {
         Self::open_with(path, OpenOptions::new().read(true).write(true))
     }
@@ -62,15 +61,16 @@ impl ConsumerFile for KernelFile {
 
     fn positions(&self, rings: &mut [LttRingPositions]) -> io::Result<u32> {
         let positions = files::positions(self.file.as_fd(), rings).map_err(io_error)?;
-        // Pairs with the writer's releasing store of `head`, which the kernel loaded for us: what
-        // is below it is seen by the loads of `read`.
+        // Pairs with the writer's release store of `head`, which the kernel loaded for us: the
+        // loads of `read` see the records below it.
         fence(Ordering::Acquire);
         Ok(positions.flags)
     }
 
     fn consume(&self, ring: u32, position: u64) -> io::Result<()> {
-        // What was read must not be overwritten before it was: the loads of `read` stay before the
-        // kernel's store of the position, which the writer loads before it begins a sub-buffer.
+        // Keeps the loads of `read` before the kernel's store of the position. The writer loads
+        // that position before it reuses a sub-buffer, so it cannot overwrite data before it was
+        // read.
         fence(Ordering::SeqCst);
         files::consume(self.file.as_fd(), ring, position).map_err(io_error)
     }
@@ -84,7 +84,7 @@ impl ConsumerFile for KernelFile {
     }
 
     fn ring_positions(&self, ring: u32) -> io::Result<Positions> {
-        // What was copied before was read before the kernel looks.
+        // Keeps the earlier copy before the kernel's load of the positions.
         fence(Ordering::SeqCst);
         let room = ring.min(self.channel.nr_rings()) as usize + 1;
         let mut rings = vec![LttRingPositions::default(); room];

@@ -1,11 +1,12 @@
 //! Recording traces while programs run (C4, C5).
 //!
-//! The kernel shows one file for each process and channel ([`ConsumerFile`]); its rings are mapped
-//! read-only, and its positions come and go by ioctl. A [`Session`] turns the files of one trace
-//! into CTF: descriptions of events first, then events, which are given back to the writer only
-//! when they are in the trace's files. [`record`] is all of it, with a program to run.
+//! The kernel has one consumer file for each process and channel ([`ConsumerFile`]). Its rings are
+//! mapped read-only; ioctls read the positions and consume. A [`Session`] converts the files of one
+//! trace to CTF: first the descriptions of events, then the events. It consumes events only after
+//! they are in the trace's files. [`record`] does all of that, and runs a program.
 
 mod channels;
+mod checkpoint;
 mod chunks;
 mod control_fs;
 mod daemon;
@@ -16,7 +17,6 @@ mod file;
 mod ftrace;
 mod kernel_file;
 mod mapping;
-mod notes;
 mod open_files;
 mod pid_filter;
 mod process;
@@ -36,7 +36,7 @@ pub use control_fs::{
     filter_words,
 };
 pub use daemon::{DaemonNotification, DaemonOptions, daemon};
-pub use daemons::{DaemonError, Written, programs_below, snapshot_below, snapshot_of};
+pub use daemons::{DaemonError, DaemonTrace, programs_below, snapshot_below, snapshot_of};
 pub use error::{OutputError, RecordError, describe};
 pub use fallback::record_fallback;
 pub use file::{ConsumerFile, FileRing};
@@ -48,10 +48,10 @@ pub use recorder::RecorderEvent;
 pub use session::{
     Progress, RecordingProgress, Session, SessionError, SessionSummary, close_recording,
 };
-pub use snapshot::{Files, SnapshotError, snapshot, snapshot_process};
+pub use snapshot::{ProcessFiles, SnapshotError, snapshot, snapshot_process};
 pub use tracepoints::{
-    ProcessTracepoints, ToldBy, TraceTracepoints, Tracepoint, TracepointField, programs,
+    ProcessTracepoints, TraceTracepoints, Tracepoint, TracepointField, TracepointSource, programs,
     tracepoints,
 };
 
-pub use source::Source;
+pub use source::ConsumerSource;

@@ -1,4 +1,4 @@
-//! Memory of the kernel's that is read.
+//! Read-only mappings of memory that the kernel or another process writes.
 
 use std::fs::File;
 use std::io;
@@ -16,18 +16,18 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: memory that is only read through atomics belongs to no thread.
+// SAFETY: the memory is only read, through atomics, so any thread may access it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// The first `len` bytes of a file that is not truncated while they are mapped.
+    /// Maps the first `len` bytes of a file that nobody truncates while it is mapped.
     pub(super) fn new(file: &File, len: u64) -> io::Result<Self> {
         let len = usize::try_from(len)
             .ok()
             .and_then(NonZeroUsize::new)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from
-        // anybody. Access to it never raises SIGBUS: these files are not truncated.
+        // SAFETY: the kernel chooses an unused address, so no existing memory is affected. Accesses
+        // raise no SIGBUS: nobody truncates these files.
         let start = unsafe {
             mmap(
                 None,
@@ -45,14 +45,15 @@ impl Mapping {
     }
 
     pub(super) fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: mapped until `self` is dropped, aligned to pages, and only ever given to this.
+        // SAFETY: `new` mapped `len` bytes, aligned to pages, and `drop` unmaps them after this
+        // borrow. Only [`SharedBytes`] accesses them.
         unsafe { SharedBytes::new(self.start, self.len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is this mapping's own, and nothing borrows it any more.
+        // SAFETY: `new` created this mapping, and `&mut self` proves that nothing borrows it.
         let unmapped = unsafe { munmap(self.start.cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

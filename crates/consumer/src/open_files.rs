@@ -1,4 +1,4 @@
-//! How many files a recorder may have open: some for each process, and one for each ring that has
+//! The limit of open files. A recorder needs some for each process, and one for each ring with
 //! events.
 
 use std::os::unix::process::CommandExt as _;
@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 use nix::libc::rlim_t;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The limits as they were.
+/// The limits before they were raised.
 static BEFORE: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
-/// Lets this process have as many open as it may at most: the usual limit is for programs that call
-/// `select()`. Programs that are recorded have the limit that was before. Where that fails, it
-/// remains.
+/// Raises the soft limit of open files to the hard limit. The default soft limit exists for
+/// programs that call `select()`, so recorded programs start with the original limit. If the limit
+/// cannot be raised, it stays.
 pub fn raise_open_files() {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return;
@@ -23,13 +23,13 @@ pub fn raise_open_files() {
     }
 }
 
-/// A program has the limit that was before.
-pub(super) fn not_in(command: &mut Command) {
+/// Makes a program start with the original limit.
+pub(super) fn restore_limit_in(command: &mut Command) {
     let Some(&(soft, hard)) = BEFORE.get() else {
         return;
     };
     let restore = move || Ok(setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?);
-    // SAFETY: between fork and exec, setrlimit may be called, and nothing else is: it takes no lock
-    // and no memory.
+    // SAFETY: the closure runs between fork and exec, and only calls setrlimit, which takes no lock
+    // and allocates no memory.
     unsafe { command.pre_exec(restore) };
 }

@@ -1,19 +1,20 @@
-//! The processes that are recorded, where not all are.
+//! A recording that is limited to some processes.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use usertrace_os::process::pidfd_open;
 
-/// Some processes that run, by their ids, which mean them also when they have ended.
+/// Some processes, by their ids. A pidfd keeps each id meaningful after the process has ended.
 #[derive(Debug)]
 pub(super) struct PidFilter {
     processes: BTreeMap<u32, OwnedFd>,
 }
 
 impl PidFilter {
-    /// The processes of these ids; or the first one that there is not, and why.
+    /// Opens the processes with these ids, or returns the first id without a process and the error.
     pub(super) fn new(pids: &[u32]) -> Result<Self, (u32, io::Error)> {
         let open = |&pid| match pidfd_open(pid) {
             Ok(fd) => Ok((pid, fd)),
@@ -23,14 +24,14 @@ impl PidFilter {
         Ok(Self { processes })
     }
 
-    /// Is it the name of a consumer file of one of them, PID.NUMBER?
+    /// Whether `name`, PID.NUMBER, is the name of a consumer file of one of them.
     pub(super) fn has(&self, name: &str) -> bool {
         let pid = name.split('.').next().and_then(|pid| pid.parse().ok());
         pid.is_some_and(|pid: u32| self.processes.contains_key(&pid))
     }
 
-    /// Have all of them ended?
-    pub(super) fn have_ended(&self) -> nix::Result<bool> {
+    /// Whether all of them have ended.
+    pub(super) fn all_ended(&self) -> nix::Result<bool> {
         let processes = self.processes.values();
         let mut fds: Vec<_> = processes
             .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN))
@@ -40,17 +41,6 @@ impl PidFilter {
     }
 }
 
-/// A descriptor that can be read from when the process has ended.
-fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: this call takes numbers, and gives a descriptor that nobody else has, closed on exec.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: as above.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -58,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_known_until_all_have_ended() {
+    fn filter_knows_processes_until_all_have_ended() {
         let mut children: Vec<_> = (0..2)
             .map(|_| Command::new("sleep").arg("1000").spawn().unwrap())
             .collect();
@@ -66,15 +56,15 @@ mod tests {
         let only = PidFilter::new(&pids).unwrap();
         for child in &mut children {
             assert!(only.has(&format!("{}.7", child.id())));
-            assert!(!only.have_ended().unwrap());
+            assert!(!only.all_ended().unwrap());
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        assert!(only.have_ended().unwrap());
+        assert!(only.all_ended().unwrap());
         for name in ["1.2", "subbuf_size", "", "-1.2"] {
             assert!(!only.has(name), "{name}");
         }
-        // Nobody has this id any more, or at all.
+        // These ids have no process, any more or at all.
         for gone in [pids[0], 1 << 30] {
             let (pid, error) = PidFilter::new(&[std::process::id(), gone]).unwrap_err();
             assert_eq!((pid, error.raw_os_error()), (gone, Some(libc::ESRCH)));

@@ -1,4 +1,4 @@
-//! One process that is being recorded.
+//! The recording of one process: drains its rings into its CTF trace.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,94 +7,93 @@ use std::time::Instant;
 use usertrace_ctf::{
     Clock, Identity, ProcessSummary, ProcessWriter, StreamState, Version, new_uuid,
 };
-use usertrace_ring::{Counts, Patience, RingReader, Stall};
+use usertrace_ring::{Counts, RingReader, StallDetector, WaitPolicy};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
-use super::notes::{Begun, Notes, ProcessNotes, RingNote};
-use super::source::Source;
+use super::checkpoint::{Checkpoint, ProcessCheckpoint, RingCheckpoint, TraceStart};
+use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile};
 
-/// What can go wrong with the recording of a process.
+/// Why a process cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
-    /// Its files: that is its own affair.
+    /// Its files cannot be read; other processes are not affected.
     #[error("its files cannot be read")]
     File(#[source] io::Error),
     /// Another program consumes what is in this channel.
     #[error("another program consumes its channel {0}")]
     Busy(String),
-    /// Its trace: that will go wrong with others too.
+    /// Its trace cannot be written; other traces will fail as well.
     #[error("its trace cannot be written")]
     Write(#[source] io::Error),
 }
 
-/// What there was to read.
+/// The result of draining a process or a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drained {
-    /// Bytes that were given back to the writer.
+    /// Bytes that were consumed, and so returned to the writer.
     pub(super) bytes: u64,
-    /// How full the fullest ring was, in 1/1000.
+    /// Fill level of the fullest ring, in 1/1000.
     pub(super) fill: u64,
-    /// There will never be more.
+    /// No more data will come.
     pub(super) ended: bool,
 }
 
-/// A process that is being recorded: its files, and its trace.
+/// A process that is being recorded: its consumer files, and its trace.
 #[derive(Debug)]
 pub(super) struct LiveProcess<F> {
-    /// What its files are called.
+    /// The name of its consumer files.
     name: String,
     identity: Identity,
     clock: Clock,
-    /// Channels of events, by their numbers in the writer.
+    /// Event channels, by their numbers in the writer.
     channels: Vec<LiveChannel<F>>,
-    /// How many there will be.
+    /// Number of event channels that the process will have.
     nr_channels: usize,
     control: Option<LiveChannel<F>>,
-    /// None: it is to be begun, from where the notes end.
+    /// `None`: the trace is yet to be started, or resumed from the checkpoint.
     writing: Option<Writing>,
-    /// What could not be written as a whole has left something behind the end that the notes tell
-    /// of.
+    /// A failed write may have left data in the files beyond the checkpoint.
     is_torn: bool,
     directory: PathBuf,
-    /// Bytes of its traces in the chunks before.
+    /// Bytes of its traces in earlier chunks.
     bytes_before: u64,
 }
 
-/// The trace of a process, in the chunk that is written.
+/// The trace of a process in the current chunk.
 #[derive(Debug)]
 struct Writing {
     writer: ProcessWriter,
-    notes: ProcessNotes,
-    /// How many descriptions the notes have.
-    noted_descriptions: usize,
-    /// The number of that chunk.
+    checkpoint: ProcessCheckpoint,
+    /// Number of descriptions in the checkpoint.
+    saved_descriptions: usize,
+    /// The number of the current chunk.
     chunk: u64,
 }
 
-/// A file of one channel that is being recorded, and what there is to know of its rings.
+/// A consumer file of one channel that is being recorded, with the state of its rings.
 #[derive(Debug)]
 struct LiveChannel<F> {
-    source: Source<F>,
-    /// Of each ring.
-    stalls: Vec<Stall>,
-    noted: Vec<RingNote>,
+    source: ConsumerSource<F>,
+    /// One per ring.
+    stalls: Vec<StallDetector>,
+    saved: Vec<RingCheckpoint>,
 }
 
 impl<F: ConsumerFile> LiveChannel<F> {
-    /// The channel `channel` of the process whose files are called `name`.
-    fn new(to: To<'_>, name: &str, channel: &str, file: F) -> Result<Self, ProcessError> {
-        let mut source = Source::new(channel, file).map_err(ProcessError::File)?;
+    /// Opens the channel `channel` of the process whose files are named `name`.
+    fn new(to: Destination<'_>, name: &str, channel: &str, file: F) -> Result<Self, ProcessError> {
+        let mut source = ConsumerSource::new(channel, file).map_err(ProcessError::File)?;
         source.update().map_err(ProcessError::File)?;
         let rings = source.positions.len();
-        let noted = to
-            .notes
+        let saved = to
+            .checkpoint
             .rings(name, source.info.channel_index, rings as u32)
             .map_err(ProcessError::Write)?;
         Ok(Self {
             source,
-            stalls: vec![Stall::default(); rings],
-            noted,
+            stalls: vec![StallDetector::default(); rings],
+            saved,
         })
     }
 
@@ -102,7 +101,7 @@ impl<F: ConsumerFile> LiveChannel<F> {
         self.source.update().map_err(ProcessError::File)
     }
 
-    /// Makes this file the one that consumes, before anything is read.
+    /// Becomes the consumer of the file, before anything is read.
     fn claim(&self) -> Result<(), ProcessError> {
         let first = self.source.positions.first();
         first.map_or(Ok(()), |ring| consume(&self.source, 0, ring.consumed))
@@ -110,18 +109,21 @@ impl<F: ConsumerFile> LiveChannel<F> {
 }
 
 impl<F: ConsumerFile> LiveProcess<F> {
-    /// A process with its file of the channel of events `channel`, to be recorded from where the
-    /// notes end. It has so many channels of events. None: everything of it was recorded before.
-    /// Nothing is written yet.
+    /// Records a process from its checkpoint, starting with its file of the event channel
+    /// `channel`. The process has `nr_channels` event channels. Returns `None` if the process was
+    /// recorded completely before. Writes nothing yet.
     pub(super) fn new(
-        to: To<'_>,
+        to: Destination<'_>,
         name: &str,
         channel: &str,
         file: F,
         nr_channels: usize,
     ) -> Result<Option<Self>, ProcessError> {
-        let begun = to.notes.begun(name).map_err(ProcessError::Write)?;
-        if begun.is_some_and(|begun| begun.ended) {
+        let start = to
+            .checkpoint
+            .trace_start(name)
+            .map_err(ProcessError::Write)?;
+        if start.is_some_and(|start| start.ended) {
             return Ok(None);
         }
         let channel = LiveChannel::new(to, name, channel, file)?;
@@ -135,7 +137,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
             nr_channels,
             control: None,
             writing: None,
-            // By one that was killed.
+            // A killed recorder may have left data beyond the checkpoint.
             is_torn: true,
             directory: PathBuf::new(),
             bytes_before: 0,
@@ -147,10 +149,10 @@ impl<F: ConsumerFile> LiveProcess<F> {
         self.clock
     }
 
-    /// Gives it its file of another channel of events.
+    /// Adds the process's file of another event channel.
     pub(super) fn add_channel(
         &mut self,
-        to: To<'_>,
+        to: Destination<'_>,
         name: &str,
         file: F,
     ) -> Result<(), ProcessError> {
@@ -160,8 +162,12 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(())
     }
 
-    /// Gives it its file of the channel `control`, without which its events mean nothing.
-    pub(super) fn set_control(&mut self, to: To<'_>, control: F) -> Result<(), ProcessError> {
+    /// Adds the process's file of the channel `control`, which describes its events.
+    pub(super) fn set_control(
+        &mut self,
+        to: Destination<'_>,
+        control: F,
+    ) -> Result<(), ProcessError> {
         let control = LiveChannel::new(to, &self.name, CONTROL, control)?;
         let control = self.control.insert(control);
         if let Some(writing) = &mut self.writing {
@@ -170,25 +176,25 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(())
     }
 
-    /// Does it have its file of this channel?
+    /// Whether it has its file of this channel.
     pub(super) fn has(&self, channel: &str) -> bool {
         let mut channels = self.channels.iter().chain(&self.control);
         channels.any(|live| live.source.name == channel)
     }
 
-    /// Writes what there is to the trace, and gives it back to the process. `last`: take what there
-    /// is for all that there will be; that is so anyway if the process is gone and its files are
-    /// there. `now` is what the time is, for records that their writers do not complete. When it
-    /// cannot be written, the next time begins where the notes end.
+    /// Writes the available data to the trace, and consumes it. `last` means that no more data will
+    /// come; a dead process with all of its files implies it. `now` is the current time, to detect
+    /// records that their writers never commit. After a write error, the next call resumes from the
+    /// checkpoint.
     pub(super) fn drain(
         &mut self,
-        to: To<'_>,
+        to: Destination<'_>,
         last: bool,
         now: Instant,
     ) -> Result<Drained, ProcessError> {
         let mut dead = self.update()?;
         if dead {
-            // Positions that were read after the process was found dead are its last ones.
+            // The process is dead, so the positions of this second update are final.
             dead = self.update()?;
         }
         let complete = self.control.is_some() && self.channels.len() >= self.nr_channels;
@@ -197,10 +203,10 @@ impl<F: ConsumerFile> LiveProcess<F> {
             ended: last,
             ..Drained::default()
         };
-        self.leave_finished_chunk(to);
-        if self.writing.is_none() && !self.is_to_be_begun(to).map_err(ProcessError::Write)? {
+        self.close_finished_chunk(to);
+        if self.writing.is_none() && !self.needs_trace(to).map_err(ProcessError::Write)? {
             let mut channels = self.channels.iter();
-            channels.try_for_each(LiveChannel::consume_noted)?;
+            channels.try_for_each(LiveChannel::consume_checkpointed)?;
             return Ok(drained);
         }
         self.with_writing(to, |process, writing| {
@@ -209,12 +215,12 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(drained)
     }
 
-    /// Does something with its trace in the chunk that is written, which goes on where the notes
-    /// end, or begins. When it cannot be written, where the files stand is not known any more; the
-    /// notes say where they are to be cut the next time.
+    /// Calls `body` with the trace in the current chunk, which is started or resumed from the
+    /// checkpoint if necessary. After a write error the state of the files is unknown; the
+    /// checkpoint says where to cut them next time.
     fn with_writing<T>(
         &mut self,
-        to: To<'_>,
+        to: Destination<'_>,
         body: impl FnOnce(&mut Self, &mut Writing) -> Result<T, ProcessError>,
     ) -> Result<T, ProcessError> {
         let writing = match self.writing.take() {
@@ -230,29 +236,28 @@ impl<F: ConsumerFile> LiveProcess<F> {
         done
     }
 
-    /// Nothing is written any more to a chunk that was finished.
-    fn leave_finished_chunk(&mut self, to: To<'_>) {
-        let chunk = to.notes.chunk_number();
+    /// Closes the trace of a chunk that was finished.
+    fn close_finished_chunk(&mut self, to: Destination<'_>) {
+        let chunk = to.checkpoint.chunk_number();
         if self.writing.as_ref().is_some_and(|of| of.chunk != chunk) {
             self.bytes_before = self.summary().bytes;
             self.writing = None;
         }
     }
 
-    /// Is there anything of it that is to be in the chunk that is written?
-    fn is_to_be_begun(&mut self, to: To<'_>) -> io::Result<bool> {
-        let chunk = to.notes.chunk_number();
+    /// Whether the process has anything for the current chunk.
+    fn needs_trace(&mut self, to: Destination<'_>) -> io::Result<bool> {
+        let chunk = to.checkpoint.chunk_number();
         if chunk == 0 {
             return Ok(true);
         }
         if self.is_torn {
-            // What is behind the end is to be taken away, unless it is in a chunk that was
-            // finished.
-            let begun = to.notes.begun(&self.name)?;
-            self.is_torn = begun.is_some_and(|begun| to.notes.is_current(&begun));
+            // Data beyond the checkpoint must be removed, unless it is in a finished chunk.
+            let start = to.checkpoint.trace_start(&self.name)?;
+            self.is_torn = start.is_some_and(|start| to.checkpoint.is_current(&start));
         }
         let mut channels = self.channels.iter();
-        Ok(self.is_torn || channels.any(|channel| channel.has_news(chunk)))
+        Ok(self.is_torn || channels.any(|channel| channel.needs_chunk(chunk)))
     }
 
     fn write(
@@ -266,8 +271,8 @@ impl<F: ConsumerFile> LiveProcess<F> {
             writing.add(channel).map_err(ProcessError::Write)?;
         }
         let described = match &mut self.control {
-            // Each event was described before it was written. So descriptions that are read after
-            // the events' positions are those of all events below them.
+            // A program describes an event before it writes one. So descriptions that are read
+            // after the events' positions cover all events below these.
             Some(control) => {
                 control.update()?;
                 describe(control, &mut writing.writer, last, now)?
@@ -276,48 +281,48 @@ impl<F: ConsumerFile> LiveProcess<F> {
         };
         let descriptions = writing.writer.descriptions();
         writing
-            .notes
-            .add_descriptions(&descriptions[writing.noted_descriptions..])
+            .checkpoint
+            .add_descriptions(&descriptions[writing.saved_descriptions..])
             .map_err(ProcessError::Write)?;
-        writing.noted_descriptions = descriptions.len();
+        writing.saved_descriptions = descriptions.len();
         if !described {
             drained.ended = false;
             return Ok(());
         }
         for (number, channel) in self.channels.iter_mut().enumerate() {
-            let (writer, notes) = (&mut writing.writer, &writing.notes);
-            channel.drain(number, writer, notes, last, now, drained)?;
+            let (writer, checkpoint) = (&mut writing.writer, &writing.checkpoint);
+            channel.drain(number, writer, checkpoint, last, now, drained)?;
         }
         Ok(())
     }
 
-    fn begin(&mut self, to: To<'_>) -> io::Result<Writing> {
-        let begun = match to.notes.begun(&self.name)? {
-            Some(begun) if to.notes.is_current(&begun) => begun,
+    fn begin(&mut self, to: Destination<'_>) -> io::Result<Writing> {
+        let start = match to.checkpoint.trace_start(&self.name)? {
+            Some(start) if to.checkpoint.is_current(&start) => start,
             _ => {
-                let chunk = to.notes.chunk_number();
-                let begun = Begun::new(self.identity.directory(), new_uuid()?, chunk);
-                to.notes.begin(&self.name, &begun)?;
-                begun
+                let chunk = to.checkpoint.chunk_number();
+                let start = TraceStart::new(self.identity.directory(), new_uuid()?, chunk);
+                to.checkpoint.set_trace_start(&self.name, &start)?;
+                start
             }
         };
-        self.directory = to.notes.path(&begun)?;
-        let notes = to.notes.process(&self.name)?;
-        let descriptions = notes.descriptions()?;
-        let noted_descriptions = descriptions.len();
+        self.directory = to.checkpoint.path(&start)?;
+        let checkpoint = to.checkpoint.process(&self.name)?;
+        let descriptions = checkpoint.descriptions()?;
+        let saved_descriptions = descriptions.len();
         let mut writer = ProcessWriter::resume(
             &self.directory,
             self.identity.clone(),
             self.clock,
-            begun.uuid,
+            start.uuid,
             descriptions,
         )?;
         writer.set_version(to.version);
         let mut writing = Writing {
             writer,
-            notes,
-            noted_descriptions,
-            chunk: to.notes.chunk_number(),
+            checkpoint,
+            saved_descriptions,
+            chunk: to.checkpoint.chunk_number(),
         };
         for channel in &self.channels {
             writing.add(channel)?;
@@ -328,50 +333,54 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(writing)
     }
 
-    /// Writes all that is to be said of what was read: then the chunk can end.
-    pub(super) fn rest(&mut self, to: To<'_>) -> Result<(), ProcessError> {
-        let begun = to.notes.begun(&self.name).map_err(ProcessError::Write)?;
-        if !begun.is_some_and(|begun| to.notes.is_current(&begun)) {
+    /// Completes the trace for everything that was read, so that the chunk can end.
+    pub(super) fn complete(&mut self, to: Destination<'_>) -> Result<(), ProcessError> {
+        let start = to
+            .checkpoint
+            .trace_start(&self.name)
+            .map_err(ProcessError::Write)?;
+        if !start.is_some_and(|start| to.checkpoint.is_current(&start)) {
             return Ok(());
         }
-        self.leave_finished_chunk(to);
+        self.close_finished_chunk(to);
         self.with_writing(to, |process, writing| {
-            process.write_rest(writing).map_err(ProcessError::Write)
+            process
+                .write_completion(writing)
+                .map_err(ProcessError::Write)
         })
     }
 
-    fn write_rest(&mut self, writing: &mut Writing) -> io::Result<()> {
-        writing.writer.rest()?;
+    fn write_completion(&mut self, writing: &mut Writing) -> io::Result<()> {
+        writing.writer.finish_streams()?;
         if let Some(clock) = self.newest_clock() {
             self.clock = clock;
             writing.writer.set_clock(clock)?;
         }
         for (number, channel) in self.channels.iter_mut().enumerate() {
-            for (n, noted) in channel.noted.iter_mut().enumerate() {
-                // Of what was not read nothing is to be said.
-                let Some(position) = noted.written() else {
+            for (n, saved) in channel.saved.iter_mut().enumerate() {
+                // Nothing was read from this ring, so there is nothing to complete.
+                let Some(position) = saved.written() else {
                     continue;
                 };
                 let index = channel.source.info.channel_index;
                 let state = writing.writer.ring_state(number, n);
                 let counted = writing.writer.ring_counts(number, n);
                 writing
-                    .notes
-                    .set_ring(index, n as u32, noted, position, state, counted)?;
+                    .checkpoint
+                    .set_ring(index, n as u32, saved, position, state, counted)?;
             }
         }
         Ok(())
     }
 
-    /// The clock, as well as it is known now: the kernel may find its frequency out better while it
-    /// runs.
+    /// The clock as known now: the kernel may refine its frequency at run time.
     fn newest_clock(&self) -> Option<Clock> {
         let mut infos = self.channels.iter().map(|of| of.source.file.info().ok());
         let info = infos.find_map(|info| info)?;
         Some(Clock::new(&info.start, &[info.now]))
     }
 
-    /// Reads all positions of events. True: the process is gone.
+    /// Reads all positions of event channels. Returns whether the process is dead.
     fn update(&mut self) -> Result<bool, ProcessError> {
         let mut flags = 0;
         for channel in &mut self.channels {
@@ -380,9 +389,10 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(flags & LTT_FILE_DEAD != 0)
     }
 
-    /// What there is of it so far.
+    /// Statistics of the process so far.
     pub(super) fn summary(&self) -> ProcessSummary {
-        // The writer learns that of a ring when there will be no more.
+        // The writer learns the losses of a ring only at the ring's end; take them from the
+        // positions.
         let channels = self.channels.iter();
         let lost = channels.fold(0u64, |lost, of| lost.saturating_add(of.source.lost()));
         ProcessSummary {
@@ -391,11 +401,11 @@ impl<F: ConsumerFile> LiveProcess<F> {
         }
     }
 
-    /// What there is of it in files.
+    /// Statistics of what is in files.
     fn written_summary(&self) -> ProcessSummary {
         let summary = match &self.writing {
             Some(writing) => writing.writer.summary(),
-            None => self.noted_summary(),
+            None => self.checkpoint_summary(),
         };
         ProcessSummary {
             bytes: summary.bytes + self.bytes_before,
@@ -403,12 +413,12 @@ impl<F: ConsumerFile> LiveProcess<F> {
         }
     }
 
-    /// What the notes say that there is of it.
-    fn noted_summary(&self) -> ProcessSummary {
-        let noted = || self.channels.iter().flat_map(|channel| &channel.noted);
+    /// Statistics from the checkpoint, for a process that is not being written.
+    fn checkpoint_summary(&self) -> ProcessSummary {
+        let saved = || self.channels.iter().flat_map(|channel| &channel.saved);
         let mut counts = Counts::default();
-        noted().for_each(|noted| counts += noted.counted.counts);
-        let spans = || noted().filter_map(|noted| noted.counted.span);
+        saved().for_each(|saved| counts += saved.counted.counts);
+        let spans = || saved().filter_map(|saved| saved.counted.span);
         let ns = |time| self.clock.unix_ns(time);
         ProcessSummary {
             trace: self.identity.trace.clone(),
@@ -417,7 +427,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
             process: self.identity.process,
             directory: self.directory.clone(),
             events: counts.events,
-            lost: noted().fold(0, |lost, noted| lost + noted.state(0).lost),
+            lost: saved().fold(0, |lost, saved| lost + saved.state(0).lost),
             unfinished: counts.unfinished,
             holes: counts.holes,
             corrupted: counts.corrupted,
@@ -429,61 +439,64 @@ impl<F: ConsumerFile> LiveProcess<F> {
         }
     }
 
-    /// Bytes in its rings that are in no file yet, as of the last look at them.
+    /// Bytes in its rings that are in no file yet, as of the last update.
     pub(super) fn unwritten(&self) -> u64 {
         self.channels.iter().map(LiveChannel::unwritten).sum()
     }
 
-    /// Were there events that could not be described when they came? As long as that was so, they
-    /// were not recorded, and nothing counted them.
+    /// Whether the channel `control` dropped descriptions. Events without a description were
+    /// neither recorded nor counted.
     pub(super) fn has_undescribed(&self) -> bool {
         let mut control = self.control.iter();
         control.any(|control| control.source.lost() > 0)
     }
 
-    /// The clock of its trace became invalid while that was there.
+    /// Whether the clock of its trace became invalid during the trace.
     pub(super) fn has_unstable_clock(&self) -> bool {
         let mut infos = self.channels.iter().map(|of| of.source.file.info());
         infos.any(|info| info.is_ok_and(|info| info.flags & LTT_FILE_CLOCK_UNSTABLE != 0))
     }
 
-    /// Ends the recording, without reading more. When that fails, it goes on as if that had not
-    /// been tried.
-    pub(super) fn finish(&mut self, to: To<'_>) -> Result<ProcessSummary, ProcessError> {
+    /// Ends the recording without reading more. After an error, the recording continues as before.
+    pub(super) fn finish(&mut self, to: Destination<'_>) -> Result<ProcessSummary, ProcessError> {
         if self.writing.is_some() {
             self.with_writing(to, |process, writing| {
-                process.write_rest(writing).map_err(ProcessError::Write)
+                process
+                    .write_completion(writing)
+                    .map_err(ProcessError::Write)
             })?;
         }
         let channels = self.channels.iter();
         let infos = channels.filter_map(|channel| channel.source.file.info().ok());
         let sunk = infos.fold(0u64, |sunk, info| sunk.saturating_add(info.sunk));
         let summary = self.written_summary();
-        to.notes.end(&self.name).map_err(ProcessError::Write)?;
+        to.checkpoint
+            .set_ended(&self.name)
+            .map_err(ProcessError::Write)?;
         Ok(ProcessSummary { sunk, ..summary })
     }
 }
 
 impl Writing {
-    /// Adds a channel, whose rings are read from what is in the files, or else from what was
-    /// consumed.
+    /// Adds a channel. Its rings are read from their checkpoint, or else from the consumed
+    /// position.
     fn add<F: ConsumerFile>(&mut self, channel: &LiveChannel<F>) -> io::Result<()> {
         let limit = self.writer.clock().max_time();
         let source = &channel.source;
         let (format, index) = (source.channel.format(), source.info.channel_index);
-        let rings = source.positions.iter().zip(&channel.noted);
-        let readers = rings.map(|(ring, noted)| {
-            let from = noted.written().unwrap_or(ring.consumed);
+        let rings = source.positions.iter().zip(&channel.saved);
+        let readers = rings.map(|(ring, saved)| {
+            let from = saved.written().unwrap_or(ring.consumed);
             RingReader::live(format, from, limit)
         });
-        let noted = channel.noted.iter();
-        let states: Vec<_> = noted.map(|noted| noted.state(self.chunk)).collect();
+        let saved = channel.saved.iter();
+        let states: Vec<_> = saved.map(|saved| saved.state(self.chunk)).collect();
         let (name, of) = (&source.name, &source.channel);
         let number = self
             .writer
             .add_channel(name, index, of, readers.collect(), &states)?;
-        for (n, noted) in channel.noted.iter().enumerate() {
-            self.writer.set_ring_counts(number, n, noted.counted);
+        for (n, saved) in channel.saved.iter().enumerate() {
+            self.writer.set_ring_counts(number, n, saved.counted);
         }
         Ok(())
     }
@@ -491,7 +504,7 @@ impl Writing {
     fn set_control<F: ConsumerFile>(&mut self, control: &LiveChannel<F>) {
         let limit = self.writer.clock().max_time();
         let format = control.source.channel.format();
-        // Descriptions are never consumed: they are read from the start.
+        // Descriptions are never consumed, so read them from the start.
         let readers = control.source.positions.iter();
         let readers = readers
             .map(|_| RingReader::live(format, 0, limit))
@@ -501,24 +514,24 @@ impl Writing {
 }
 
 impl<F: ConsumerFile> LiveChannel<F> {
-    /// Is there something in it that no chunk has, or that this one, which has a part of it, does
-    /// not tell?
-    fn has_news(&self, chunk: u64) -> bool {
-        let rings = self.source.positions.iter().zip(&self.noted);
-        rings.into_iter().any(|(ring, noted)| {
-            let state = noted.state(chunk);
-            let is_untold =
+    /// Whether the channel has data or losses that no chunk contains, or that the current chunk
+    /// does not report yet.
+    fn needs_chunk(&self, chunk: u64) -> bool {
+        let rings = self.source.positions.iter().zip(&self.saved);
+        rings.into_iter().any(|(ring, saved)| {
+            let state = saved.state(chunk);
+            let has_unreported_loss =
                 |stream: StreamState| stream.gap || stream.discarded != stream.discarded_written;
-            ring.head > noted.written().unwrap_or(ring.consumed)
+            ring.head > saved.written().unwrap_or(ring.consumed)
                 || ring.lost > state.lost
-                || state.stream.is_some_and(is_untold)
+                || state.stream.is_some_and(has_unreported_loss)
         })
     }
 
-    /// Gives back what was written, if the one who did that was killed before.
-    fn consume_noted(&self) -> Result<(), ProcessError> {
-        for (n, (ring, noted)) in self.source.positions.iter().zip(&self.noted).enumerate() {
-            let written = noted.written().unwrap_or(0).min(ring.head);
+    /// Consumes what a killed recorder had written but not consumed.
+    fn consume_checkpointed(&self) -> Result<(), ProcessError> {
+        for (n, (ring, saved)) in self.source.positions.iter().zip(&self.saved).enumerate() {
+            let written = saved.written().unwrap_or(0).min(ring.head);
             if written > ring.consumed {
                 consume(&self.source, n as u32, written)?;
             }
@@ -528,20 +541,20 @@ impl<F: ConsumerFile> LiveChannel<F> {
 
     fn unwritten(&self) -> u64 {
         let size = self.source.channel.geometry().ring_size();
-        let rings = self.source.positions.iter().zip(&self.noted);
-        let rings = rings.map(|(ring, noted)| {
-            let written = noted.written().unwrap_or(ring.consumed);
+        let rings = self.source.positions.iter().zip(&self.saved);
+        let rings = rings.map(|(ring, saved)| {
+            let written = saved.written().unwrap_or(ring.consumed);
             ring.head.saturating_sub(written).min(size)
         });
         rings.sum()
     }
 
-    /// Writes what there is, of the channel that `writer` calls `number`.
+    /// Writes the available data of the channel that `writer` calls `number`.
     fn drain(
         &mut self,
         number: usize,
         writer: &mut ProcessWriter,
-        notes: &ProcessNotes,
+        checkpoint: &ProcessCheckpoint,
         last: bool,
         now: Instant,
         drained: &mut Drained,
@@ -549,34 +562,33 @@ impl<F: ConsumerFile> LiveChannel<F> {
         let source = &self.source;
         let ring_size = source.channel.geometry().ring_size();
         let rings = source.positions.iter().zip(&mut self.stalls);
-        for (n, ((ring, stall), noted)) in rings.zip(&mut self.noted).enumerate() {
+        for (n, ((ring, stall), saved)) in rings.zip(&mut self.saved).enumerate() {
             let waiting = ring.head.saturating_sub(ring.consumed).min(ring_size);
             drained.fill = drained.fill.max(waiting * 1000 / ring_size);
-            let patience = if last {
-                Patience::Last
+            let policy = if last {
+                WaitPolicy::Last
             } else {
-                stall.patience(ring.consumed, ring.head, ring_size, now)
+                stall.policy(ring.consumed, ring.head, ring_size, now)
             };
             let mut memory = source.ring(n);
             let position = writer
-                .read(number, n, &mut memory, ring.head, patience)
+                .read(number, n, &mut memory, ring.head, policy)
                 .map_err(ProcessError::Write)?;
-            // What is in the files in the end is there before the kernel may forget the process, as
-            // nothing is left of it.
+            // Report the final losses before the kernel may free the process.
             if last {
                 writer
                     .end_ring(number, n, ring.lost)
                     .map_err(ProcessError::Write)?;
             }
-            // First what was written, then that it was, then that it may be overwritten.
+            // In this order: write the data, save the checkpoint, let the writer overwrite.
             let state = writer.ring_state(number, n);
             let counted = writer.ring_counts(number, n);
             let index = source.info.channel_index;
-            notes
-                .set_ring(index, n as u32, noted, position, state, counted)
+            checkpoint
+                .set_ring(index, n as u32, saved, position, state, counted)
                 .map_err(ProcessError::Write)?;
-            // Not beyond the head: it may have been impossible, or moved back. What is between
-            // words is never consumed.
+            // Not beyond the head, which may have been invalid or may have moved back. Positions
+            // are multiples of words.
             let position = position.min(ring.head) & !7;
             if position > ring.consumed {
                 drained.bytes += position - ring.consumed;
@@ -587,14 +599,15 @@ impl<F: ConsumerFile> LiveChannel<F> {
     }
 }
 
-/// Tells the kernel that what is below `position` was consumed.
+/// Tells the kernel that everything below `position` was consumed.
 fn consume(
-    source: &Source<impl ConsumerFile>,
+    source: &ConsumerSource<impl ConsumerFile>,
     ring: u32,
     position: u64,
 ) -> Result<(), ProcessError> {
     match source.file.consume(ring, position) {
-        // The process moves its head as it likes: then its ring fills up, which harms nobody else.
+        // The process controls its head. A wrong one fills its own ring, and harms no other
+        // process.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             Err(ProcessError::Busy(source.name.clone()))
@@ -603,34 +616,39 @@ fn consume(
     }
 }
 
-/// Where traces are written.
+/// Where and how traces are written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct To<'a> {
-    pub(super) notes: &'a Notes,
+pub(super) struct Destination<'a> {
+    pub(super) checkpoint: &'a Checkpoint,
     pub(super) hostname: Option<&'a str>,
     pub(super) version: Version,
 }
 
-/// Reads all descriptions that there are. False: some are waited for, and events are not understood
-/// before.
+/// Reads all available descriptions. Returns false while some are incomplete: events cannot be
+/// decoded before.
 fn describe<F: ConsumerFile>(
     control: &mut LiveChannel<F>,
     writer: &mut ProcessWriter,
     last: bool,
     now: Instant,
 ) -> Result<bool, ProcessError> {
-    let patience = if last { Patience::Last } else { Patience::Wait };
+    let policy = if last {
+        WaitPolicy::Last
+    } else {
+        WaitPolicy::Wait
+    };
     let mut described = true;
     let source = &control.source;
     let rings = source.positions.iter().zip(&mut control.stalls);
     for (n, (ring, stall)) in rings.enumerate() {
         let mut memory = source.ring(n);
         let position = writer
-            .read_control(n, &mut memory, ring.head, patience)
+            .read_control(n, &mut memory, ring.head, policy)
             .map_err(ProcessError::Write)?;
-        // A description that is never completed does not keep all events of the program for ever.
+        // A description that its writer never completes must not block all events of the process
+        // forever.
         let waits = position < ring.head;
-        described &= last || !waits || stall.is_over(position, waits, now);
+        described &= last || !waits || stall.has_timed_out(position, waits, now);
     }
     Ok(described)
 }

@@ -13,11 +13,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use usertrace_ctf::Version;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_os::procfs;
 
+use super::checkpoint::{is_empty, remove_if_unused};
 use super::error::{OutputError, RecordError, describe, system};
-use super::notes::{forget, is_empty};
 use super::open_files;
 use super::pid_filter::PidFilter;
 use super::recorder::TraceRecorder;
@@ -27,49 +27,61 @@ use super::{
     RecorderEvent, RecordingProgress, Session, SessionSummary, TraceSetup,
 };
 
-/// Milliseconds between two looks at the rings: fewest, when they fill fast, and most. In the
-/// latter, a program that begins to write 200 MB a second does not fill a ring of the usual size.
+/// Range of the polling interval in milliseconds, adapted to the fill level. At the maximum, a
+/// program that starts to write 200 MB/s does not fill a ring of the default size.
 pub(super) const WAIT: std::ops::RangeInclusive<u64> = 1..=16;
-/// How often to tell how far it is.
-pub(super) const TELLING: Duration = Duration::from_secs(1);
-/// How long to look for files of processes that have ended: the kernel makes them a little later.
+/// How often to report progress.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long to look for consumer files of ended processes: the kernel creates them with a delay.
 pub(super) const LINGER: Duration = Duration::from_millis(100);
-/// How long to read from processes that go on to write after the trace was stopped.
+/// How long to read from processes that still write after the trace was stopped.
 const STOPPING: Duration = Duration::from_secs(2);
+
+/// The next polling interval in milliseconds, after one of `wait`. `fill` is the fill level of the
+/// fullest ring, in 1/1000. Polls often enough that no ring gets fuller than a quarter, and no more
+/// often than that requires.
+pub(super) fn next_wait(wait: u64, fill: u64) -> u64 {
+    let wait = match fill {
+        250.. => *WAIT.start(),
+        62..250 => wait,
+        _ => wait * 2,
+    };
+    wait.clamp(*WAIT.start(), *WAIT.end())
+}
 
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the control file system is.
+    /// The mount point of the control file system.
     pub root: PathBuf,
     /// Name of the trace.
     pub trace: String,
-    /// What it is to be like.
+    /// The trace's settings.
     pub setup: TraceSetup,
-    /// Where to write; must not exist, or be empty, or have a recording of this trace that was
-    /// killed.
+    /// The output directory. It must not exist, be empty, or contain a recording of this trace
+    /// whose recorder was killed.
     pub output: PathBuf,
-    /// In which version of CTF.
+    /// The CTF version.
     pub version: Version,
-    /// The program and its arguments; if there is none, all that is traced is recorded until
-    /// somebody asks to stop.
+    /// The program and its arguments. If empty, all traced processes are recorded until a signal
+    /// asks to stop.
     pub program: Vec<OsString>,
-    /// What to add to its environment.
+    /// Variables to add to its environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Without a program: only these processes, until the last of them ends; all, if none is named.
+    /// Without a program: the processes to record, until the last of them ends. Empty for all.
     pub pids: Vec<u32>,
-    /// The kernel's own events that are recorded beside, if there are to be some.
+    /// The kernel's own events to record as well, if any.
     pub kernel: Option<KernelOptions>,
-    /// When chunks end, and how much there may be.
+    /// When chunks end, and the maximum size.
     pub limits: Limits,
 }
 
-/// What who waits for a recording is told.
+/// Notifications of a recording to its caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Notification<'a> {
-    /// How far it is.
+    /// Statistics so far.
     RecordingProgress(&'a RecordingProgress),
-    /// Something happened.
+    /// An event of the recording.
     RecorderEvent(&'a RecorderEvent),
 }
 
@@ -78,49 +90,51 @@ pub enum Notification<'a> {
 pub struct Recording {
     /// Name of the trace.
     pub trace: String,
-    /// Where it is.
+    /// Its output directory.
     pub directory: PathBuf,
-    /// What a shell would call the program's exit status; none if it was left running, 0 if there
-    /// is no program.
+    /// The program's exit status as a shell reports it. `None` if the program was left running; 0
+    /// without a program.
     pub exit_status: Option<i32>,
     /// Seconds from the program's start to its end.
     pub seconds: f64,
     /// Its processes.
     #[serde(flatten)]
     pub session: SessionSummary,
-    /// Processes whose traces could not be written to their end.
+    /// Number of processes whose traces could not be completed.
     pub incomplete: usize,
-    /// The kernel's own events, if they were asked for.
+    /// The kernel's own events, if requested.
     pub kernel: Option<KernelSummary>,
 }
 
-/// Creates a trace, runs a program, records what it and all others write to the trace until it
-/// ends, and removes the trace. A trace of that name that is there already is joined: it is started
-/// if need be, and in the end stopped, and stays. Where the directory has a recording of this trace
-/// that was killed, it goes on with that: with nothing that was consumed missing, and nothing
-/// twice. `tell` is called once a second with what there is so far, and when there is news. To be
-/// called in a process of one thread, as it takes signals.
+/// Creates a trace, runs a program, and records all processes of the trace until the program ends.
+/// Then it removes the trace.
+///
+/// An existing trace of that name is joined: it is started if necessary, stopped at the end, and
+/// not removed. If the directory has a recording of this trace whose recorder was killed, the
+/// recording continues there, without loss of consumed events or duplicates. `tell` is called once
+/// a second with statistics, and for each event of the recording. Call this in a process with one
+/// thread, as it blocks signals.
 ///
 /// # Errors
-/// When that cannot be done, or another program consumes the trace. The program, if it was started,
-/// has ended nevertheless, other than when waiting for it fails.
+/// If recording fails, or another program consumes the trace. Except when waiting fails, a started
+/// program has ended by then.
 pub fn record(
     options: &Options,
     tell: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
-    let before = Recorded::of(&options.output).map_err(&output_error)?;
+    let before = RecordingNote::of(&options.output).map_err(&output_error)?;
     let created = match before {
         Some(_) => false,
         None => create_output(&options.output).map_err(&output_error)?,
     };
     let recording = record_to(options, &control_fs, before.as_ref(), tell);
-    // What there was no room for is to be written yet.
-    let is_to_go_on = matches!(recording, Err(RecordError::NoRoom { .. }));
+    // Data that did not fit on the disk can be written later.
+    let is_to_go_on = matches!(recording, Err(RecordError::DiskFull { .. }));
     if recording.is_err() && before.is_none() && !is_to_go_on {
-        // If nothing was recorded.
-        forget(&options.output);
+        // Only if nothing was recorded.
+        remove_if_unused(&options.output);
         if created {
             let _ = fs::remove_dir(&options.output);
         }
@@ -128,11 +142,11 @@ pub fn record(
     recording
 }
 
-/// `before`: what was recorded there.
+/// `before` is an earlier recording in the directory.
 fn record_to(
     options: &Options,
     control_fs: &ControlFs,
-    before: Option<&Recorded>,
+    before: Option<&RecordingNote>,
     tell: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     let only = match &options.pids[..] {
@@ -143,15 +157,15 @@ fn record_to(
         }
     };
     let signals = Signals::new().map_err(system("take signals"))?;
-    // It was started, and its channels are fixed.
+    // A resumed trace was started before, so its channels are final.
     let asked = match before {
         Some(_) => &TraceSetup::default(),
         None => &options.setup,
     };
     let trace = control_fs.create(&options.trace, asked)?;
-    // First the notes, which another recorder may have.
+    // The checkpoint first: another recorder may hold its lock.
     let recorded = trace.recorded()?;
-    let session = match options.limits.rotates() || Recorded::has_chunks(&options.output) {
+    let session = match options.limits.rotates() || RecordingNote::has_chunks(&options.output) {
         true => Session::open_in_chunks(&options.output, &recorded, procfs::hostname()),
         false => Session::open(&options.output, &recorded, procfs::hostname()),
     };
@@ -171,7 +185,7 @@ fn record_to(
         failed: None,
     };
     recorder.recorder.round(true, false)?;
-    recorder.tell_news(tell);
+    recorder.report_events(tell);
 
     let started = Instant::now();
     let mut child = match options.program.split_first() {
@@ -181,8 +195,8 @@ fn record_to(
             command.args(arguments);
             let environment = options.environment.iter();
             command.envs(environment.map(|(name, value)| (name, value)));
-            recorder.signals.not_in(&mut command);
-            open_files::not_in(&mut command);
+            recorder.signals.restore_mask_in(&mut command);
+            open_files::restore_limit_in(&mut command);
             let child = command.spawn().map_err(|source| RecordError::Program {
                 program: program.to_string_lossy().into_owned(),
                 source,
@@ -202,14 +216,14 @@ fn record_to(
         },
         seconds,
         session,
-        // What there is no room for is an error.
+        // With a full disk, `stop` returns an error.
         incomplete: 0,
         kernel,
     })
 }
 
-/// The kernel's own events, ready to be recorded, if they are to be. `is_monotonic`: the clock of
-/// the traces is `CLOCK_MONOTONIC`.
+/// Prepares the recording of the kernel's own events, if requested. `is_monotonic` means that the
+/// traces' clock is `CLOCK_MONOTONIC`.
 pub(super) fn kernel_events(
     options: &Options,
     is_monotonic: bool,
@@ -232,7 +246,8 @@ pub(super) fn kernel_events(
     KernelEvents::new(kernel, &to).map(Some)
 }
 
-/// The directory, which must be new, or empty: traces in it would be read together. Is it new?
+/// Creates the output directory, or accepts an empty one: readers would mix other traces in.
+/// Returns whether it is new.
 pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     let new = !path.exists();
     fs::create_dir_all(path)?;
@@ -244,7 +259,7 @@ pub(super) fn create_output(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// As a shell says it.
+/// The exit status as a shell reports it.
 pub(super) fn exit_status(status: ExitStatus) -> i32 {
     let signal = || 128 + status.signal().unwrap_or(0);
     status.code().unwrap_or_else(signal)
@@ -253,34 +268,34 @@ pub(super) fn exit_status(status: ExitStatus) -> i32 {
 struct Recorder {
     recorder: TraceRecorder,
     signals: Signals,
-    /// The kernel's own events, if they are recorded too.
+    /// The kernel's own events, if requested.
     kernel: Option<KernelEvents>,
-    /// The trace was created to be recorded, by one that was killed.
+    /// A recorder that was killed created the trace, so this one removes it.
     adopts: bool,
-    /// Why nothing is recorded any more.
+    /// The error that ended the recording.
     failed: Option<RecordError>,
 }
 
 impl Recorder {
-    /// Records until the program ends, or until somebody insists to stop. None: it still runs. When
-    /// recording fails, the program goes on nevertheless, and who waits for it waits for its end.
-    /// Without a program, records until somebody asks to stop, or removes the trace, or the last of
-    /// the processes ends that are recorded.
+    /// Records until the program ends, or until a second signal asks to stop; the latter returns
+    /// `None` and leaves the program running. If recording fails, the program continues, and this
+    /// waits for its end. Without a program, records until a signal asks to stop, the trace is
+    /// removed, or the last process of the filter ends.
     fn run(
         &mut self,
         mut child: Option<&mut Child>,
         tell: &mut dyn FnMut(Notification<'_>),
     ) -> Result<Option<ExitStatus>, RecordError> {
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         let mut wait = *WAIT.start();
         let mut asked = false;
         loop {
             self.wait(wait)?;
-            while let Some(came) = self.signals.next().map_err(system("read a signal"))? {
+            while let Some(received) = self.signals.next().map_err(system("read a signal"))? {
                 if let Some(child) = &child {
-                    came.pass_on(child);
+                    received.forward_to(child);
                 }
-                if came.asks_to_stop() {
+                if received.asks_to_stop() {
                     if asked || child.is_none() {
                         return Ok(None);
                     }
@@ -297,8 +312,8 @@ impl Recorder {
                 match self.recorder.round(false, false) {
                     Ok(round) => fill = round.progress.fill,
                     Err(error) => {
-                        // The first error is the one to tell. A trace that another program consumes
-                        // is not this one's.
+                        // Report the first error, not one of `stop`. A trace that another program
+                        // consumes belongs to that program.
                         if !matches!(error, RecordError::Busy { .. }) {
                             let _ = self.recorder.trace.stop();
                         }
@@ -306,44 +321,37 @@ impl Recorder {
                     }
                 }
                 if self.recorder.is_too_large && !was_too_large {
-                    // What is in the rings comes yet, and nothing else.
+                    // What is in the rings is still read, and nothing else.
                     let _ = self.recorder.trace.stop();
                 }
                 self.share_clock();
-                self.tell_news(tell);
+                self.report_events(tell);
             }
             let is_over = child.is_none()
                 && (self.failed.is_some()
                     || self.recorder.is_too_large
                     || !self.recorder.trace.path().exists()
-                    || self.recorder.have_ended()?);
+                    || self.recorder.all_ended()?);
             if status.is_some() || is_over {
                 return Ok(status);
             }
-            if told.elapsed() >= TELLING {
+            if reported.elapsed() >= PROGRESS_INTERVAL {
                 tell(Notification::RecordingProgress(
                     &self.recorder.session.so_far(),
                 ));
-                told = Instant::now();
+                reported = Instant::now();
             }
-            // Often enough that a ring gets no fuller than a quarter, and no more often than that
-            // takes.
-            wait = match fill {
-                250.. => *WAIT.start(),
-                62..250 => wait,
-                _ => wait * 2,
-            };
-            wait = wait.clamp(*WAIT.start(), *WAIT.end());
+            wait = next_wait(wait, fill);
         }
     }
 
-    fn tell_news(&mut self, tell: &mut dyn FnMut(Notification<'_>)) {
-        for news in self.recorder.take_news() {
+    fn report_events(&mut self, tell: &mut dyn FnMut(Notification<'_>)) {
+        for news in self.recorder.take_events() {
             tell(Notification::RecorderEvent(&news));
         }
     }
 
-    /// Stops the trace, and reads what is left of it.
+    /// Stops the trace, and reads the rest of it.
     fn stop(
         mut self,
         tell: &mut dyn FnMut(Notification<'_>),
@@ -351,18 +359,18 @@ impl Recorder {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        // What was recorded is written in any case.
+        // Write what was recorded, whether or not this succeeds.
         let stopped = self.recorder.trace.stop();
         if let Some(kernel) = &self.kernel {
             kernel.stop()?;
         }
         let started = Instant::now();
         let mut quiet = Instant::now();
-        // Until nothing came for some time: files of processes that have just ended, or events of
-        // such that have not seen yet that the trace was stopped.
+        // Until no data comes for a while. Processes that just ended get files late, and running
+        // ones may not have seen yet that the trace was stopped.
         while quiet.elapsed() < LINGER && started.elapsed() < STOPPING {
             self.wait(*WAIT.start() * 5)?;
-            // Whoever asks to stop gets that.
+            // Signals that ask to stop are ignored: the recording is stopping.
             while self
                 .signals
                 .next()
@@ -371,31 +379,31 @@ impl Recorder {
             {}
             let round = self.recorder.round(true, false)?;
             self.share_clock();
-            self.tell_news(tell);
+            self.report_events(tell);
             if round.files > 0 || round.progress.bytes > 0 {
                 quiet = Instant::now();
             }
         }
-        // If the disk was full a moment ago, it is looked once more.
+        // If the disk was full a moment ago, retry once more.
         self.recorder.round(true, true)?;
         let finished = match self.recorder.is_full() {
             true => None,
             false => self.recorder.finish()?,
         };
         self.share_clock();
-        self.tell_news(tell);
+        self.report_events(tell);
         let Some(mut summary) = finished else {
-            // What is in the rings stays there, as if this had been killed.
+            // The rings keep their data, as if this recorder had been killed.
             self.recorder.trace.keep();
             if let Some(kernel) = self.kernel {
                 kernel.keep();
             }
-            return Err(self.recorder.no_room());
+            return Err(self.recorder.disk_full());
         };
         if self.adopts {
             self.recorder.trace.adopt();
         }
-        // PidFilter now, when its files are closed.
+        // The kernel removes a trace only after its files are closed.
         let TraceRecorder { session, trace, .. } = self.recorder;
         drop(session);
         for result in [stopped, trace.remove()] {
@@ -407,8 +415,8 @@ impl Recorder {
         Ok((summary, kernel))
     }
 
-    /// The kernel's events have the clock of the traces, as soon as there is one, and what it is
-    /// known to be at the end.
+    /// Passes the traces' clock on to the kernel's events, as soon as it is known and whenever it
+    /// is refined.
     fn share_clock(&mut self) {
         if let Some(kernel) = &mut self.kernel
             && let Some(clock) = self.recorder.session.clock()
@@ -417,7 +425,7 @@ impl Recorder {
         }
     }
 
-    /// Waits for a signal, a new file, or so many milliseconds.
+    /// Waits for a signal, a new file, or `ms` milliseconds.
     fn wait(&self, ms: u64) -> Result<(), RecordError> {
         let mut fds = [
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),

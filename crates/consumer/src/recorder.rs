@@ -1,5 +1,5 @@
-//! The recording of one trace of the kernel's: which files there are, when chunks end, and what
-//! becomes of it when the disk is full.
+//! The recording of one trace of the kernel: finds consumer files, ends chunks, and handles a full
+//! disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,67 +19,67 @@ use super::{
     CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
 };
 
-/// How often it is looked whether there is room again on a disk that is full.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Shortest time between two looks at how large the files are.
-const MEASURING: Duration = Duration::from_millis(100);
-/// And how many times as long as a look took.
-const REST: u32 = 20;
+/// How often to retry while the disk is full.
+const RETRY_FULL: Duration = Duration::from_secs(1);
+/// Minimum time between two measurements of the files' size.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(100);
+/// Minimum time between two measurements, as a multiple of the time that one took.
+const MEASURE_PAUSE_FACTOR: u32 = 20;
 
-/// Something that who waits for a recording is to be told.
+/// An event of the recording that is reported to the user.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecorderEvent {
-    /// There is no room for what is to be written. Until there is, nothing is read: it stays in the
-    /// rings, as far as these go.
-    Full {
-        /// Where.
+    /// The disk is full. Nothing is read until there is space again; events stay in the rings, as
+    /// far as these have room.
+    DiskFull {
+        /// The output directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// There is room again, after so long.
-    Room {
-        /// Where.
+    /// There is space again.
+    SpaceAvailable {
+        /// The output directory.
         path: PathBuf,
-        /// How long there was none.
+        /// How long the disk was full.
         after: Duration,
     },
-    /// This chunk is finished.
-    Finished(PathBuf),
-    /// This chunk was removed, as there may be no more.
-    Removed(PathBuf),
-    /// The recording ends, as there are as many bytes as there may be.
-    TooLarge {
-        /// Where.
+    /// A chunk is finished.
+    ChunkFinished(PathBuf),
+    /// A chunk was removed to keep the limits.
+    ChunkRemoved(PathBuf),
+    /// The recording ends because it has reached its maximum size.
+    SizeLimitReached {
+        /// The output directory.
         path: PathBuf,
-        /// How many that are.
+        /// The maximum size in bytes.
         limit: u64,
     },
-    /// A chunk that should have been removed was not.
-    NotRemoved(OutputError),
-    /// No new chunk can be begun. The one that is written goes on.
-    NotBegun(OutputError),
-    /// This chunk is to be finished, which takes long.
-    NotFinished {
+    /// A chunk could not be removed.
+    ChunkNotRemoved(OutputError),
+    /// No new chunk can be started. The current one continues.
+    ChunkNotStarted(OutputError),
+    /// A chunk takes long to finish.
+    ChunkNotFinished {
         /// The chunk.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl RecorderEvent {
-    /// Is something wrong?
+    /// Whether this is a problem.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         matches!(
             self,
-            Self::Full { .. }
-                | Self::TooLarge { .. }
-                | Self::NotRemoved(_)
-                | Self::NotBegun(_)
-                | Self::NotFinished { .. }
+            Self::DiskFull { .. }
+                | Self::SizeLimitReached { .. }
+                | Self::ChunkNotRemoved(_)
+                | Self::ChunkNotStarted(_)
+                | Self::ChunkNotFinished { .. }
         )
     }
 }
@@ -87,96 +87,96 @@ impl RecorderEvent {
 impl std::fmt::Display for RecorderEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Full { path, error } => write!(
+            Self::DiskFull { path, error } => write!(
                 f,
                 "cannot write to {}: {error}; nothing is read from the rings until that can be done",
                 path.display()
             ),
-            Self::Room { path, after } => write!(
+            Self::SpaceAvailable { path, after } => write!(
                 f,
                 "there is room again in {}, after {:.1} s: the recording goes on",
                 path.display(),
                 after.as_secs_f64()
             ),
-            Self::Finished(path) => write!(f, "{} is finished", path.display()),
-            Self::Removed(path) => write!(f, "{} was removed, as the oldest", path.display()),
-            Self::TooLarge { path, limit } => write!(
+            Self::ChunkFinished(path) => write!(f, "{} is finished", path.display()),
+            Self::ChunkRemoved(path) => write!(f, "{} was removed, as the oldest", path.display()),
+            Self::SizeLimitReached { path, limit } => write!(
                 f,
                 "{} has {limit} bytes, which is as many as there may be: the recording ends",
                 path.display()
             ),
-            Self::NotRemoved(error) => {
+            Self::ChunkNotRemoved(error) => {
                 write!(f, "an old chunk is not removed: {error}: {}", error.source)
             }
-            Self::NotBegun(error) => write!(
+            Self::ChunkNotStarted(error) => write!(
                 f,
                 "no new chunk is begun: {error}: {} (the one that is written goes on)",
                 error.source
             ),
-            Self::NotFinished { path, why } => {
+            Self::ChunkNotFinished { path, why } => {
                 write!(f, "\"{}\" cannot be finished yet: {why}", path.display())
             }
         }
     }
 }
 
-/// Is it that there is no room, which may pass?
-pub(super) fn is_no_room(error: &io::Error) -> bool {
+/// Whether a write failed because of a full disk, quota or file size limit, which may be temporary.
+pub(super) fn is_disk_full(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
     )
 }
 
-/// A disk that is full.
+/// The state while the disk is full.
 #[derive(Debug)]
-struct Full {
+struct DiskFull {
     since: Instant,
     tried: Instant,
 }
 
-/// What a round came to.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    /// New files.
+    /// Number of new consumer files.
     pub(super) files: usize,
     pub(super) progress: Progress,
 }
 
-/// How large files are that are written.
+/// Estimates the size of the written files, with few measurements.
 #[derive(Debug)]
-pub(super) struct Measure {
-    /// When and as what they were found, if they were.
+pub(super) struct SizeMeter {
+    /// Time and result of the last measurement.
     last: Option<(Instant, u64)>,
-    /// How long that took.
+    /// Duration of the last measurement.
     took: Duration,
     /// Bytes that were read from rings since then.
     read: u64,
 }
 
-impl Measure {
+impl SizeMeter {
     pub(super) const NEW: Self = Self {
         last: None,
         took: Duration::ZERO,
         read: 0,
     };
 
-    /// Nobody knows how much was written since they were measured.
-    pub(super) fn forget(&mut self) {
+    /// Makes the estimate unknown, for files that others write.
+    pub(super) fn invalidate(&mut self) {
         self.read = u64::MAX;
     }
 
-    /// Have they got so large?
-    pub(super) fn is_up_to(
+    /// Whether the files have reached this size.
+    pub(super) fn has_reached(
         &mut self,
         limit: u64,
         measure: impl Fn() -> io::Result<u64>,
     ) -> io::Result<bool> {
-        // Records are no more than twice as long in files.
+        // Records are at most twice as long in files as in rings.
         let more = self.read.saturating_mul(2);
         let upper = |of: &Self| of.last.map(|(_, bytes)| bytes.saturating_add(more));
-        // Thousands of files are not looked at all the time.
-        let pause = MEASURING.max(self.took * REST);
+        // Measuring thousands of files is expensive, so limit how often.
+        let pause = MEASURE_INTERVAL.max(self.took * MEASURE_PAUSE_FACTOR);
         let is_new = self.last.is_some_and(|(at, _)| at.elapsed() < pause);
         if is_new || upper(self).is_some_and(|bytes| bytes < limit) {
             return Ok(false);
@@ -189,13 +189,13 @@ impl Measure {
     }
 }
 
-/// Files and directories that could not be opened, and why.
+/// Files and directories that could not be opened, with their errors.
 #[derive(Debug, Default)]
-struct Refused(BTreeMap<String, io::Error>);
+struct OpenFailures(BTreeMap<String, io::Error>);
 
-impl Refused {
-    /// A file could not be opened. One that has gone since it was told of is of a process that has
-    /// ended with nothing to read: the kernel keeps what was not consumed.
+impl OpenFailures {
+    /// Adds an error. A file that has disappeared belonged to a process that ended with nothing to
+    /// read: the kernel keeps files with unconsumed data.
     fn add(&mut self, what: String, error: io::Error) {
         match error.kind() {
             io::ErrorKind::NotFound => self.0.remove(&what),
@@ -211,32 +211,32 @@ pub(super) struct TraceRecorder {
     pub(super) trace: TraceDir,
     pub(super) output: PathBuf,
     watch: Watch,
-    /// Whose files are read, if not all.
-    only: Option<PidFilter>,
+    /// The processes to record; `None` for all.
+    pid_filter: Option<PidFilter>,
     limits: Limits,
     in_chunks: bool,
-    /// A chunk is to end.
+    /// The chunk is to end in the next round.
     pub(super) rotates_now: bool,
-    /// When the chunk was begun that is written.
+    /// Start of the current chunk.
     begun: Instant,
-    measure: Measure,
-    /// Nothing more is to be recorded.
+    meter: SizeMeter,
+    /// The recording has reached its maximum size.
     pub(super) is_too_large: bool,
-    full: Option<Full>,
-    /// Files that were told of were not taken.
-    untaken: bool,
-    /// They are tried again in the end.
-    refused: Refused,
-    news: Vec<RecorderEvent>,
+    full: Option<DiskFull>,
+    /// Some files may not have been reported by inotify, or were not opened. Scan all directories.
+    must_scan: bool,
+    /// Retried with each scan; reported at the end of the recording.
+    open_failures: OpenFailures,
+    events: Vec<RecorderEvent>,
 }
 
 impl TraceRecorder {
-    /// Records a trace, in chunks or not. From here on it has no other channels.
+    /// Records a trace, in chunks if the session has them. The set of channels must be final.
     pub(super) fn new(
         trace: TraceDir,
         session: Session<KernelFile>,
         output: &Path,
-        only: Option<PidFilter>,
+        pid_filter: Option<PidFilter>,
         limits: Limits,
     ) -> Result<Self, RecordError> {
         let channels = trace.channels()?;
@@ -255,25 +255,25 @@ impl TraceRecorder {
             trace,
             output: output.to_owned(),
             watch,
-            only,
+            pid_filter,
             limits,
             rotates_now: false,
             begun: now.checked_sub(age).unwrap_or(now),
-            measure: Measure::NEW,
+            meter: SizeMeter::NEW,
             is_too_large: false,
             full: None,
-            // Nobody tells of files that were there before.
-            untaken: true,
-            refused: Refused::default(),
-            news: Vec::new(),
+            // inotify does not report files that existed before.
+            must_scan: true,
+            open_failures: OpenFailures::default(),
+            events: Vec::new(),
         })
     }
 
-    /// Likewise, of a trace that is there, to where there may be a recording of it.
+    /// Records a trace to a new or existing recording in `output`.
     pub(super) fn open(
         trace: TraceDir,
         output: &Path,
-        only: Option<PidFilter>,
+        pid_filter: Option<PidFilter>,
         limits: Limits,
         in_chunks: bool,
     ) -> Result<Self, RecordError> {
@@ -283,34 +283,37 @@ impl TraceRecorder {
             false => Session::open(output, &recorded, procfs::hostname()),
         };
         let session = session.map_err(OutputError::at(output))?;
-        Self::new(trace, session, output, only, limits)
+        Self::new(trace, session, output, pid_filter, limits)
     }
 
-    /// What is readable when there are new files.
+    /// The descriptor that is readable when there are new files.
     pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.watch.inotify.as_fd()
     }
 
-    /// What happened since the last time.
-    pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
-        std::mem::take(&mut self.news)
+    /// The events since the last call.
+    pub(super) fn take_events(&mut self) -> Vec<RecorderEvent> {
+        std::mem::take(&mut self.events)
     }
 
-    /// Have all processes ended, if only some are recorded?
-    pub(super) fn have_ended(&self) -> Result<bool, RecordError> {
-        let ended = self.only.as_ref().map_or(Ok(false), PidFilter::have_ended);
+    /// Whether all processes have ended, if only some are recorded.
+    pub(super) fn all_ended(&self) -> Result<bool, RecordError> {
+        let ended = self
+            .pid_filter
+            .as_ref()
+            .map_or(Ok(false), PidFilter::all_ended);
         ended.map_err(system("look at processes"))
     }
 
-    /// Is the disk full, as far as it was tried?
+    /// Whether the disk was full in the last attempt.
     pub(super) fn is_full(&self) -> bool {
         self.full.is_some()
     }
 
-    /// Takes the files that have come, or all that there are, and reads what there is. If the disk
-    /// is full, it is tried each second whether it still is, or now if somebody insists.
+    /// Opens new consumer files, or all with `all`, and drains the rings. While the disk is full,
+    /// retries once a second, or immediately with `insist`.
     pub(super) fn round(&mut self, all: bool, insist: bool) -> Result<Round, RecordError> {
-        let waits = |full: &Full| full.tried.elapsed() < AGAIN && !insist;
+        let waits = |full: &DiskFull| full.tried.elapsed() < RETRY_FULL && !insist;
         if self.full.as_ref().is_some_and(waits) {
             return Ok(Round::default());
         }
@@ -318,7 +321,7 @@ impl TraceRecorder {
         self.unless_full(round)
     }
 
-    /// The same, or nothing if there was no room for it.
+    /// Passes a result on; turns an error about a full disk into an event and a default result.
     fn unless_full<T: Default>(
         &mut self,
         result: Result<T, SessionError>,
@@ -327,22 +330,22 @@ impl TraceRecorder {
         match result {
             Ok(done) => {
                 if let Some(full) = self.full.take() {
-                    self.news.push(RecorderEvent::Room {
+                    self.events.push(RecorderEvent::SpaceAvailable {
                         path: self.output.clone(),
                         after: full.since.elapsed(),
                     });
                 }
                 Ok(done)
             }
-            Err(SessionError::Write(error)) if is_no_room(&error) => {
+            Err(SessionError::Write(error)) if is_disk_full(&error) => {
                 match &mut self.full {
                     Some(full) => full.tried = now,
                     none => {
-                        *none = Some(Full {
+                        *none = Some(DiskFull {
                             since: now,
                             tried: now,
                         });
-                        self.news.push(RecorderEvent::Full {
+                        self.events.push(RecorderEvent::DiskFull {
                             path: self.output.clone(),
                             error,
                         });
@@ -366,28 +369,31 @@ impl TraceRecorder {
     fn try_round(&mut self, all: bool) -> Result<Round, SessionError> {
         let files = self.take_files(all)?;
         let progress = self.session.drain(false, Instant::now())?;
-        self.measure.read += progress.bytes;
+        self.meter.read += progress.bytes;
         self.keep_limits()?;
         Ok(Round { files, progress })
     }
 
-    /// Ends the chunk if it is time for that, and keeps to what there may be.
+    /// Ends the chunk if it is due, and enforces the maximum size.
     fn keep_limits(&mut self) -> Result<(), SessionError> {
         if !self.in_chunks {
             if let Some(limit) = self.limits.max_size
                 && !self.is_too_large
                 && self
-                    .measure
-                    .is_up_to(limit, || chunks::size(&self.output))?
+                    .meter
+                    .has_reached(limit, || chunks::size(&self.output))?
             {
                 self.is_too_large = true;
                 let path = self.output.clone();
-                self.news.push(RecorderEvent::TooLarge { path, limit });
+                self.events
+                    .push(RecorderEvent::SizeLimitReached { path, limit });
             }
             return Ok(());
         }
         let is_large = match self.limits.chunk_size() {
-            Some(limit) => self.measure.is_up_to(limit, || self.session.chunk_size())?,
+            Some(limit) => self
+                .meter
+                .has_reached(limit, || self.session.chunk_size())?,
             None => false,
         };
         let age = self.begun.elapsed();
@@ -400,35 +406,38 @@ impl TraceRecorder {
 
     fn rotate(&mut self) -> Result<(), SessionError> {
         let finished = self.session.rotate()?;
-        self.news.extend(finished.map(RecorderEvent::Finished));
-        (self.begun, self.measure, self.rotates_now) = (Instant::now(), Measure::NEW, false);
+        self.events
+            .extend(finished.map(RecorderEvent::ChunkFinished));
+        (self.begun, self.meter, self.rotates_now) = (Instant::now(), SizeMeter::NEW, false);
         self.remove_old();
         Ok(())
     }
 
-    /// Removes the chunks of which there are too many.
+    /// Removes the oldest chunks that exceed the limits.
     pub(super) fn remove_old(&mut self) {
-        remove_old(&self.output, &self.limits, &mut self.news);
+        remove_old(&self.output, &self.limits, &mut self.events);
     }
 
-    /// Takes the files that have come, of those that the kernel told of, or of all. Gives how many
-    /// there were.
+    /// Opens the consumer files that inotify reported, or all. Returns how many are new.
     fn take_files(&mut self, all: bool) -> Result<usize, SessionError> {
         let files = match self.watch.new_files() {
-            Ok(Some(files)) if !all && !self.untaken => files,
-            // Some were not told of, as there were too many; or were not taken then.
+            Ok(Some(files)) if !all && !self.must_scan => files,
+            // The inotify queue overflowed, or files were not opened last time.
             _ => self.all_files(),
         };
-        self.untaken = true;
+        self.must_scan = true;
         let mut taken = 0;
         for (channel, name) in files {
-            let is_other = self.only.as_ref().is_some_and(|only| !only.has(&name));
+            let is_other = self
+                .pid_filter
+                .as_ref()
+                .is_some_and(|filter| !filter.has(&name));
             if is_other || !self.session.wants(&channel, &name) {
                 continue;
             }
             let what = format!("{channel}/{name}");
             let path = self.trace.channel(&channel).join(&name);
-            // Descriptions are read, and never consumed.
+            // Descriptions are read, but never consumed.
             let file = match channel.as_str() {
                 CONTROL => KernelFile::open(&path),
                 _ => KernelFile::open_to_consume(&path),
@@ -436,15 +445,15 @@ impl TraceRecorder {
             match file {
                 Ok(file) => {
                     taken += 1;
-                    self.refused.0.remove(&what);
+                    self.open_failures.0.remove(&what);
                     self.session.add(&channel, &name, file)?;
                 }
                 Err(error) => {
-                    self.refused.add(what, error);
+                    self.open_failures.add(what, error);
                 }
             }
         }
-        self.untaken = false;
+        self.must_scan = false;
         Ok(taken)
     }
 
@@ -454,14 +463,14 @@ impl TraceRecorder {
             match consumer_files(&self.trace.channel(channel)) {
                 Ok(names) => files.extend(names.into_iter().map(|name| (channel.clone(), name))),
                 Err(error) => {
-                    self.refused.0.insert(channel.clone(), error);
+                    self.open_failures.0.insert(channel.clone(), error);
                 }
             }
         }
         files
     }
 
-    /// Forgets processes of which the kernel has nothing any more.
+    /// Removes the state of processes that the kernel no longer knows.
     pub(super) fn forget(&mut self) -> Result<(), RecordError> {
         let (mut names, mut failed) = (std::collections::BTreeSet::new(), false);
         for (_, channel) in &self.watch.channels {
@@ -473,7 +482,7 @@ impl TraceRecorder {
         if failed {
             return Ok(());
         }
-        self.refused.0.retain(|what, _| {
+        self.open_failures.0.retain(|what, _| {
             what.split_once('/')
                 .is_none_or(|(_, name)| names.contains(name))
         });
@@ -481,9 +490,9 @@ impl TraceRecorder {
         forgotten.map_err(|error| OutputError::at(&self.output)(error).into())
     }
 
-    /// Ends the recording. None: there is no room for the rest.
+    /// Ends the recording. Returns `None` if the disk is too full for the rest.
     pub(super) fn finish(&mut self) -> Result<Option<SessionSummary>, RecordError> {
-        for (what, error) in std::mem::take(&mut self.refused.0) {
+        for (what, error) in std::mem::take(&mut self.open_failures.0) {
             self.session.problem(&what, &error);
         }
         let finished = self.try_finish().map(Some);
@@ -493,24 +502,25 @@ impl TraceRecorder {
     fn try_finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.session.drain(true, Instant::now())?;
         let finished = self.session.rotate()?;
-        self.news.extend(finished.map(RecorderEvent::Finished));
-        // As long as there are notes, whose directory this needs.
+        self.events
+            .extend(finished.map(RecorderEvent::ChunkFinished));
+        // Before the checkpoint is removed, whose directory this needs.
         self.remove_old();
         self.session.finish()
     }
 
-    /// Writes what readers need, and is not in the files: the recording is left as it is, to go on
-    /// later.
-    pub(super) fn leave(&mut self) -> Result<(), RecordError> {
+    /// Completes the files so that they are readable, and keeps the recording for a later one to
+    /// continue.
+    pub(super) fn suspend(&mut self) -> Result<(), RecordError> {
         self.round(false, true)?;
-        let rested = self.session.rest();
-        self.unless_full(rested)
+        let completed = self.session.complete();
+        self.unless_full(completed)
     }
 
-    /// Why there is something that is in no file.
-    pub(super) fn no_room(&self) -> RecordError {
+    /// The error for data that is in no file because the disk is full.
+    pub(super) fn disk_full(&self) -> RecordError {
         let (processes, bytes) = self.session.unwritten();
-        RecordError::NoRoom {
+        RecordError::DiskFull {
             path: self.output.clone(),
             processes,
             bytes,
@@ -518,22 +528,26 @@ impl TraceRecorder {
     }
 }
 
-/// Removes the chunks of which there are too many.
-pub(super) fn remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) {
-    let removed = try_remove_old(output, limits, news);
+/// Removes the oldest chunks that exceed the limits.
+pub(super) fn remove_old(output: &Path, limits: &Limits, events: &mut Vec<RecorderEvent>) {
+    let removed = try_remove_old(output, limits, events);
     if let Err(error) = removed.map_err(OutputError::at(output)) {
-        news.push(RecorderEvent::NotRemoved(error));
+        events.push(RecorderEvent::ChunkNotRemoved(error));
     }
 }
 
-fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>) -> io::Result<()> {
+fn try_remove_old(
+    output: &Path,
+    limits: &Limits,
+    events: &mut Vec<RecorderEvent>,
+) -> io::Result<()> {
     if limits.keep.is_none() && limits.max_size.is_none() {
         return Ok(());
     }
     let chunks = finished_chunks(output)?;
     let sizes: io::Result<Vec<u64>> = chunks.iter().map(|chunk| chunks::size(chunk)).collect();
     let sizes = sizes?;
-    // With room for the one that is written.
+    // Leave room for the current chunk.
     let room = limits
         .max_size
         .map(|size| size.saturating_sub(limits.chunk_size().unwrap_or(0)));
@@ -544,14 +558,14 @@ fn try_remove_old(output: &Path, limits: &Limits, news: &mut Vec<RecorderEvent>)
             break;
         }
         chunks::remove_chunk(output, chunk)?;
-        news.push(RecorderEvent::Removed(chunk.clone()));
+        events.push(RecorderEvent::ChunkRemoved(chunk.clone()));
         left -= 1;
         bytes -= size;
     }
     Ok(())
 }
 
-/// Tells of new files in the channels' directories (C4).
+/// Watches the channels' directories for new consumer files (C4).
 #[derive(Debug)]
 struct Watch {
     inotify: Inotify,
@@ -559,7 +573,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Watches the channel that describes events, and these.
+    /// Watches the channel `control`, and the named event channels.
     fn new(trace: &TraceDir, names: &[String]) -> nix::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let mut channels = Vec::new();
@@ -571,7 +585,7 @@ impl Watch {
         Ok(Self { inotify, channels })
     }
 
-    /// The files that were created since the last time. None: there were too many to tell.
+    /// The files that were created since the last call. Returns `None` if the queue overflowed.
     fn new_files(&self) -> nix::Result<Option<Vec<(String, String)>>> {
         let mut files = Vec::new();
         loop {
@@ -602,36 +616,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_measured_seldom() {
-        let mut measure = Measure::NEW;
+    fn expensive_measurements_are_rare() {
+        let mut meter = SizeMeter::NEW;
         let looks = std::cell::Cell::new(0);
         let slowly = || {
             looks.set(looks.get() + 1);
             std::thread::sleep(Duration::from_millis(10));
             Ok(1)
         };
-        assert!(measure.is_up_to(1, slowly).unwrap());
+        assert!(meter.has_reached(1, slowly).unwrap());
         for _ in 0..2 {
-            measure.forget();
-            assert!(!measure.is_up_to(1, slowly).unwrap());
-            std::thread::sleep(MEASURING);
+            meter.invalidate();
+            assert!(!meter.has_reached(1, slowly).unwrap());
+            std::thread::sleep(MEASURE_INTERVAL);
         }
         assert_eq!(looks.get(), 1);
-        std::thread::sleep(MEASURING);
-        measure.forget();
-        assert!(measure.is_up_to(1, slowly).unwrap());
+        std::thread::sleep(MEASURE_INTERVAL);
+        meter.invalidate();
+        assert!(meter.has_reached(1, slowly).unwrap());
     }
 
     #[test]
-    fn a_process_that_ended_meanwhile_is_no_problem() {
-        let mut refused = Refused::default();
+    fn vanished_file_is_no_problem() {
+        let mut open_failures = OpenFailures::default();
         let error = |kind| io::Error::from(kind);
-        refused.add("control/1.2".into(), error(io::ErrorKind::NotFound));
-        refused.add("main/1.2".into(), error(io::ErrorKind::PermissionDenied));
-        refused.add("main/3.4".into(), error(io::ErrorKind::PermissionDenied));
-        // It has gone since.
-        refused.add("main/3.4".into(), error(io::ErrorKind::NotFound));
-        let files: Vec<_> = refused.0.keys().collect();
+        open_failures.add("control/1.2".into(), error(io::ErrorKind::NotFound));
+        open_failures.add("main/1.2".into(), error(io::ErrorKind::PermissionDenied));
+        open_failures.add("main/3.4".into(), error(io::ErrorKind::PermissionDenied));
+        // The process has ended since.
+        open_failures.add("main/3.4".into(), error(io::ErrorKind::NotFound));
+        let files: Vec<_> = open_failures.0.keys().collect();
         assert_eq!(files, ["main/1.2"]);
     }
 }

@@ -1,15 +1,17 @@
-//! Chunks of a recording by the fallback: the daemons write them, and `record` says when one ends.
+//! Chunks of a recording by the fallback: the daemons write them, and `record` decides when one
+//! ends.
 //!
-//! The file `.usertrace/place` in the output's directory names the chunk in which traces are begun.
-//! A chunk ends in this order:
+//! The file `.usertrace/place` in the output directory names the chunk in which new traces start. A
+//! chunk ends in this order:
 //!
-//! 1. the directory of the next one is made;
-//! 2. the file names that;
-//! 3. the workers are asked to look ([`ask_below`]): they complete their traces in the old chunk;
-//! 4. when nobody holds its lock, and no trace in it has a mark, it gets its final name.
+//! 1. `record` creates the directory of the next chunk.
+//! 2. It names that directory in the file.
+//! 3. It makes the workers check the file ([`ask_below`]). They complete their traces in the old
+//!    chunk.
+//! 4. When nobody holds the old chunk's lock and no trace in it has a mark, `record` renames it to
+//!    its final name.
 //!
-//! The recording never waits for 4. A worker that does not come that far keeps its chunk, and those
-//! of all others go on.
+//! The recording never waits for step 4. A worker that does not respond delays only its own chunk.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -18,68 +20,68 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use usertrace_ctf::recording::{Chunk, DIRECTORY, LOG, Place};
+use usertrace_ctf::recording::{Chunk, DIRECTORY, LOG, TraceLocation};
 use usertrace_ctf::unfinished::{self, State};
 use usertrace_os::files;
 
 use super::RecorderEvent;
+use super::checkpoint;
 use super::chunks::{self, Limits};
 use super::daemons::ask_below;
 use super::error::{OutputError, describe};
-use super::notes;
-use super::recorder::{Measure, remove_old};
+use super::recorder::{SizeMeter, remove_old};
 
-/// Between two looks at how large the files are.
+/// Time between two measurements of the files' size.
 const LOOK: Duration = Duration::from_millis(100);
-/// Between two looks whether daemons have left a chunk that ended a moment ago.
+/// Polling interval while a chunk that just ended still has writers.
 const SOON: Duration = Duration::from_millis(5);
-/// How long before its time a chunk gets what is in the rings.
+/// How long before the end of a chunk the workers write the contents of the rings to it.
 const AHEAD: Duration = Duration::from_millis(150);
-/// When daemons are asked once more that have not left a chunk.
+/// Initial time after which daemons that still write to an ended chunk are signalled again.
 const AGAIN: Duration = Duration::from_millis(50);
-/// And how long to wait at most between two times.
+/// Maximum of that time, which doubles each time.
 const SELDOM: Duration = Duration::from_secs(5);
-/// How long daemons may take before somebody is told.
+/// How long daemons may take before the user is informed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before a chunk is tried to be begun that could not be.
+/// How long to wait before retrying to start a chunk.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Ends chunks, and keeps to what there may be.
+/// Ends chunks, and enforces the recording's limits.
 #[derive(Debug)]
 pub(super) struct Rotation {
-    /// As it is called where somebody reads of it.
+    /// The path that events show to the user.
     output: PathBuf,
     limits: Limits,
-    /// The chunk in which traces are begun; none: there are no chunks.
+    /// The chunk in which new traces start; `None` without chunks.
     chunk: Option<Chunk>,
     begun: Instant,
-    measure: Measure,
-    /// What is in the rings was asked for, for this chunk.
+    meter: SizeMeter,
+    /// The workers were asked to write the contents of the rings to this chunk.
     is_asked: bool,
-    /// Those in which traces may still be completed.
-    ending: Vec<Ending>,
+    /// Ended chunks in which traces may still be completed.
+    ending: Vec<EndingChunk>,
     is_too_large: bool,
-    /// When the last try failed to begin a chunk.
+    /// Time of the last failed attempt to start a chunk.
     failed: Option<Instant>,
-    news: Vec<RecorderEvent>,
+    events: Vec<RecorderEvent>,
 }
 
-/// A chunk that daemons are to leave.
+/// An ended chunk that daemons may still write to.
 #[derive(Debug)]
-struct Ending {
+struct EndingChunk {
     chunk: Chunk,
     since: Instant,
-    /// When they are asked once more, and how long to wait then.
+    /// When to signal the daemons again, and how long to wait after that.
     again: Instant,
     pause: Duration,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Rotation {
-    /// Keeps to limits in this directory. Nothing if there are none.
+    /// Starts to enforce the limits in this directory. Returns `None` if there are none.
     ///
     /// # Errors
-    /// When the first chunk cannot be made.
+    /// If the first chunk cannot be created.
     pub(super) fn new(output: &Path, limits: Limits) -> io::Result<Option<Self>> {
         if limits == Limits::default() {
             return Ok(None);
@@ -89,17 +91,17 @@ impl Rotation {
             limits,
             chunk: None,
             begun: Instant::now(),
-            measure: Measure::NEW,
+            meter: SizeMeter::NEW,
             is_asked: false,
             ending: Vec::new(),
             is_too_large: false,
             failed: None,
-            news: Vec::new(),
+            events: Vec::new(),
         };
         if limits.rotates() {
             let first = Chunk::after(chunks::last_number(output)?, SystemTime::now());
             if let Err(error) = rotation.begin(first) {
-                // It is the error to tell.
+                // Report the first error.
                 let _ = fs::remove_dir_all(output.join(DIRECTORY));
                 return Err(error);
             }
@@ -107,30 +109,30 @@ impl Rotation {
         Ok(Some(rotation))
     }
 
-    /// Takes everything back, where nothing was recorded.
+    /// Removes everything that was created, if nothing was recorded.
     pub(super) fn forget(self) {
         if let Some(chunk) = self.chunk {
-            // What fails here comes after an error, which is the one to tell.
+            // The caller reports an earlier error; a failure here would hide it.
             let _ = fs::remove_dir(self.output.join(chunk.current()));
         }
         let _ = fs::remove_dir_all(self.output.join(DIRECTORY));
     }
 
-    /// What happened since the last time.
-    pub(super) fn take_news(&mut self) -> Vec<RecorderEvent> {
-        std::mem::take(&mut self.news)
+    /// The events since the last call.
+    pub(super) fn take_events(&mut self) -> Vec<RecorderEvent> {
+        std::mem::take(&mut self.events)
     }
 
-    /// When to call [`Self::step`] again.
+    /// How long to wait before the next [`Self::step`].
     pub(super) fn pause(&self) -> Duration {
-        let is_soon = |ending: &Ending| ending.since.elapsed() < RETRY;
+        let is_soon = |ending: &EndingChunk| ending.since.elapsed() < RETRY;
         match self.ending.iter().any(is_soon) {
             true => SOON,
             false => LOOK,
         }
     }
 
-    /// Ends the chunk if it is time for that, and finishes those that nobody writes to any more.
+    /// Ends the chunk if it is due, and finishes ended chunks that have no writers.
     pub(super) fn step(&mut self) {
         self.finish_left();
         if self.failed.is_some_and(|at| at.elapsed() < RETRY) {
@@ -141,7 +143,7 @@ impl Rotation {
             Err(error) => {
                 if self.failed.replace(Instant::now()).is_none() {
                     let error = OutputError::at(&self.output)(error);
-                    self.news.push(RecorderEvent::NotBegun(error));
+                    self.events.push(RecorderEvent::ChunkNotStarted(error));
                 }
             }
         }
@@ -154,8 +156,8 @@ impl Rotation {
         let path = self.output.join(chunk.current());
         let is_large = match self.limits.chunk_size() {
             Some(limit) => {
-                self.measure.forget();
-                self.measure.is_up_to(limit, || chunks::size(&path))?
+                self.meter.invalidate();
+                self.meter.has_reached(limit, || chunks::size(&path))?
             }
             None => false,
         };
@@ -165,7 +167,7 @@ impl Rotation {
         if is_large || time.is_some_and(is_due) {
             return self.rotate(chunk);
         }
-        // What a program writes slowly is to be in the chunk of its time.
+        // Slowly written events must get into the chunk of their time.
         if !self.is_asked && time.is_some_and(|time| is_due(time.saturating_sub(AHEAD))) {
             self.is_asked = true;
             self.ask();
@@ -173,9 +175,9 @@ impl Rotation {
         Ok(())
     }
 
-    /// Asks all daemons to write what is in the rings, and to look where. A daemon that is not
-    /// reached looks when it begins a trace; one that has a trace is asked again, and somebody
-    /// told.
+    /// Makes all workers write the contents of their rings, and check where new traces start. An
+    /// unreachable daemon checks that with its next trace. If it already has a trace, it is
+    /// signalled again later, and finally reported.
     fn ask(&self) {
         let _ = ask_below(&self.output);
     }
@@ -185,15 +187,16 @@ impl Rotation {
         let Some(limit) = self.limits.max_size.filter(|_| !self.is_too_large) else {
             return Ok(());
         };
-        self.measure.forget();
+        self.meter.invalidate();
         if self
-            .measure
-            .is_up_to(limit, || chunks::size(&self.output))?
+            .meter
+            .has_reached(limit, || chunks::size(&self.output))?
         {
-            self.name(Place::Nowhere)?;
+            self.name(TraceLocation::Nowhere)?;
             self.is_too_large = true;
             let path = self.output.clone();
-            self.news.push(RecorderEvent::TooLarge { path, limit });
+            self.events
+                .push(RecorderEvent::SizeLimitReached { path, limit });
             self.ask();
         }
         Ok(())
@@ -205,90 +208,93 @@ impl Rotation {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
-        // Otherwise somebody removed what daemons write there: they are to begin anew.
+        // Start a new chunk unless the current one is empty and unlocked. With a lock holder, an
+        // empty chunk means that somebody removed its traces, and the daemons must start new ones.
         if is_empty && is_free(&self.output, &chunk) {
-            self.begin_anew();
+            self.reset();
             self.ask();
             return Ok(());
         }
         self.begin(chunk.next(SystemTime::now()))?;
         let now = Instant::now();
-        self.ending.push(Ending {
+        self.ending.push(EndingChunk {
             chunk,
             since: now,
             again: now + AGAIN,
             pause: AGAIN,
-            is_told: false,
+            is_reported: false,
         });
         self.ask();
         Ok(())
     }
 
-    /// Begins a chunk.
+    /// Starts a chunk.
     fn begin(&mut self, chunk: Chunk) -> io::Result<()> {
         let path = self.output.join(chunk.current());
         fs::create_dir(&path)?;
-        let named = like(&self.output, &path)
+        let named = copy_permissions(&self.output, &path)
             .and_then(|()| self.make_lock(&chunk))
-            .and_then(|()| self.name(Place::Chunk(chunk)));
+            .and_then(|()| self.name(TraceLocation::Chunk(chunk)));
         if let Err(error) = named {
-            // It is the error to tell.
+            // Report the first error.
             let _ = fs::remove_file(chunk.lock(&self.output));
             let _ = fs::remove_dir(&path);
             return Err(error);
         }
         self.chunk = Some(chunk);
-        self.begin_anew();
+        self.reset();
         Ok(())
     }
 
-    fn begin_anew(&mut self) {
-        (self.begun, self.measure, self.is_asked) = (Instant::now(), Measure::NEW, false);
+    fn reset(&mut self) {
+        (self.begun, self.meter, self.is_asked) = (Instant::now(), SizeMeter::NEW, false);
     }
 
-    /// Says where traces are to be begun.
-    fn name(&self, place: Place) -> io::Result<()> {
-        notes::make(&self.output)?;
+    /// Writes where new traces start.
+    fn name(&self, place: TraceLocation) -> io::Result<()> {
+        checkpoint::create(&self.output)?;
         let text = place.to_text();
         text.map_or(Ok(()), |text| {
-            notes::write_whole(&Place::file(&self.output), &text)
+            checkpoint::write_whole(&TraceLocation::file(&self.output), &text)
         })
     }
 
-    /// Makes what daemons of this user lock who write to a chunk.
+    /// Creates the file that daemons of this user lock while they write to a chunk.
     fn make_lock(&self, chunk: &Chunk) -> io::Result<()> {
-        notes::make(&self.output)?;
+        checkpoint::create(&self.output)?;
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         options.open(chunk.lock(&self.output)).map(drop)
     }
 
-    /// Finishes the chunks that all daemons have left, and asks those that have not.
+    /// Finishes the ended chunks that have no writers, and signals the daemons of all others again.
     fn finish_left(&mut self) {
         let mut ending = std::mem::take(&mut self.ending);
         let before = ending.len();
         ending.retain_mut(|ending| match finish(&self.output, &ending.chunk) {
             Ok(Some(finished)) => {
-                self.news.extend(finished.map(RecorderEvent::Finished));
+                self.events
+                    .extend(finished.map(RecorderEvent::ChunkFinished));
                 false
             }
             unfinished => {
                 let path = self.output.join(ending.chunk.current());
-                self.news.extend(ending.ask_again(&path, unfinished.err()));
+                self.events
+                    .extend(ending.ask_again(&path, unfinished.err()));
                 true
             }
         });
         if ending.len() < before {
-            remove_old(&self.output, &self.limits, &mut self.news);
+            remove_old(&self.output, &self.limits, &mut self.events);
         }
         self.ending = ending;
     }
 
-    /// The recording ends. `all`: no daemon is left, so all chunks are finished. Otherwise the
-    /// daemons go on to write to the one that was named last.
+    /// Ends the recording. `all` means that no daemon runs, so all chunks are finished. Otherwise
+    /// daemons continue to write to the last chunk.
     ///
     /// # Errors
-    /// When a chunk cannot be finished.
+    /// If a chunk cannot be finished.
     pub(super) fn end(&mut self, all: bool) -> io::Result<()> {
         if !all {
             self.finish_left();
@@ -298,11 +304,12 @@ impl Rotation {
         let chunks = ending.into_iter().map(|ending| ending.chunk);
         for chunk in chunks.chain(self.chunk.take()) {
             let finished = chunks::finish_chunk(&self.output, &chunk)?;
-            self.news.extend(finished.map(RecorderEvent::Finished));
+            self.events
+                .extend(finished.map(RecorderEvent::ChunkFinished));
         }
-        // Those that a daemon made again.
+        // A daemon may have created a chunk's directory again.
         chunks::finish_others(&self.output, 0)?;
-        remove_old(&self.output, &self.limits, &mut self.news);
+        remove_old(&self.output, &self.limits, &mut self.events);
         match fs::remove_dir_all(self.output.join(DIRECTORY)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
@@ -310,9 +317,9 @@ impl Rotation {
     }
 }
 
-impl Ending {
-    /// Asks the daemons once more that still write to the chunk, in `path`, from time to time.
-    /// `error`: why it could not be finished, if that is not that they do.
+impl EndingChunk {
+    /// Signals the daemons that still write to the chunk, in `path`, again from time to time.
+    /// `error` is another reason why the chunk could not be finished.
     fn ask_again(&mut self, path: &Path, error: Option<io::Error>) -> Option<RecorderEvent> {
         let now = Instant::now();
         if now < self.again {
@@ -321,10 +328,10 @@ impl Ending {
         self.pause = (self.pause * 2).min(SELDOM);
         self.again = now + self.pause;
         let refused = ask_below(path).err();
-        if self.is_told || now.duration_since(self.since) < PATIENCE {
+        if self.is_reported || now.duration_since(self.since) < PATIENCE {
             return None;
         }
-        self.is_told = true;
+        self.is_reported = true;
         let why = match (error, refused) {
             (Some(error), _) => error.to_string(),
             (None, Some(error)) => describe(&error),
@@ -333,26 +340,26 @@ impl Ending {
             }
         };
         let path = path.to_owned();
-        Some(RecorderEvent::NotFinished { path, why })
+        Some(RecorderEvent::ChunkNotFinished { path, why })
     }
 }
 
-/// Nobody writes to a chunk, as far as its lock says.
+/// Whether nobody holds the lock of a chunk.
 fn is_free(output: &Path, chunk: &Chunk) -> bool {
     let file = files::open(OpenOptions::new().read(true), &chunk.lock(output));
     file.is_ok_and(|file| files::flock(&file, libc::LOCK_EX).is_ok())
 }
 
-/// Gives a chunk its final name. None: somebody still writes there. Some(None): there was nothing
-/// in it.
+/// Renames a chunk to its final name, and returns the path. `None`: it has writers. `Some(None)`:
+/// it was empty.
 fn finish(output: &Path, chunk: &Chunk) -> io::Result<Option<Option<PathBuf>>> {
     let path = output.join(chunk.current());
     let directory = match files::open_directory(&path) {
-        // Somebody took it away.
+        // Somebody else removed it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(None)),
         directory => directory?,
     };
-    // Without it, or where it cannot be locked, only marks say who writes there.
+    // If there is no lock, or it cannot be taken, only marks show who writes there.
     let lock = chunk.lock(output);
     let file = files::open(OpenOptions::new().read(true), &lock);
     match file.as_ref().map(|file| files::flock(file, libc::LOCK_EX)) {
@@ -361,8 +368,8 @@ fn finish(output: &Path, chunk: &Chunk) -> io::Result<Option<Option<PathBuf>>> {
     }
     for trace in fs::read_dir(&path)? {
         let trace = trace?;
-        // One that is empty is of a daemon that was killed there, and the next one begins anew, in
-        // another chunk. Others are not removed.
+        // An empty trace belongs to a daemon that was killed; the next one starts in another chunk.
+        // This call does not remove other traces.
         let _ = unlinkat(
             &directory,
             Path::new(&trace.file_name()),
@@ -373,22 +380,22 @@ fn finish(output: &Path, chunk: &Chunk) -> io::Result<Option<Option<PathBuf>>> {
         }
     }
     let finished = chunks::finish_chunk(output, chunk)?;
-    // A chunk that is gone is not locked any more. What is left goes with the notes.
+    // The finished chunk needs no lock. If this fails, the file is removed with the checkpoint.
     let _ = fs::remove_file(lock);
     Ok(Some(finished))
 }
 
-/// A trace is to be completed yet: nobody has said why that cannot be.
+/// Whether a trace is still to be completed: it has a mark, and nobody has given it up.
 fn is_written(trace: &Path) -> bool {
     let is_given_up = || match unfinished::state(trace) {
         State::Incomplete(reason) => !reason.is_empty(),
-        State::Complete | State::GoesOn | State::Ending => false,
+        State::Complete | State::Running | State::Ending => false,
     };
     fs::symlink_metadata(trace.join(unfinished::NAME)).is_ok() && !is_given_up()
 }
 
-/// Lets those write to a chunk who may write to the directory in which it is.
-fn like(output: &Path, chunk: &Path) -> io::Result<()> {
+/// Gives a chunk the permissions of the output directory, so that the same users can write to it.
+fn copy_permissions(output: &Path, chunk: &Path) -> io::Result<()> {
     let permissions = fs::metadata(output)?.permissions();
     files::open_directory(chunk)?.set_permissions(permissions)
 }
@@ -398,7 +405,7 @@ mod tests {
     use super::*;
     use usertrace_ctf::unfinished::Unfinished;
 
-    /// Others who may read the chunks cannot keep daemons from writing there.
+    /// Other users who can read the chunks must not be able to block daemons.
     #[test]
     fn only_this_user_can_lock_a_chunk() {
         use std::os::unix::fs::PermissionsExt;
@@ -417,10 +424,10 @@ mod tests {
         rotation.step();
         rotation.step();
         let path = output.path().join(chunk.name());
-        let news = rotation.take_news();
+        let events = rotation.take_events();
         assert!(
-            matches!(&news[..], [RecorderEvent::Finished(of)] if *of == path),
-            "{news:?}"
+            matches!(&events[..], [RecorderEvent::ChunkFinished(of)] if *of == path),
+            "{events:?}"
         );
         assert!(!chunk.lock(output.path()).exists());
         rotation.end(true).unwrap();
@@ -429,12 +436,12 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_is_not_left_is_told_once() {
+    fn unfinished_chunk_is_reported_once() {
         let output = tempfile::tempdir().unwrap();
         let Some(since) = Instant::now().checked_sub(PATIENCE) else {
             return;
         };
-        let mut ending = Ending {
+        let mut ending = EndingChunk {
             chunk: Chunk {
                 number: 1,
                 begin: 7,
@@ -442,14 +449,14 @@ mod tests {
             since,
             again: since,
             pause: AGAIN,
-            is_told: false,
+            is_reported: false,
         };
         let told = ending.ask_again(output.path(), None).unwrap();
         assert!(told.is_trouble());
         assert!(told.to_string().contains("usertrace.log"), "{told}");
         ending.again = since;
         assert!(ending.ask_again(output.path(), None).is_none());
-        ending.is_told = false;
+        ending.is_reported = false;
         ending.again = since;
         let error = io::Error::from_raw_os_error(libc::EACCES);
         let told = ending.ask_again(output.path(), Some(error)).unwrap();
@@ -467,7 +474,7 @@ mod tests {
         let path = output.path().join(chunk.current());
         let finish = || finish(output.path(), &chunk).unwrap();
         let finished = output.path().join(chunk.name());
-        // Daemons were killed before they had anything.
+        // Daemons were killed before they wrote anything.
         fs::create_dir_all(path.join("prog-1-1")).unwrap();
         assert_eq!(finish(), Some(None));
         assert!(!path.exists());
@@ -480,7 +487,7 @@ mod tests {
         files::flock(&lock, libc::LOCK_SH).unwrap();
         assert_eq!(finish(), None, "somebody holds it");
         drop(lock);
-        // Another worker goes on where one was killed.
+        // Another worker will continue the trace of a killed one.
         drop(Unfinished::mark(&trace, std::process::id()).unwrap());
         assert_eq!(finish(), None, "a trace is to be completed");
         let mark = Unfinished::mark(&trace, std::process::id()).unwrap();
@@ -489,10 +496,10 @@ mod tests {
         drop(mark);
         assert_eq!(finish(), Some(Some(finished.clone())));
         assert!(finished.join("prog-1-1/metadata").exists());
-        // Others moved it away.
+        // Somebody else moved it away.
         assert_eq!(finish(), Some(None));
 
-        // Whoever may write to the directory does not lead the recorder elsewhere.
+        // A user with write permission to the directory cannot redirect the recorder.
         let other = tempfile::tempdir().unwrap();
         fs::create_dir(other.path().join("empty")).unwrap();
         std::os::unix::fs::symlink(other.path(), &path).unwrap();

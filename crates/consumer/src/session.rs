@@ -1,4 +1,4 @@
-//! All processes of one trace.
+//! The recording of all processes of one trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,54 +6,54 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{Clock, ProcessSummary, Version};
 
 use super::channels::{CONTROL, MAIN};
+use super::checkpoint::Checkpoint;
 use super::chunks;
 use super::file::ConsumerFile;
-use super::notes::Notes;
-use super::process::{LiveProcess, ProcessError, To};
+use super::process::{Destination, LiveProcess, ProcessError};
 
-/// What a round of draining did.
+/// The result of draining all processes once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that were read.
     pub bytes: u64,
-    /// How full the fullest ring was, in 1/1000.
+    /// Fill level of the fullest ring, in 1/1000.
     pub fill: u64,
 }
 
-/// What there is of a recording that goes on.
+/// Statistics of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingProgress {
-    /// How many processes there were, and are.
+    /// Number of processes, including those that have ended.
     pub processes: usize,
-    /// Events that are in the trace's files, of those that this recorder wrote.
+    /// Events in the trace's files that this recorder wrote.
     pub events: u64,
-    /// Bytes of the trace's files.
+    /// Size of the trace's files in bytes.
     pub bytes: u64,
-    /// Events that found no room.
+    /// Events that were dropped.
     pub lost: u64,
 }
 
-/// What was recorded.
+/// The result of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SessionSummary {
-    /// Each process.
+    /// All processes.
     pub processes: Vec<ProcessSummary>,
-    /// What went wrong with some of them.
+    /// Problems of some processes, as text.
     pub problems: Vec<String>,
 }
 
-/// Why no more is recorded.
+/// Why a recording ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
     /// A trace cannot be written.
     #[error("traces cannot be written")]
     Write(#[from] io::Error),
-    /// Another program consumes the trace. What both have would not be whole.
+    /// Another program consumes the trace, and each would miss events.
     #[error("another program consumes the channel {channel} of {name}")]
     Busy {
         /// The channel.
@@ -63,69 +63,70 @@ pub enum SessionError {
     },
 }
 
-/// Ends a recording whose recorder was killed, and whose trace is gone: what there is of it is all
-/// that there will be, and can be read. Nothing happens where there is none.
+/// Completes the recording of a killed recorder whose trace no longer exists, so that it can be
+/// read. Does nothing if there is no recording.
 ///
 /// # Errors
-/// When another one records there, or something cannot be written.
+/// If another recorder uses the directory, or it cannot be written.
 pub fn close_recording(output: &Path) -> io::Result<()> {
-    Notes::close(output)
+    Checkpoint::close(output)
 }
 
 /// Records the processes of one trace.
 #[derive(Debug)]
 pub struct Session<F> {
-    notes: Notes,
+    checkpoint: Checkpoint,
     hostname: Option<String>,
     version: Version,
-    /// Channels of events.
+    /// Event channels.
     channels: Vec<String>,
     /// By the name of their files.
     processes: BTreeMap<String, Slot<F>>,
     /// Channels and files that cannot be recorded.
     failed: BTreeSet<(String, String)>,
-    /// How many processes it has forgotten.
+    /// Number of processes whose state was removed.
     forgotten: usize,
-    /// As the last process had it that has ended.
+    /// The clock of the process that ended last.
     last_clock: Option<Clock>,
     summary: SessionSummary,
 }
 
 #[derive(Debug)]
 enum Slot<F> {
-    /// Only the descriptions are there.
+    /// Only its file of the channel `control` is open.
     Described(F),
     Live(Box<LiveProcess<F>>),
-    /// It has ended, or cannot be read any more.
+    /// The process has ended, or its files cannot be read.
     Done,
 }
 
 impl<F: ConsumerFile> Session<F> {
-    /// A session that writes to directories below `output`, which must exist, what there is in the
-    /// trace `of`; or goes on with one that was killed there.
+    /// Starts to record the trace `of` below the existing directory `output`, or continues the
+    /// recording there of a recorder that was killed.
     ///
     /// # Errors
-    /// When another one writes there, or another trace was recorded, or nothing can be written.
-    pub fn open(output: &Path, of: &Recorded, hostname: Option<String>) -> io::Result<Self> {
-        Self::new(Notes::open(output, of, false)?, hostname)
+    /// If another recorder uses the directory, if it has a recording of another trace, or if it
+    /// cannot be written.
+    pub fn open(output: &Path, of: &RecordingNote, hostname: Option<String>) -> io::Result<Self> {
+        Self::new(Checkpoint::open(output, of, false)?, hostname)
     }
 
-    /// Likewise, in chunks: see [`rotate`](Self::rotate). There may be finished ones of other
-    /// recordings in the directory.
+    /// Starts or continues a recording like [`open`](Self::open), in chunks: see
+    /// [`rotate`](Self::rotate). The directory may contain finished chunks of other recordings.
     ///
     /// # Errors
-    /// As [`open`](Self::open), or when what goes on there has no chunks.
+    /// As for [`open`](Self::open), or if the recording there has no chunks.
     pub fn open_in_chunks(
         output: &Path,
-        of: &Recorded,
+        of: &RecordingNote,
         hostname: Option<String>,
     ) -> io::Result<Self> {
-        Self::new(Notes::open(output, of, true)?, hostname)
+        Self::new(Checkpoint::open(output, of, true)?, hostname)
     }
 
-    fn new(notes: Notes, hostname: Option<String>) -> io::Result<Self> {
+    fn new(checkpoint: Checkpoint, hostname: Option<String>) -> io::Result<Self> {
         Ok(Self {
-            notes,
+            checkpoint,
             hostname,
             version: Version::default(),
             channels: vec![MAIN.to_owned()],
@@ -137,18 +138,18 @@ impl<F: ConsumerFile> Session<F> {
         })
     }
 
-    /// Changes in which version of CTF the traces are of processes that are found from now on.
+    /// Sets the CTF version for processes that are found from now on.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// Says which channels of events the trace has, if that is not only [`MAIN`]: a process is read
-    /// to its end when each of its files is.
+    /// Sets the event channels of the trace; the default is only [`MAIN`]. The recording of a
+    /// process is complete when all its channels are.
     pub fn set_channels(&mut self, names: Vec<String>) {
         self.channels = names;
     }
 
-    /// Is this file new to it?
+    /// Whether this file is to be opened and added.
     #[must_use]
     pub fn wants(&self, channel: &str, name: &str) -> bool {
         if self.failed.contains(&(channel.to_owned(), name.to_owned())) {
@@ -162,10 +163,10 @@ impl<F: ConsumerFile> Session<F> {
         }
     }
 
-    /// Takes a file. Those of one process have the same name.
+    /// Adds a consumer file. All files of a process have the same name.
     ///
     /// # Errors
-    /// When its trace cannot be written, or another program consumes it.
+    /// If its trace cannot be written, or another program consumes it.
     pub fn add(&mut self, channel: &str, name: &str, file: F) -> Result<(), SessionError> {
         if !self.wants(channel, name) {
             return Ok(());
@@ -201,7 +202,7 @@ impl<F: ConsumerFile> Session<F> {
         match added {
             Ok(()) => Ok(()),
             Err(ProcessError::File(error)) => {
-                // The process's other channels are recorded nevertheless.
+                // The process's other channels are still recorded.
                 self.failed.insert((channel.to_owned(), name.to_owned()));
                 self.problem(&format!("{channel}/{name}"), &error);
                 Ok(())
@@ -211,24 +212,23 @@ impl<F: ConsumerFile> Session<F> {
         }
     }
 
-    fn to(&self) -> To<'_> {
-        To {
-            notes: &self.notes,
+    fn to(&self) -> Destination<'_> {
+        Destination {
+            checkpoint: &self.checkpoint,
             hostname: self.hostname.as_deref(),
             version: self.version,
         }
     }
 
-    /// Reads what there is. `last`: there will be no more. `now` is what the time is.
+    /// Drains all rings. `last` means that no more data will come. `now` is the current time.
     ///
     /// # Errors
-    /// When a trace cannot be written, or another program consumes it. In the first case, it may be
-    /// tried again: what was not written as a whole is taken away then, and what was not written
-    /// stays in the rings until it is.
+    /// If a trace cannot be written, or another program consumes it. A failed write can be retried:
+    /// partial writes are removed then, and unwritten events stay in the rings.
     pub fn drain(&mut self, last: bool, now: Instant) -> Result<Progress, SessionError> {
         let mut progress = Progress::default();
-        let to = To {
-            notes: &self.notes,
+        let to = Destination {
+            checkpoint: &self.checkpoint,
             hostname: self.hostname.as_deref(),
             version: self.version,
         };
@@ -252,7 +252,7 @@ impl<F: ConsumerFile> Session<F> {
             if ended {
                 let summary = match process.finish(to) {
                     Err(ProcessError::Write(error)) => return Err(error.into()),
-                    // It touches files of the process no more.
+                    // Other errors are about the process's files, which are no longer needed.
                     finished => finished.unwrap_or_default(),
                 };
                 if process.has_undescribed() {
@@ -275,7 +275,7 @@ impl<F: ConsumerFile> Session<F> {
         Ok(progress)
     }
 
-    /// The clock of the traces, as soon as there is one, as well as it is known by now.
+    /// The clock of the traces as known now, once there is one.
     #[must_use]
     pub fn clock(&self) -> Option<Clock> {
         let live = self.processes.values().find_map(|slot| match slot {
@@ -285,13 +285,13 @@ impl<F: ConsumerFile> Session<F> {
         live.or(self.last_clock)
     }
 
-    /// How many processes there were, and are.
+    /// Number of processes, including those that have ended.
     #[must_use]
     pub fn nr_processes(&self) -> usize {
         self.processes.len()
     }
 
-    /// What there is so far, as of the last [`drain`](Self::drain).
+    /// Statistics as of the last [`drain`](Self::drain).
     #[must_use]
     pub fn so_far(&self) -> RecordingProgress {
         let mut so_far = RecordingProgress {
@@ -312,7 +312,7 @@ impl<F: ConsumerFile> Session<F> {
         so_far
     }
 
-    /// Is there a process that still runs, or was not read to its end?
+    /// Whether a process still runs, or was not read completely.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.processes
@@ -320,8 +320,8 @@ impl<F: ConsumerFile> Session<F> {
             .any(|slot| matches!(slot, Slot::Live(_)))
     }
 
-    /// Processes whose rings have something that is in no file yet, and how many bytes that is, as
-    /// of the last look at them.
+    /// Number of processes whose rings have data that is in no file, and the size of that data, as
+    /// of the last drain.
     #[must_use]
     pub fn unwritten(&self) -> (usize, u64) {
         let live = self.processes.values().filter_map(|slot| match slot {
@@ -334,38 +334,37 @@ impl<F: ConsumerFile> Session<F> {
         })
     }
 
-    /// Ends the chunk that is written, with what was read so far: from now on, nothing is written
-    /// there. Gives where it is; none if there is nothing in it, or there are no chunks. Whoever is
-    /// killed meanwhile has ended it, or has not.
+    /// Ends the current chunk after writing everything that was read. Nothing is written to it
+    /// afterwards. Returns its path, or `None` if it is empty or there are no chunks. The switch is
+    /// atomic if this process is killed.
     ///
     /// # Errors
-    /// When something cannot be written. It may be tried again, and events may be read before.
+    /// If a file cannot be written. A retry is possible, even after further events were read.
     pub fn rotate(&mut self) -> Result<Option<PathBuf>, SessionError> {
-        let Some(directory) = self.notes.chunk_directory() else {
+        let Some(directory) = self.checkpoint.chunk_directory() else {
             return Ok(None);
         };
-        self.rest()?;
+        self.complete()?;
         if !directory.exists() {
             return Ok(None);
         }
-        Ok(self.notes.next_chunk()?)
+        Ok(self.checkpoint.next_chunk()?)
     }
 
-    /// Writes all that is to be said of what was read: nothing that readers need is missing in the
-    /// files then.
+    /// Completes the traces of everything that was read, so that readers find all that they need.
     ///
     /// # Errors
-    /// When something cannot be written.
-    pub fn rest(&mut self) -> Result<(), SessionError> {
-        let to = To {
-            notes: &self.notes,
+    /// If a file cannot be written.
+    pub fn complete(&mut self) -> Result<(), SessionError> {
+        let to = Destination {
+            checkpoint: &self.checkpoint,
             hostname: self.hostname.as_deref(),
             version: self.version,
         };
         for slot in self.processes.values_mut() {
             if let Slot::Live(process) = slot {
-                // What else is wrong with its files the next look at them tells.
-                if let Err(ProcessError::Write(error)) = process.rest(to) {
+                // The next drain reports errors about the process's files.
+                if let Err(ProcessError::Write(error)) = process.complete(to) {
                     return Err(error.into());
                 }
             }
@@ -373,53 +372,54 @@ impl<F: ConsumerFile> Session<F> {
         Ok(())
     }
 
-    /// Bytes of the chunk that is written; 0 if there are no chunks.
+    /// The size of the current chunk in bytes; 0 without chunks.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// If its directory cannot be read.
     pub fn chunk_size(&self) -> io::Result<u64> {
-        let directory = self.notes.chunk_directory();
+        let directory = self.checkpoint.chunk_directory();
         directory.map_or(Ok(0), |directory| chunks::size(&directory))
     }
 
-    /// When the chunk that is written was begun, in seconds since 1970; none: there are no chunks.
+    /// The start of the current chunk, in seconds since 1970; `None` without chunks.
     #[must_use]
     pub fn chunk_begin(&self) -> Option<u64> {
-        self.notes.chunk_begin()
+        self.checkpoint.chunk_begin()
     }
 
-    /// Takes the summaries of the processes that have ended since the last time, and what went
-    /// wrong: for recordings that do not end.
+    /// Takes the summaries and problems of processes that have ended since the last call. For
+    /// recordings that do not end.
     pub fn take_summary(&mut self) -> SessionSummary {
         std::mem::take(&mut self.summary)
     }
 
-    /// Forgets processes that have ended, and of which the kernel has nothing any more: for
+    /// Removes the state of processes that have ended and that the kernel no longer knows. For
     /// recordings that do not end.
     ///
     /// # Errors
-    /// When notes cannot be read, or removed.
+    /// If the checkpoint cannot be read, or removed.
     pub fn forget(&mut self, exists: &dyn Fn(&str) -> bool) -> io::Result<()> {
         let before = self.processes.len();
         self.processes
             .retain(|name, slot| !matches!(slot, Slot::Done) || exists(name));
         self.forgotten += before - self.processes.len();
         self.failed.retain(|(_, name)| exists(name));
-        self.notes.forget(exists)
+        self.checkpoint.remove_ended(exists)
     }
 
-    /// Reads what there is for the last time. Nothing is to be done with it after that.
+    /// Drains all rings for the last time, and completes the recording. The session must not be
+    /// used afterwards.
     ///
     /// # Errors
-    /// When a trace cannot be written, which may be tried again, or another program consumes it.
+    /// If a trace cannot be written, which can be retried, or another program consumes it.
     pub fn finish(&mut self) -> Result<SessionSummary, SessionError> {
         self.drain(true, Instant::now())?;
-        self.notes.next_chunk()?;
-        self.notes.remove()?;
+        self.checkpoint.next_chunk()?;
+        self.checkpoint.remove()?;
         Ok(self.take_summary())
     }
 
-    /// Something went wrong with a file.
+    /// Adds a problem about a file to the summary.
     pub fn problem(&mut self, name: &str, error: &dyn std::error::Error) {
         self.summary.problems.push(format!("{name}: {error}"));
     }

@@ -1,4 +1,4 @@
-//! Signals, as something to wait for.
+//! Signals through a `signalfd`: which ones a recorder forwards, and which ask it to stop.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
@@ -8,7 +8,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-/// Signals that are passed on to the program: those that people and their tools send.
+/// Signals that are forwarded to the program: those that people and their tools send.
 const FORWARDED: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -18,34 +18,34 @@ const FORWARDED: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// `si_code` of signals that the kernel sends, as it does for the keys of a terminal.
+/// `si_code` of signals from the kernel, such as those of a terminal's keys.
 const SI_KERNEL: i32 = 0x80;
 
-/// A signal that came.
+/// A signal that this process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum ReceivedSignal {
     /// A child changed its state.
     Child,
-    /// One to pass on, unless the program, which is in the same process group, got it from the
-    /// terminal too.
+    /// A signal to forward. The terminal sends it to the whole process group, and so to the program
+    /// as well.
     Forward { signal: Signal, from_terminal: bool },
 }
 
-impl Came {
-    /// Passes it on to the program, which the caller has not waited for: its id is not another
-    /// process's.
-    pub(super) fn pass_on(self, program: &Child) {
+impl ReceivedSignal {
+    /// Forwards it to the program, unless the terminal did. The caller has not waited for the
+    /// program yet, so the process id is not reused.
+    pub(super) fn forward_to(self, program: &Child) {
         if let Self::Forward {
             signal,
             from_terminal: false,
         } = self
         {
-            // Whoever waits for the program sees that it has ended in the meantime.
+            // The program may have ended; the caller learns that when it waits.
             let _ = kill(Pid::from_raw(program.id().cast_signed()), signal);
         }
     }
 
-    /// Whether it asks to stop: the program, and, the second time, the recording.
+    /// Whether it asks to stop the program, and, the second time, the recording.
     pub(super) fn asks_to_stop(self) -> bool {
         matches!(
             self,
@@ -57,8 +57,8 @@ impl Came {
     }
 }
 
-/// Takes signals as long as it lives. A program that is started meanwhile inherits that, unless it
-/// is told otherwise ([`Signals::not_in`]).
+/// Blocks signals and reads them from a descriptor, until it is dropped. Programs inherit the
+/// signal mask, unless [`restore_mask_in`](Self::restore_mask_in) prepares them.
 #[derive(Debug)]
 pub(super) struct Signals {
     fd: SignalFd,
@@ -66,11 +66,11 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Begins to take signals, in a process whose other threads block them all.
+    /// Starts to receive signals. All other threads of the process must block them.
     pub(super) fn new() -> nix::Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
-        // It comes with the error that says the same: that a file may get no larger.
+        // Comes with an `EFBIG` error, which is handled.
         mask.add(Signal::SIGXFSZ);
         for signal in FORWARDED {
             mask.add(signal);
@@ -81,26 +81,26 @@ impl Signals {
         Ok(Self { fd, before })
     }
 
-    /// Lets a program take its signals itself, as if this were not there.
-    pub(super) fn not_in(&self, command: &mut Command) {
+    /// Makes a program start with the signal mask from before.
+    pub(super) fn restore_mask_in(&self, command: &mut Command) {
         let before = self.before;
         let restore = move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?);
-        // SAFETY: between fork and exec, sigprocmask may be called, and nothing else is: it takes
-        // no lock and no memory.
+        // SAFETY: the closure runs between fork and exec, and only calls sigprocmask, which is
+        // async-signal-safe: it takes no lock and allocates no memory.
         unsafe { command.pre_exec(restore) };
     }
 
-    /// The next signal that came.
-    pub(super) fn next(&self) -> nix::Result<Option<Came>> {
+    /// The next received signal, if any.
+    pub(super) fn next(&self) -> nix::Result<Option<ReceivedSignal>> {
         loop {
             let Some(info) = self.fd.read_signal()? else {
                 return Ok(None);
             };
             match Signal::try_from(info.ssi_signo as i32) {
-                Ok(Signal::SIGCHLD) => return Ok(Some(Came::Child)),
+                Ok(Signal::SIGCHLD) => return Ok(Some(ReceivedSignal::Child)),
                 Ok(Signal::SIGXFSZ) => {}
                 Ok(signal) => {
-                    return Ok(Some(Came::Forward {
+                    return Ok(Some(ReceivedSignal::Forward {
                         signal,
                         from_terminal: info.ssi_code == SI_KERNEL,
                     }));
@@ -120,7 +120,7 @@ impl std::os::fd::AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // What came in between and was not read, is delivered now: that is what it was sent for.
+        // Delivers signals that were blocked and not read.
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_taken_and_given_back() {
+    fn signals_are_blocked_and_restored() {
         let blocked = || {
             let mut mask = SigSet::empty();
             sigprocmask(SigmaskHow::SIG_BLOCK, None, Some(&mut mask)).unwrap();
@@ -142,7 +142,7 @@ mod tests {
         assert!(blocked());
         assert_eq!(signals.next().unwrap(), None);
         raise(Signal::SIGUSR1).unwrap();
-        let forward = Came::Forward {
+        let forward = ReceivedSignal::Forward {
             signal: Signal::SIGUSR1,
             from_terminal: false,
         };
@@ -150,7 +150,7 @@ mod tests {
 
         let mut command = Command::new("grep");
         command.args(["SigBlk", "/proc/self/status"]);
-        signals.not_in(&mut command);
+        signals.restore_mask_in(&mut command);
         let output = command.output().unwrap();
         let mask = String::from_utf8(output.stdout).unwrap();
         assert_eq!(mask.trim_end(), "SigBlk:\t0000000000000000");

@@ -1,5 +1,5 @@
-//! What is in the rings of a trace now, without taking it away from who consumes, and without
-//! stopping who writes.
+//! Snapshots: copies the contents of a trace's rings, without consuming and without stopping
+//! writers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,40 +9,40 @@ use std::time::Duration;
 
 use usertrace_ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
 use usertrace_os::procfs;
-use usertrace_ring::{Patience, RingReader};
+use usertrace_ring::{RingReader, WaitPolicy};
 use usertrace_sys::uapi::LTT_FILE_DEAD;
 
 use super::control_fs::{consumer_files, event_channels};
 use super::error::OutputError;
 use super::record::create_output;
-use super::source::Source;
+use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
 
-/// How long to wait for a record that its writer is in the middle of.
+/// How long to wait in total for records that writers have not committed.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Why there is no snapshot.
+/// Why a snapshot failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The control file system, or its trace.
+    /// The control file system reported an error, or the trace does not exist.
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),
-    /// The directory for the snapshot.
+    /// The output directory cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
 }
 
-/// Writes what is in the rings of all processes and channels of the trace `name` now to the
-/// directory `output`, which must be new or empty, in this version of CTF.
+/// Writes the current contents of all rings of the trace `name` to the directory `output`, which
+/// must be new or empty, in the given CTF version.
 ///
-/// In a channel that overwrites, that is the last events; in another one, those that were not
-/// consumed yet. What is overwritten, or consumed, while it is read is not believed, and counted as
-/// overwritten. Nothing is consumed, and it does not matter whether somebody else consumes.
+/// In mode `overwrite`, that is the last events; in other modes, the events that were not consumed
+/// yet. Data that is overwritten or consumed while it is read is discarded, and counted as
+/// overwritten. Nothing is consumed, and other readers do not matter.
 ///
 /// # Errors
-/// When there is no such trace, or nothing can be written. What is wrong with one process's files
-/// goes to the summary's problems.
+/// If the trace does not exist, or nothing can be written. Errors about the files of one process go
+/// to the summary's problems.
 pub fn snapshot(
     control_fs: &ControlFs,
     name: &str,
@@ -57,7 +57,7 @@ pub fn snapshot(
         summary.problems.push(format!("{path}: {error}"));
         Vec::new()
     });
-    let mut processes: BTreeMap<String, Files<KernelFile>> = BTreeMap::new();
+    let mut processes: BTreeMap<String, ProcessFiles<KernelFile>> = BTreeMap::new();
     for channel in std::iter::once(CONTROL).chain(channels.iter().map(String::as_str)) {
         let directory = trace.channel(channel);
         let names = consumer_files(&directory).unwrap_or_else(|error| {
@@ -70,7 +70,7 @@ pub fn snapshot(
                     .entry(name)
                     .or_default()
                     .push((channel.to_owned(), file)),
-                // A process that has ended, and was read to its end by somebody else.
+                // The process has ended, and another reader has consumed its data.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => summary.problems.push(format!("{channel}/{name}: {error}")),
             }
@@ -92,21 +92,20 @@ pub fn snapshot(
 }
 
 /// The files of one process, each with the name of its channel.
-pub type Files<F> = Vec<(String, F)>;
+pub type ProcessFiles<F> = Vec<(String, F)>;
 
-/// As [`snapshot`], of one process.
+/// Writes the current contents of one process's rings, like [`snapshot`].
 ///
 /// # Errors
-/// When its trace cannot be written. The inner one: its files cannot be read, or there is no room
-/// for its trace.
+/// If its trace cannot be written. The inner error: its files cannot be read, or the disk is full.
 pub fn snapshot_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
-    files: Files<F>,
+    files: ProcessFiles<F>,
     version: Version,
 ) -> io::Result<io::Result<ProcessSummary>> {
     match write_process(output, hostname, files, version) {
-        // There may be room for another one.
+        // The disk may have room for another process.
         Err(error) if is_full(&error) => Ok(Err(error)),
         done => done,
     }
@@ -115,13 +114,13 @@ pub fn snapshot_process<F: ConsumerFile>(
 fn write_process<F: ConsumerFile>(
     output: &Path,
     hostname: Option<&str>,
-    files: Files<F>,
+    files: ProcessFiles<F>,
     version: Version,
 ) -> io::Result<io::Result<ProcessSummary>> {
     let mut control = None;
     let mut channels = Vec::new();
     for (name, file) in files {
-        match (Source::new(&name, file), &mut control) {
+        match (ConsumerSource::new(&name, file), &mut control) {
             (Err(error), _) => return Ok(Err(error)),
             (Ok(source), none @ None) if source.name == CONTROL => *none = Some(source),
             (Ok(source), _) => channels.push(source),
@@ -146,24 +145,24 @@ fn write_process<F: ConsumerFile>(
         let readers = readers(source, limit);
         writer.add_channel(name, index, &source.channel, readers, &[])?;
     }
-    let mut now = Now {
+    let mut reader = SnapshotReader {
         writer,
         control,
         patience: PATIENCE,
     };
     let mut sunk = 0u64;
     for (number, mut source) in channels.into_iter().enumerate() {
-        if let Err(error) = now.read(number, &mut source)? {
+        if let Err(error) = reader.read(number, &mut source)? {
             return Ok(Err(error));
         }
         sunk = sunk.saturating_add(source.info.sunk);
     }
-    let summary = now.writer.finish(None)?;
+    let summary = reader.writer.finish(None)?;
     Ok(Ok(ProcessSummary { sunk, ..summary }))
 }
 
-/// Readers of its rings, from the oldest sub-buffers that are still there.
-fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
+/// Readers of its rings, from the oldest sub-buffers that still exist.
+fn readers(source: &ConsumerSource<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
     let format = source.channel.format();
     let rings = 0..source.positions.len();
     rings
@@ -171,22 +170,27 @@ fn readers(source: &Source<impl ConsumerFile>, limit: u64) -> Vec<RingReader> {
         .collect()
 }
 
-/// What is being read.
-struct Now<F> {
+/// The state of a snapshot of one process.
+struct SnapshotReader<F> {
     writer: ProcessWriter,
-    control: Source<F>,
-    /// How long to wait still.
+    control: ConsumerSource<F>,
+    /// The remaining time to wait for uncommitted records.
     patience: Duration,
 }
 
-impl<F: ConsumerFile> Now<F> {
-    /// Reads what there is now of the channel that `writer` calls `number`.
-    fn read(&mut self, number: usize, source: &mut Source<F>) -> io::Result<io::Result<()>> {
+impl<F: ConsumerFile> SnapshotReader<F> {
+    /// Reads the current contents of the channel that `writer` calls `number`.
+    fn read(
+        &mut self,
+        number: usize,
+        source: &mut ConsumerSource<F>,
+    ) -> io::Result<io::Result<()>> {
         let flags = match source.update() {
             Ok(flags) => flags,
             Err(error) => return Ok(Err(error)),
         };
-        // Each event was described before it was written.
+        // A program describes an event before it writes one. So descriptions that are read now
+        // cover all events below the positions.
         if let Err(error) = self.control.update() {
             return Ok(Err(error));
         }
@@ -198,14 +202,14 @@ impl<F: ConsumerFile> Now<F> {
         } = self;
         for (n, ring) in control.positions.iter().enumerate() {
             let mut memory = control.ring(n);
-            up_to(ring.head, dead, left, |patience| {
-                writer.read_control(n, &mut memory, ring.head, patience)
+            read_up_to(ring.head, dead, left, |policy| {
+                writer.read_control(n, &mut memory, ring.head, policy)
             })?;
         }
         for (n, ring) in source.positions.iter().enumerate() {
             let mut memory = source.ring(n);
-            up_to(ring.head, dead, left, |patience| {
-                writer.read(number, n, &mut memory, ring.head, patience)
+            read_up_to(ring.head, dead, left, |policy| {
+                writer.read(number, n, &mut memory, ring.head, policy)
             })?;
             writer.end_ring(number, n, ring.lost)?;
         }
@@ -213,21 +217,20 @@ impl<F: ConsumerFile> Now<F> {
     }
 }
 
-/// Reads up to `head`, where writers let that be so soon; and else what they have not completed
-/// counts as lost.
-fn up_to(
+/// Reads up to `head`. Records that writers do not commit within the remaining time count as lost.
+fn read_up_to(
     head: u64,
     dead: bool,
     left: &mut Duration,
-    mut read: impl FnMut(Patience) -> io::Result<u64>,
+    mut read: impl FnMut(WaitPolicy) -> io::Result<u64>,
 ) -> io::Result<()> {
     const STEP: Duration = Duration::from_millis(1);
     if dead {
-        return read(Patience::Last).map(drop);
+        return read(WaitPolicy::Last).map(drop);
     }
-    while read(Patience::Wait)? < head {
+    while read(WaitPolicy::Wait)? < head {
         let Some(less) = left.checked_sub(STEP) else {
-            return read(Patience::GiveUp { below: head }).map(drop);
+            return read(WaitPolicy::GiveUp { below: head }).map(drop);
         };
         *left = less;
         sleep(STEP);

@@ -1,4 +1,4 @@
-//! A consumer file with what a reader keeps of it.
+//! A consumer file with the state that its reader keeps.
 
 use std::io;
 
@@ -8,26 +8,26 @@ use usertrace_sys::uapi::{LTT_MAX_CHANNELS, LttFileInfo, LttRingPositions};
 
 use super::{ConsumerFile, FileRing};
 
-/// A file, what it said when it was opened, and room for the positions of its rings.
+/// A consumer file with its description and the positions of its rings.
 #[derive(Debug)]
-pub struct Source<F> {
+pub struct ConsumerSource<F> {
     /// Its channel's name.
     pub name: String,
     /// The file.
     pub file: F,
-    /// What the file said when it was opened.
+    /// What the file reported when it was opened.
     pub info: LttFileInfo,
     /// Its channel.
     pub channel: Channel,
-    /// As of the last [`update`](Self::update); zeros before it.
+    /// As of the last [`update`](Self::update); zeros before.
     pub positions: Vec<LttRingPositions>,
 }
 
-impl<F: ConsumerFile> Source<F> {
-    /// The file `file`, of the channel `name`.
+impl<F: ConsumerFile> ConsumerSource<F> {
+    /// Wraps `file`, which belongs to the channel `name`.
     ///
     /// # Errors
-    /// When the file cannot be asked, or describes a channel that cannot be.
+    /// If the file cannot be queried, or describes an invalid channel.
     pub fn new(name: &str, file: F) -> io::Result<Self> {
         let info = file.info()?;
         let channel = Channel::new(&info.channel)
@@ -52,20 +52,20 @@ impl<F: ConsumerFile> Source<F> {
         self.file.positions(&mut self.positions)
     }
 
-    /// Events that its rings had no room for, as of the last look.
+    /// Events that its rings dropped, as of the last update.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let rings = self.positions.iter();
         rings.fold(0, |lost, ring| ring.lost.saturating_add(lost))
     }
 
-    /// The ring `ring`.
+    /// The ring with number `ring`.
     #[must_use]
     pub fn ring(&self, ring: usize) -> FileRing<'_, F> {
         FileRing::new(&self.file, &self.channel, ring as u32)
     }
 
-    /// Whose file it is.
+    /// The identity of the process.
     #[must_use]
     pub fn identity(&self, hostname: Option<&str>) -> Identity {
         let info = &self.info;

@@ -1,5 +1,5 @@
-//! The tracepoints of programs that run: from what they described in a trace's rings, or by asking
-//! them (B3, E4, E6).
+//! Lists the tracepoints of running programs: from their descriptions in a trace's rings, or by
+//! querying the programs (B3, E4, E6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,20 +14,20 @@ use serde::Serialize;
 use usertrace_ctf::kernel_name;
 use usertrace_os::procfs;
 use usertrace_ring::schema::{Description, Event};
-use usertrace_ring::{Item, MetaLengths, Patience, RingReader};
+use usertrace_ring::{Item, MetaLengths, RingReader, WaitPolicy};
 use usertrace_sys::filter::Patterns;
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LTT_ID_MIN};
 
 use super::control_fs::consumer_files;
 use super::daemons::is_daemon;
-use super::source::Source;
+use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, TraceDir};
 use usertrace_control::{self as control, Client};
 
 /// How long a program may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The section that has the tracepoints of a program or a library.
+/// The ELF section with the call sites of a program or library.
 const SECTION: &str = "usertrace_callsites";
 
 /// A tracepoint of a process.
@@ -37,35 +37,35 @@ pub struct Tracepoint {
     pub name: String,
     /// Its log level.
     pub loglevel: u32,
-    /// If it is a marker: its format.
+    /// The format string of a marker.
     pub format: Option<String>,
     /// Its fields, in order.
     pub fields: Vec<TracepointField>,
-    /// Somebody wants it: the trace that it is listed for; or else any trace, or a probe.
+    /// Whether it is enabled: by the listed trace, or else by any trace or probe.
     pub wanted: bool,
 }
 
 /// A field of a tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TracepointField {
-    /// Its type, as descriptions have it.
+    /// Its type, in the syntax of descriptions.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its name.
     pub name: String,
 }
 
-/// Who says which tracepoints there are.
+/// The source of a list of tracepoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ToldBy {
-    /// The process's descriptions in the trace's rings.
+pub enum TracepointSource {
+    /// Descriptions in the trace's rings.
     Trace,
-    /// The process, when it was asked.
+    /// The running process, over its control socket.
     Process,
-    /// Both: in the rings there was no room for all.
+    /// Both, because the rings dropped descriptions.
     Both,
-    /// Nobody.
+    /// None: the process did not answer.
     Nobody,
 }
 
@@ -76,13 +76,13 @@ pub struct ProcessTracepoints {
     pub pid: u32,
     /// Its name.
     pub comm: String,
-    /// It has ended.
+    /// The process has ended.
     pub dead: bool,
-    /// Who says so.
-    pub told_by: ToldBy,
-    /// By name.
+    /// The source of the list.
+    pub told_by: TracepointSource,
+    /// Sorted by name.
     pub tracepoints: Vec<Tracepoint>,
-    /// What is not known, and why.
+    /// Problems, as text.
     pub problems: Vec<String>,
 }
 
@@ -91,13 +91,13 @@ pub struct ProcessTracepoints {
 pub struct TraceTracepoints {
     /// Its name.
     pub trace: String,
-    /// Those that have described their tracepoints in it.
+    /// Processes with descriptions in its rings.
     pub processes: Vec<ProcessTracepoints>,
-    /// What cannot be read, and why.
+    /// Problems, as text.
     pub problems: Vec<String>,
 }
 
-/// What a trace wants.
+/// The events that a trace enables.
 #[derive(Debug)]
 struct Filter {
     patterns: Patterns,
@@ -105,16 +105,16 @@ struct Filter {
 }
 
 impl Filter {
-    /// As the trace's files say it.
+    /// Reads the filter from the trace's files.
     fn of(trace: &TraceDir) -> Result<Self, String> {
         let error = |error: ControlFsError| format!("{error}: it is not known what it wants");
         let events = trace.events(None).map_err(error)?;
         let patterns = Patterns::as_shown(&events).map_err(|bad| bad.to_string())?;
         let path = trace.path().join("filter_mask");
-        let said = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let digits = said.trim().trim_start_matches("0x");
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let digits = text.trim().trim_start_matches("0x");
         let mask = u32::from_str_radix(digits, 16)
-            .map_err(|_| format!("{}: {said:?} is no mask", path.display()))?;
+            .map_err(|_| format!("{}: {text:?} is no mask", path.display()))?;
         Ok(Self { patterns, mask })
     }
 
@@ -140,11 +140,11 @@ impl Tracepoint {
     }
 }
 
-/// The tracepoints of all processes that have described theirs in a trace. Nothing is consumed.
-/// Where a process found no room for all descriptions, it is asked.
+/// Lists the tracepoints of all processes that described them in a trace. Consumes nothing. Also
+/// queries a running process whose descriptions were partly dropped.
 ///
 /// # Errors
-/// When there is no such trace.
+/// If the trace does not exist.
 pub fn tracepoints(control_fs: &ControlFs, name: &str) -> Result<TraceTracepoints, ControlFsError> {
     let trace = control_fs.trace(name)?;
     let mut listed = TraceTracepoints {
@@ -167,7 +167,7 @@ pub fn tracepoints(control_fs: &ControlFs, name: &str) -> Result<TraceTracepoint
         let process = KernelFile::open(&path).and_then(|file| of_file(file, filter.as_ref().ok()));
         match process {
             Ok(process) => listed.processes.push(process),
-            // It has ended, and was read to its end.
+            // The process has ended, and was read completely.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let problem = format!("{}: {error}", path.display());
@@ -178,21 +178,25 @@ pub fn tracepoints(control_fs: &ControlFs, name: &str) -> Result<TraceTracepoint
     Ok(listed)
 }
 
-/// The tracepoints of the process that this is the file of, of its channel that describes events.
+/// The tracepoints of one process, from its file of the channel `control`.
 fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<ProcessTracepoints> {
-    let mut source = Source::new(CONTROL, file)?;
+    let mut source = ConsumerSource::new(CONTROL, file)?;
     let dead = source.update()? & LTT_FILE_DEAD != 0;
     let mut process = ProcessTracepoints {
         pid: source.info.pid,
         comm: kernel_name(&source.info.comm),
         dead,
-        told_by: ToldBy::Trace,
+        told_by: TracepointSource::Trace,
         tracepoints: Vec::new(),
         problems: Vec::new(),
     };
     let (mut bad, mut left) = (0u64, 0u64);
     let mut events = BTreeMap::new();
-    let patience = if dead { Patience::Last } else { Patience::Wait };
+    let policy = if dead {
+        WaitPolicy::Last
+    } else {
+        WaitPolicy::Wait
+    };
     for (n, ring) in source.positions.iter().enumerate() {
         let mut reader = RingReader::live(source.channel.format(), 0, u64::MAX);
         let mut memory = source.ring(n);
@@ -212,7 +216,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
             }
             Ok::<_, std::convert::Infallible>(())
         };
-        let Ok(()) = reader.read(&mut memory, ring.head, patience, &MetaLengths, take);
+        let Ok(()) = reader.read(&mut memory, ring.head, policy, &MetaLengths, take);
         left = left.saturating_add(ring.head.saturating_sub(reader.position()));
     }
     if bad > 0 {
@@ -227,13 +231,13 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
     if lost > 0 && !dead {
         match ask(process.pid) {
             Ok(listed) => {
-                process.told_by = ToldBy::Both;
+                process.told_by = TracepointSource::Both;
                 events.extend(listed.into_iter().map(|(event, _)| (event.line(), event)));
             }
             Err(problem) => process.problems.push(problem),
         }
     }
-    if lost > 0 && process.told_by == ToldBy::Trace {
+    if lost > 0 && process.told_by == TracepointSource::Trace {
         let problem = "not all of its tracepoints are known, as there was no room for their descriptions in the channel \
                        control: give it more or larger sub-buffers before the trace starts";
         process.problems.push(problem.to_owned());
@@ -246,7 +250,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
     Ok(process)
 }
 
-/// By name.
+/// Sorts tracepoints by name.
 fn sorted(events: impl Iterator<Item = (Event, bool)>) -> Vec<Tracepoint> {
     let mut tracepoints: Vec<_> = events
         .map(|(event, wanted)| Tracepoint::new(event, wanted))
@@ -255,14 +259,14 @@ fn sorted(events: impl Iterator<Item = (Event, bool)>) -> Vec<Tracepoint> {
     tracepoints
 }
 
-/// Asks a process for its events, and which of them somebody wants.
+/// Queries a process for its events, and whether each is enabled.
 fn ask(pid: u32) -> Result<Vec<(Event, bool)>, String> {
     let client = Client::connect(pid, PATIENCE).map_err(|error| format!("{error:#}"))?;
     let listed = client
         .events()
         .map_err(|error| format!("it cannot be asked: {error:#}"))?;
-    let event = |listed: control::Listed| {
-        // The control channel has no ids.
+    let event = |listed: control::ListedEvent| {
+        // The control socket sends descriptions without ids, so add one.
         let line = format!("{LTT_ID_MIN} {}", listed.description);
         match Event::parse(line.as_bytes()) {
             Ok(event) => Ok((Event { id: 0, ..event }, listed.enabled)),
@@ -272,9 +276,9 @@ fn ask(pid: u32) -> Result<Vec<(Event, bool)>, String> {
     listed.into_iter().map(event).collect()
 }
 
-/// Programs that run and have tracepoints, of the process ids that are wanted: what they say when
-/// they are asked, and who cannot be asked. That is found out by `/proc`, so those of other users
-/// are not seen by who is not root; what else is not, is told.
+/// Lists the tracepoints of running programs whose process ids are wanted, by querying them.
+/// Programs without an answer are included, with a problem. Programs are found in `/proc`, where
+/// only root sees those of other users; a problem counts the hidden ones.
 #[must_use]
 pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Vec<String>) {
     let (mut programs, mut problems) = (Vec::new(), Vec::new());
@@ -298,7 +302,7 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
             match executables.is_traced(pid) {
                 Ok(true) => {}
                 Ok(false) => continue,
-                // It has ended, or has no memory: it is the kernel's own, or is about to end.
+                // It has ended, or has no memory map, like kernel threads.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound)
                         || error.raw_os_error() == Some(libc::ESRCH) =>
@@ -315,16 +319,16 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
             pid,
             comm,
             dead: false,
-            told_by: ToldBy::Process,
+            told_by: TracepointSource::Process,
             tracepoints: Vec::new(),
             problems: Vec::new(),
         };
         match ask(pid) {
             Ok(listed) => program.tracepoints = sorted(listed.into_iter()),
-            // It has ended meanwhile.
+            // It has ended since.
             Err(_) if !Path::new(&format!("/proc/{pid}")).exists() => continue,
             Err(problem) => {
-                program.told_by = ToldBy::Nobody;
+                program.told_by = TracepointSource::Nobody;
                 program.problems.push(problem);
             }
         }
@@ -340,13 +344,13 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
     (programs, problems)
 }
 
-/// Which files have tracepoints, so that each is looked at once.
+/// Caches which executables have tracepoints, by device and inode.
 #[derive(Debug, Default)]
 struct Executables(BTreeMap<(u64, u64), bool>);
 
 impl Executables {
-    /// Has the process the kernel's trace areas, a library of usertrace's, or an executable with
-    /// tracepoints?
+    /// Whether the process has the kernel's trace areas, a library of usertrace, or an executable
+    /// with tracepoints.
     fn is_traced(&mut self, pid: u32) -> io::Result<bool> {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
         if has_library(&maps) {
@@ -360,7 +364,7 @@ impl Executables {
     }
 }
 
-/// Whether what `/proc/PID/maps` says shows that the process is traced.
+/// Whether the text of `/proc/PID/maps` has trace areas or a usertrace library.
 fn has_library(maps: &str) -> bool {
     let mut paths = maps
         .lines()
@@ -371,8 +375,7 @@ fn has_library(maps: &str) -> bool {
     })
 }
 
-/// Whether an executable has tracepoints of its own: the library puts one entry into the section
-/// that is none.
+/// Whether an executable has tracepoints. The library itself puts one null entry into the section.
 fn has_section(file: File) -> bool {
     let cache = ReadCache::new(file);
     let executable = ElfFile64::<Endianness, _>::parse(&cache);
@@ -387,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_what_the_trace_shows() {
+    fn filter_is_read_from_the_trace() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control_fs = ControlFs::open(directory.path()).unwrap();
@@ -407,7 +410,7 @@ mod tests {
             ("shop:*\n", all, true),
             ("db:*\n", all, false),
             ("*\n!shop:*\n", all, false),
-            // Nothing but what is refused: nothing is accepted.
+            // With only a rejection, nothing is accepted.
             ("!db:*\n", all, false),
             ("*\n", "0x40\n", true),
             ("*\n", "0xffffffbf\n", false),
@@ -415,7 +418,7 @@ mod tests {
             let line = "1 shop:served 6 u16 status";
             assert_eq!(wanted(filter, mask, line), expected, "{filter} {mask}");
         }
-        // A level that no mask has.
+        // A level beyond the mask.
         assert!(!wanted("*\n", all, "1 shop:served 32"));
         let listed = tracepoints(&control_fs, "mine").unwrap();
         assert_eq!((listed.processes, listed.problems), (vec![], vec![]));
@@ -425,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_traced_shows_it() {
+    fn traced_process_is_recognized() {
         let line = |path: &str| format!("7f0000000000-7f0000001000 rw-s 00000000 00:0f 1 {path}\n");
         assert!(has_library(&line("anon_inode:[ltt]")));
         assert!(has_library(&line("/usr/lib/libusertrace_malloc.so")));
@@ -435,7 +438,7 @@ mod tests {
         ));
         assert!(!has_section(File::open("/bin/sh").unwrap()));
         assert!(!has_section(File::open("/proc/self/maps").unwrap()));
-        // This one has the library, and no event.
+        // This test links the library, but has no event.
         assert!(!has_section(File::open("/proc/self/exe").unwrap()));
     }
 }

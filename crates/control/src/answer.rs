@@ -1,10 +1,10 @@
-//! Text in memory that the caller provides, so that a signal handler can put it together.
+//! Formats text into memory of the caller, without allocating. Async-signal-safe.
 
 use std::fmt::{self, Display, Write};
 
 use crate::protocol::VERSION;
 
-/// A text in memory that the caller provides. Whatever does not fit is left out as a whole.
+/// A text in a buffer of the caller. An item that does not fit is omitted as a whole.
 #[derive(Debug)]
 pub struct Text<'a> {
     room: &'a mut [u8],
@@ -12,49 +12,49 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// A text that is empty as yet, in `room`.
+    /// An empty text in `room`.
     pub fn new(room: &'a mut [u8]) -> Self {
         Self { room, len: 0 }
     }
 
-    /// A text that has the first `len` bytes of `room` already.
+    /// A text that consists of the first `len` bytes of `room`.
     pub fn after(room: &'a mut [u8], len: usize) -> Self {
         Self { room, len }
     }
 
-    /// Appends something, or nothing of it.
+    /// Appends an item, or nothing.
     ///
     /// # Errors
-    /// If there is no room for all of it.
+    /// If the item does not fit.
     pub fn push(&mut self, what: fmt::Arguments<'_>) -> fmt::Result {
         let before = self.len;
         self.write_fmt(what).inspect_err(|_| self.len = before)
     }
 
-    /// Bytes of the text.
+    /// Length of the text in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Nothing was written yet.
+    /// Whether the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes back what lies behind `len` bytes.
+    /// Shortens the text to `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// The text, and an end to writing.
+    /// Ends the text, and returns its bytes.
     #[must_use]
     pub fn get(self) -> &'a [u8] {
         &self.room[..self.len]
     }
 
-    /// The text so far.
+    /// The bytes of the text so far.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.room[..self.len]
@@ -70,7 +70,7 @@ impl Write for Text<'_> {
     }
 }
 
-/// Puts a packet together that says what is wrong.
+/// Formats an error packet; without its text if that does not fit.
 pub fn error<'a>(room: &'a mut [u8], what: &dyn Display) -> &'a [u8] {
     let mut text = Text::new(room);
     if text.push(format_args!("{VERSION}error {what}")).is_err() {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn items_that_do_not_fit_are_omitted() {
         let mut room = [0; 10];
         let mut text = Text::new(&mut room);
         assert!(text.push(format_args!("{}-{}", 12, "abc")).is_ok());

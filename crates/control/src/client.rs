@@ -1,4 +1,4 @@
-//! The controller's side.
+//! The controller's end of the control channel.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,49 +7,50 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use usertrace_os::process::pidfd_open;
 use usertrace_sys::printable;
 
 use crate::protocol::{ANSWER_MAX, NAME, VERSION};
 use crate::socket;
 
-/// How often a list is begun again because events came or went meanwhile.
+/// How often to restart a list because modules were loaded or unloaded meanwhile.
 const TRIES: usize = 20;
 
 /// A connection to the control channel of a process.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
-    /// Readable when the process has ended.
+    /// A pidfd, which becomes readable when the process ends.
     process: OwnedFd,
     patience: Duration,
 }
 
 /// An event that the process can write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its metadata, as in the header `linux/ltt.h`, without the id.
+pub struct ListedEvent {
+    /// Its description, as in the header `linux/ltt.h`, without the id.
     pub description: String,
-    /// Some trace wants it, or a probe.
+    /// Whether a trace or a probe enables it.
     pub enabled: bool,
 }
 
-/// What there is of probes.
+/// An item of the list of probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListedProbe {
     /// A probe, by its name.
     Probe(String),
     /// A connection.
     Connection {
-        /// By which names of events.
+        /// The pattern of events.
         events: String,
         /// The probe's name.
         probe: String,
-        /// The events call the probe.
+        /// Whether the events call the probe.
         active: bool,
     },
 }
 
-/// What a process says unasked.
+/// A report that a process sends without a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// An event was dropped because a ring was full.
@@ -58,18 +59,18 @@ pub enum Report {
         slot: usize,
         /// The channel's index.
         channel: usize,
-        /// How many events were dropped there so far.
+        /// Total number of events dropped there.
         lost: u64,
     },
-    /// Events came: their names.
+    /// Events were registered: their names.
     Appeared(Vec<String>),
-    /// Events went: their names.
+    /// Events were removed: their names.
     Disappeared(Vec<String>),
     /// The process is about to end.
     Ending,
     /// The process is about to close the channel.
     Closing,
-    /// So many reports are missing here.
+    /// Number of reports that are missing here.
     Missed(u64),
     /// The channel is closed.
     Closed,
@@ -77,24 +78,25 @@ pub enum Report {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// By itself, with a status.
+pub enum ProcessEnd {
+    /// It exited with a status.
     Exited(i32),
-    /// By a signal.
+    /// A signal killed it.
     Killed(i32),
-    /// Who may know was not asked, or the kernel is too old to say.
+    /// Unknown: its parent has not waited for it yet, or the kernel is too old to say.
     Unknown,
-    /// It has not ended: it closed the channel.
+    /// It still runs, and only closed the channel.
     Runs,
 }
 
 impl Client {
-    /// Connects to a process, and makes sure that it is that one, and its user's.
+    /// Connects to a process, and verifies that this process and user answer.
     ///
     /// # Errors
-    /// When it has no channel, or somebody else answers.
+    /// If the process has no channel, or another process or user answers.
     pub fn connect(process: u32, patience: Duration) -> anyhow::Result<Self> {
-        let handle = pidfd(process).with_context(|| format!("there is no process {process}"))?;
+        let handle =
+            pidfd_open(process).with_context(|| format!("there is no process {process}"))?;
         // Effective, as a process without privileges would have it: the owner of its directory.
         let owner = std::fs::metadata(format!("/proc/{process}"))
             .with_context(|| format!("there is no process {process}"))?
@@ -107,7 +109,7 @@ impl Client {
         let descriptor = socket::connect(process)
             .map_err(|errno| io::Error::from_raw_os_error(errno.into_raw()))
             .with_context(no_channel)?;
-        // SAFETY: it is new, and nobody else's.
+        // SAFETY: `connect` just created the descriptor, and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let peer = socket::peer(descriptor)
             .map_err(|errno| io::Error::from_raw_os_error(errno.into_raw()))?;
@@ -127,13 +129,13 @@ impl Client {
         })
     }
 
-    /// Sends a request, and gives what follows "ok" in the answer.
+    /// Sends a request, and returns the answer after "ok".
     ///
     /// # Errors
-    /// The program's, or when it does not answer.
+    /// The process's error, or if it does not answer.
     pub fn ask(&self, request: &str) -> anyhow::Result<String> {
         let packet = format!("{VERSION}{request}");
-        // If it cannot be sent, the program has closed the channel, and may have said why.
+        // If sending fails, the process has closed the channel, and may have sent a reason before.
         let _ = socket::send(self.socket.as_raw_fd(), packet.as_bytes());
         let until = Instant::now() + self.patience;
         loop {
@@ -153,7 +155,7 @@ impl Client {
         }
     }
 
-    /// The next packet, without the version; nothing if the channel was closed.
+    /// The next packet without the version, or `None` if the channel is closed.
     fn packet(&self, patience: Option<Duration>) -> anyhow::Result<Option<String>> {
         if !readable(&self.socket, patience)? {
             bail!(
@@ -163,8 +165,8 @@ impl Client {
         }
         let mut room = vec![0; ANSWER_MAX];
         let mut receive = || socket::receive(self.socket.as_raw_fd(), &mut room, 0);
-        // That the other end was closed without having read everything comes first, and what it had
-        // said after that.
+        // If the peer closed the channel without reading everything, the first call reports that. A
+        // second one still gets the packets that it sent before.
         let received = match receive() {
             Err(syscalls::Errno::ECONNRESET) => receive(),
             received => received,
@@ -186,7 +188,7 @@ impl Client {
         }
     }
 
-    /// All lines of a list, which come in several answers.
+    /// Reads all lines of a list, which comes in several answers.
     fn lines(&self, what: &str) -> anyhow::Result<Vec<String>> {
         for _ in 0..TRIES {
             let (mut list, mut head, mut from) = (Vec::new(), None, 0u64);
@@ -195,7 +197,7 @@ impl Client {
                 let mut lines = text.split('\n').map(str::to_owned);
                 let this = lines.next();
                 if head.get_or_insert_with(|| this.clone()) != &this {
-                    // There are other events by now.
+                    // The events have changed, so start again.
                     break;
                 }
                 list.extend(lines);
@@ -213,18 +215,18 @@ impl Client {
         bail!("events come and go all the time")
     }
 
-    /// The events of the process.
+    /// Lists the events of the process.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask)'s.
-    pub fn events(&self) -> anyhow::Result<Vec<Listed>> {
+    /// As for [`ask`](Self::ask).
+    pub fn events(&self) -> anyhow::Result<Vec<ListedEvent>> {
         let listed = |line: String| {
             let (enabled, description) = match line.split_once(' ') {
                 Some(("0", description)) => (false, description),
                 Some(("1", description)) => (true, description),
                 _ => bail!("a list of events has {line:?}"),
             };
-            Ok(Listed {
+            Ok(ListedEvent {
                 description: description.to_owned(),
                 enabled,
             })
@@ -232,10 +234,10 @@ impl Client {
         self.lines("list")?.into_iter().map(listed).collect()
     }
 
-    /// Its probes, and their connections.
+    /// Lists its probes, and their connections.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask)'s.
+    /// As for [`ask`](Self::ask).
     pub fn probes(&self) -> anyhow::Result<Vec<ListedProbe>> {
         let listed = |line: String| {
             let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
@@ -254,10 +256,10 @@ impl Client {
         self.lines("probes")?.into_iter().map(listed).collect()
     }
 
-    /// The next report. It waits for one.
+    /// Waits for the next report.
     ///
     /// # Errors
-    /// When what comes is no report.
+    /// If the packet is not a report.
     pub fn report(&self) -> anyhow::Result<Report> {
         let Some(text) = self.packet(None)? else {
             return Ok(Report::Closed);
@@ -265,26 +267,26 @@ impl Client {
         parse_report(&text).with_context(|| format!("no report: {text:?}"))
     }
 
-    /// How the process ended, after the channel was closed.
+    /// How the process ended. To be called after the channel was closed.
     #[must_use]
-    pub fn ending(&self) -> Ending {
+    pub fn ending(&self) -> ProcessEnd {
         if !readable(&self.process, Some(self.patience)).unwrap_or(false) {
-            return Ending::Runs;
+            return ProcessEnd::Runs;
         }
         ending(&self.process)
     }
 }
 
-/// The processes that have a control channel in this network namespace, by their ids in their own
-/// process namespaces.
+/// Processes with a control channel in this network namespace, by their ids in their own PID
+/// namespaces.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// If `/proc/net/unix` cannot be read.
 pub fn sockets() -> io::Result<BTreeSet<u32>> {
     Ok(parse_sockets(&std::fs::read_to_string("/proc/net/unix")?))
 }
 
-/// In `/proc/net/unix`, a name that is not in the file system has an `@` for its NUL.
+/// Parses `/proc/net/unix`, where an abstract name starts with `@` instead of NUL.
 fn parse_sockets(text: &str) -> BTreeSet<u32> {
     let names = text
         .lines()
@@ -313,17 +315,6 @@ fn parse_report(text: &str) -> Option<Report> {
     })
 }
 
-fn pidfd(process: u32) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is involved; the descriptor is new.
-    unsafe {
-        let descriptor = libc::syscall(libc::SYS_pidfd_open, process, 0);
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(OwnedFd::from_raw_fd(descriptor as i32))
-    }
-}
-
 /// Waits until there is something to read; for ever, if no time is given.
 fn readable(descriptor: &OwnedFd, patience: Option<Duration>) -> io::Result<bool> {
     let until = patience.map(|patience| Instant::now() + patience);
@@ -337,7 +328,7 @@ fn readable(descriptor: &OwnedFd, patience: Option<Duration>) -> io::Result<bool
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: there is one.
+        // SAFETY: `entry` is one valid `pollfd`, as the count says.
         match unsafe { libc::poll(&raw mut entry, 1, left) } {
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             -1 => return Err(io::Error::last_os_error()),
@@ -346,7 +337,7 @@ fn readable(descriptor: &OwnedFd, patience: Option<Duration>) -> io::Result<bool
     }
 }
 
-/// `struct pidfd_info` (`linux/pidfd.h`), as far as it goes up to what is asked for.
+/// `struct pidfd_info` (`linux/pidfd.h`), up to the field that is needed.
 #[repr(C)]
 #[derive(Default)]
 struct PidfdInfo {
@@ -356,31 +347,31 @@ struct PidfdInfo {
     exit_code: i32,
 }
 
-/// `PIDFD_INFO_EXIT`: from Linux 6.15 on.
+/// `PIDFD_INFO_EXIT`, since Linux 6.15.
 const INFO_EXIT: u64 = 1 << 3;
 
 nix::ioctl_readwrite!(pidfd_get_info, 0xff, 11, PidfdInfo);
 
-fn ending(process: &OwnedFd) -> Ending {
+fn ending(process: &OwnedFd) -> ProcessEnd {
     let mut info = PidfdInfo {
         mask: INFO_EXIT,
         ..PidfdInfo::default()
     };
-    // The status is there when the parent has waited for the process, which may be in a moment.
+    // The status exists only after the parent has waited for the process, so retry for a moment.
     for _ in 0..20 {
-        // SAFETY: the kernel writes as much as the number says.
+        // SAFETY: the ioctl number contains the size of `PidfdInfo`, and the kernel writes no more.
         let done = unsafe { pidfd_get_info(process.as_raw_fd(), &raw mut info) };
         if done.is_ok() && info.mask & INFO_EXIT != 0 {
             let code = info.exit_code;
             return match code & 0x7f {
-                0 => Ending::Exited(code >> 8 & 0xff),
-                signal => Ending::Killed(signal),
+                0 => ProcessEnd::Exited(code >> 8 & 0xff),
+                signal => ProcessEnd::Killed(signal),
             };
         }
         info.mask = INFO_EXIT;
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ending::Unknown
+    ProcessEnd::Unknown
 }
 
 #[cfg(test)]
@@ -390,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_understood() {
+    fn reports_are_parsed() {
         let full = Report::Full {
             slot: 1,
             channel: 2,
@@ -417,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_found_by_their_names() {
+    fn sockets_are_found_by_name() {
         let text = "Num RefCount Protocol Flags Type St Inode Path\n\
                     0: 00000002 00000000 00010000 0005 01 1 @usertrace/control/12\n\
                     0: 00000003 00000000 00000000 0005 03 2 @usertrace/control/12\n\

@@ -1,11 +1,12 @@
-//! The control channel of a traced program, as both of its ends see it.
+//! The control channel of a traced program: what both of its ends share.
 //!
-//! - [`protocol`] is what goes over the socket: requests, answers and reports, all of them text.
-//! - [`socket`] makes the socket's system calls, and [`Text`] puts packets together in memory that
-//!   is there. Both are async-signal-safe: the program's end may be a signal handler.
+//! - [`protocol`] defines the packets on the socket: requests, answers and reports, all of them
+//!   text.
+//! - [`socket`] makes the socket's system calls, and [`Text`] formats packets without allocating.
+//!   Both are async-signal-safe: the program's end may be a signal handler.
 //! - `Client` is the controller's end (feature `client`).
 //!
-//! The program's end is the module `control` of the library.
+//! The module `control` of the library is the program's end.
 
 mod answer;
 #[cfg(feature = "client")]
@@ -15,4 +16,4 @@ pub mod socket;
 
 pub use answer::{Text, error};
 #[cfg(feature = "client")]
-pub use client::{Client, Ending, Listed, ListedProbe, Report, sockets};
+pub use client::{Client, ListedEvent, ListedProbe, ProcessEnd, Report, sockets};

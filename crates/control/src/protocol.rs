@@ -1,82 +1,82 @@
-//! What goes over the socket: packets of text, of a bounded length.
+//! The packets on the socket: text of limited length.
 //!
-//! All begin with the version, `1`, and a space. The program answers each request by one packet, in
-//! their order:
+//! Each packet starts with the version, `1`, and a space. The program answers each request with one
+//! packet, in order:
 //!
 //! | request | answer |
 //! |---|---|
-//! | `list FROM` | `ok GENERATION`, and a line for each event from number FROM on: `0` or `1` for whether anybody wants it, and its description. With another GENERATION, there are other events, and numbers |
+//! | `list FROM` | `ok GENERATION`, and a line for each event from number FROM on: `1` if it is enabled, else `0`, and its description. If GENERATION changes, so do events and numbers |
 //! | `probes FROM` | `ok`, and lines `probe NAME`, and `connection EVENTS PROBE active` or `inactive` |
-//! | `connect EVENTS PROBE`, `disconnect` …, `activate` …, `deactivate` … | `ok COUNT`: of the events that there are now |
-//! | `load PATH` | `ok COUNT`: of the library's probes |
-//! | `unload PATH` | `ok COUNT`: likewise, of what `load` has loaded |
+//! | `connect EVENTS PROBE`, `disconnect` …, `activate` …, `deactivate` … | `ok COUNT`: the number of matching events now |
+//! | `load PATH` | `ok COUNT`: the number of the library's probes |
+//! | `unload PATH` | `ok COUNT`: likewise, for a library that `load` has loaded |
 //! | `filter` | `ok`, and the patterns of events that it writes, if its trace is the fallback's |
-//! | `filter set WORDS`, `filter add WORDS` | `ok`: it writes these, or these too. `WORDS` are as a trace's file `filter` takes them |
+//! | `filter set WORDS`, `filter add WORDS` | `ok`: it writes these events, or also these. `WORDS` have the syntax of a trace's file `filter` |
 //! | `flush`, `initialise`, `finalise` | `ok` |
-//! | `watch` | `ok kernel`, `ok none`, `ok null`, or `ok fast DIRECTORY`: what keeps the events. From then on reports follow |
+//! | `watch` | `ok kernel`, `ok none`, `ok null`, or `ok fast DIRECTORY`: the back end. Reports follow from then on |
 //!
-//! or by `error TEXT`. A list ends with the line `next NUMBER` if there is more of it, or else
-//! `end`. Reports are `report WHAT`, where that is
+//! or with `error TEXT`. A list ends with the line `next NUMBER` if there is more of it, or else
+//! with `end`. A report is `report` and one of:
 //!
-//! - `full SLOT CHANNEL LOST`: an event was dropped as a ring was full; LOST were, so far. Ten
-//!   times a second at most.
+//! - `full SLOT CHANNEL LOST`: a full ring dropped an event; LOST is the total so far. At most ten
+//!   times a second.
 //! - `appeared` or `disappeared`, and a line for each event: `PROVIDER:NAME`
 //! - `ending`: the program is about to end
 //! - `closing`: the program is about to close the channel
-//! - `missed COUNT`: so many reports are missing here, as the controller did not read fast enough
+//! - `missed COUNT`: this number of reports is missing here, because the controller read too slowly
 
-/// Bytes of a request, at most.
+/// Maximum length of a request in bytes.
 pub const REQUEST_MAX: usize = 4608;
 
-/// Bytes of an answer or a report, at most. A line fits in any case.
+/// Maximum length of an answer or a report in bytes. Any line fits.
 pub const ANSWER_MAX: usize = 16 << 10;
 
-/// The version and a space, with which each packet begins.
+/// The start of each packet: the version and a space.
 pub const VERSION: &str = "1 ";
 
 /// The name of a process's socket, between the NUL and the process id.
 pub const NAME: &str = "usertrace/control/";
 
-/// A request.
+/// A parsed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Events, from this number on.
+    /// List events, from this number on.
     List(usize),
-    /// Probes and connections, from this number on.
+    /// List probes and connections, from this number on.
     Probes(usize),
-    /// Have events, by a pattern, call a probe.
+    /// Make events, by a pattern, call a probe.
     Connect(&'a str, &'a str),
-    /// The opposite of `Connect`.
+    /// Remove a connection.
     Disconnect(&'a str, &'a str),
-    /// A connection is to call its probe again.
+    /// Make a connection call its probe again.
     Activate(&'a str, &'a str),
-    /// A connection stays, and does not call its probe.
+    /// Keep a connection, but do not call its probe.
     Deactivate(&'a str, &'a str),
     /// Load a library of probes, by its absolute path.
     Load(&'a str),
-    /// Unload what `Load` has loaded.
+    /// Unload a library that `Load` has loaded.
     Unload(&'a str),
-    /// The patterns of events that the program writes.
+    /// Show the patterns of events that the program writes.
     Filter,
-    /// Write these events, and no others.
+    /// Write these events only.
     SetFilter(&'a str),
-    /// Write these events, too.
+    /// Write these events as well.
     AddFilter(&'a str),
-    /// Have readers see what was written so far.
+    /// Make everything visible to readers that was written so far.
     Flush,
-    /// Go on with writing events.
+    /// Resume writing events.
     Initialise,
-    /// Write no events until `Initialise`.
+    /// Stop writing events until `Initialise`.
     Finalise,
     /// Send reports.
     Watch,
 }
 
 impl<'a> Request<'a> {
-    /// Takes a packet apart.
+    /// Parses a packet.
     ///
     /// # Errors
-    /// What is wrong with the packet.
+    /// A description of what is wrong.
     pub fn parse(packet: &'a [u8]) -> Result<Self, &'static str> {
         let text = std::str::from_utf8(packet).map_err(|_| "the request is no text")?;
         let text = text.strip_prefix(VERSION).ok_or("not version 1")?;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_understood() {
+    fn requests_are_parsed() {
         for (text, request) in [
             ("1 list 10", Ok(Request::List(10))),
             ("1 connect a:* p", Ok(Request::Connect("a:*", "p"))),

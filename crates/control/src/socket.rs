@@ -1,6 +1,6 @@
-//! The socket's system calls. All are async-signal-safe, and change `errno`.
+//! The socket's system calls. All are async-signal-safe, but change `errno`.
 //!
-//! Descriptors are numbers, as the program's end keeps them in memory that all copies of the
+//! Descriptors are plain numbers: the program's end keeps them in memory that all copies of the
 //! library in the process share.
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -10,7 +10,7 @@ use syscalls::Errno;
 use crate::answer::Text;
 use crate::protocol::NAME;
 
-/// A descriptor; all zeros: none.
+/// An optional descriptor. All zeros mean none.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Descriptor(AtomicI32);
@@ -25,7 +25,7 @@ impl Descriptor {
             .filter(|&fd| fd >= 0)
     }
 
-    /// Keeps a descriptor that is open, from now on.
+    /// Stores an open descriptor.
     pub fn set(&self, descriptor: i32) {
         self.0.store(descriptor + 1, Ordering::Relaxed);
     }
@@ -44,25 +44,24 @@ fn check(returned: i32) -> Result<i32, Errno> {
     if returned >= 0 {
         return Ok(returned);
     }
-    // SAFETY: a thread's own number.
+    // SAFETY: the C library returns a valid pointer to the calling thread's `errno`.
     Err(Errno::new(unsafe { *libc::__errno_location() }))
 }
 
 /// Closes a socket.
 pub fn close(descriptor: i32) {
-    // SAFETY: a descriptor of the channel's.
+    // SAFETY: the call accesses no memory, and the channel owns the descriptor.
     unsafe { libc::close(descriptor) };
 }
 
-/// The name of a process's channel: a NUL, which makes it one that is not in the file system, a
-/// text, and the id.
+/// The abstract name of a process's socket: a NUL, a prefix, and the process id.
 fn address(process: u32) -> (libc::sockaddr_un, libc::socklen_t) {
-    // SAFETY: zeros are an address.
+    // SAFETY: `sockaddr_un` consists of integers, for which zeros are valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let mut room = [0; NAME.len() + 10];
     let mut text = Text::new(&mut room);
-    // A number of 32 bits has no more than ten digits.
+    // Cannot fail: a `u32` has at most ten digits.
     let _ = text.push(format_args!("{NAME}{process}"));
     for (to, byte) in address.sun_path[1..].iter_mut().zip(text.bytes()) {
         *to = *byte as libc::c_char;
@@ -73,18 +72,18 @@ fn address(process: u32) -> (libc::sockaddr_un, libc::socklen_t) {
 
 fn new(flags: i32) -> Result<i32, Errno> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
-    // SAFETY: no memory is involved.
+    // SAFETY: the call accesses no memory of this process.
     check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
 }
 
-/// Makes the socket on which a process waits for controllers.
+/// Creates the socket on which a process waits for controllers.
 ///
 /// # Errors
-/// The kernel's. `EADDRINUSE`: another process has the name.
+/// Those of the kernel; `EADDRINUSE` if another process has the name.
 pub fn listen(process: u32) -> Result<i32, Errno> {
     let socket = new(libc::SOCK_NONBLOCK)?;
     let (address, len) = address(process);
-    // SAFETY: the address is that long.
+    // SAFETY: `address` is valid for `len` bytes, as the function `address` computed it.
     let done = unsafe {
         check(libc::bind(socket, (&raw const address).cast(), len))
             .and_then(|_| check(libc::listen(socket, 8)))
@@ -92,22 +91,22 @@ pub fn listen(process: u32) -> Result<i32, Errno> {
     done.map(|_| socket).inspect_err(|_| close(socket))
 }
 
-/// Makes a socket that leads to a process.
+/// Creates a socket that is connected to a process.
 ///
 /// # Errors
-/// The kernel's. `ECONNREFUSED`: no process waits there.
+/// Those of the kernel; `ECONNREFUSED` if no process waits there.
 #[cfg(feature = "client")]
 pub fn connect(process: u32) -> Result<i32, Errno> {
     let socket = new(0)?;
     let (address, len) = address(process);
-    // SAFETY: the address is that long.
+    // SAFETY: `address` is valid for `len` bytes, as the function `address` computed it.
     let done = check(unsafe { libc::connect(socket, (&raw const address).cast(), len) });
     done.map(|_| socket).inspect_err(|_| close(socket))
 }
 
-/// Wakes whatever waits for a socket: it reads as closed from now on.
+/// Wakes all waiters of a socket, which reads as closed from now on.
 pub fn wake(socket: i32) {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call accesses no memory of this process.
     unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
 }
 
@@ -117,7 +116,8 @@ pub fn accept(listener: i32) -> Option<i32> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let null = std::ptr::null_mut();
     loop {
-        // SAFETY: the address is not asked for.
+        // SAFETY: null pointers mean that the peer's address is not requested, so nothing is
+        // written.
         match check(unsafe { libc::accept4(listener, null, null.cast(), flags) }) {
             Err(Errno::EINTR | Errno::ECONNABORTED) => {}
             accepted => return accepted.ok(),
@@ -125,10 +125,10 @@ pub fn accept(listener: i32) -> Option<i32> {
     }
 }
 
-/// Tells who made the other end.
+/// The credentials of the process that created the other end.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn peer(socket: i32) -> Result<libc::ucred, Errno> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -137,7 +137,7 @@ pub fn peer(socket: i32) -> Result<libc::ucred, Errno> {
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let to = (&raw mut peer).cast();
-    // SAFETY: there is that much room.
+    // SAFETY: `peer` and `len` are valid, and `len` is the size of `peer`.
     let done = unsafe {
         libc::getsockopt(
             socket,
@@ -153,19 +153,19 @@ pub fn peer(socket: i32) -> Result<libc::ucred, Errno> {
 /// Whether a user may control this process.
 #[must_use]
 pub fn may_control(user: u32) -> bool {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call has no preconditions.
     user == 0 || user == unsafe { libc::geteuid() }
 }
 
-/// `linux/fcntl.h` (`asm-generic`); the crate `libc` has it for some C libraries only.
+/// From `linux/fcntl.h` (`asm-generic`); the crate `libc` defines it for some C libraries only.
 const F_SETSIG: i32 = 10;
 
-/// Has the kernel send a signal to `process` when there is something to read.
+/// Makes the kernel send a signal to `process` when the socket is readable.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn notify(socket: i32, process: u32, signal: i32) -> Result<(), Errno> {
-    // SAFETY: no memory is involved.
+    // SAFETY: these calls take numbers, and access no memory of this process.
     unsafe {
         check(libc::fcntl(socket, libc::F_SETOWN, process as i32))?;
         check(libc::fcntl(socket, F_SETSIG, signal))?;
@@ -178,15 +178,15 @@ pub fn notify(socket: i32, process: u32, signal: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Receives a packet, and returns its length, of which `room` has as much as fits. 0: the other end
-/// is closed.
+/// Receives a packet into `room`, truncated if necessary, and returns its full length; 0 if the
+/// other end is closed.
 ///
 /// # Errors
-/// The kernel's. `EAGAIN`: there is none.
+/// Those of the kernel; `EAGAIN` if there is no packet.
 pub fn receive(socket: i32, room: &mut [u8], flags: i32) -> Result<usize, Errno> {
     loop {
         let flags = flags | libc::MSG_TRUNC;
-        // SAFETY: there is that much room.
+        // SAFETY: `room` is valid for writes of its length.
         let len = unsafe { libc::recv(socket, room.as_mut_ptr().cast(), room.len(), flags) };
         match check(len as i32) {
             Err(Errno::EINTR) => {}
@@ -195,14 +195,14 @@ pub fn receive(socket: i32, room: &mut [u8], flags: i32) -> Result<usize, Errno>
     }
 }
 
-/// Sends a packet, if there is room for it now.
+/// Sends a packet without blocking.
 ///
 /// # Errors
-/// The kernel's. `EAGAIN`: there is no room.
+/// Those of the kernel; `EAGAIN` if the buffer is full.
 pub fn send(socket: i32, packet: &[u8]) -> Result<(), Errno> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: the packet is that long.
+        // SAFETY: `packet` is valid for reads of its length.
         let sent = unsafe { libc::send(socket, packet.as_ptr().cast(), packet.len(), flags) };
         match check(sent as i32) {
             Err(Errno::EINTR) => {}
@@ -211,15 +211,15 @@ pub fn send(socket: i32, packet: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Whether the other end is closed, whatever it sent before.
+/// Whether the other end is closed, even if unread packets remain.
 #[must_use]
-pub fn is_left(socket: i32) -> bool {
+pub fn is_peer_closed(socket: i32) -> bool {
     let mut entry = libc::pollfd {
         fd: socket,
         events: 0,
         revents: 0,
     };
-    // SAFETY: there is one.
+    // SAFETY: `entry` is one valid `pollfd`, as the count says.
     let found = unsafe { libc::poll(&raw mut entry, 1, 0) };
     found > 0 && entry.revents & libc::POLLHUP != 0
 }

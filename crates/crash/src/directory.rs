@@ -1,4 +1,4 @@
-//! The directory: what was traced when the kernel crashed.
+//! The directory of a dump: the traces, channels, processes and buffers at the time of the crash.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,42 +14,42 @@ use usertrace_sys::printable;
 use usertrace_sys::uapi::LTT_CLOCK_MONOTONIC;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::tree::{Owners, PAGE_SIZES, PageTree};
+use crate::tree::{PAGE_SIZES, PageOwners, PageTree};
 use crate::{PhysicalMemory, Presence, Problems};
 
-/// Pages that a directory may have: half a million entries.
+/// Maximum number of pages of a directory: half a million entries.
 const MAX_PAGES: usize = 1 << 15;
 
-/// A root page that is none.
+/// Why a page is not a valid root page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// It is not in the dump.
+    /// The page is not in the dump.
     #[error("the root page at {0:#x} is not in the dump")]
     Missing(u64),
-    /// It is something else.
+    /// Its magic number is wrong.
     #[error("there is no root page at {0:#x}: its magic number is {1:#x}")]
     Magic(u64, u64),
-    /// Its sum is wrong.
+    /// Its checksum is wrong.
     #[error("the root page at {0:#x} is damaged: its sum is wrong")]
     Sum(u64),
-    /// It is of another version.
+    /// Its version is not supported.
     #[error("the root page is of version {0}, and this program knows version {LTT_CRASH_VERSION}")]
     Version(u32),
-    /// Its sizes make no sense.
+    /// Its sizes are invalid.
     #[error("the root page says pages of {page_size} bytes and entries of {entry_size}")]
     Sizes {
-        /// Bytes in a page.
+        /// Size of a page in bytes.
         page_size: u32,
-        /// Bytes in an entry.
+        /// Size of an entry in bytes.
         entry_size: u32,
     },
 }
 
-/// Entries of one kind, by what tells them apart, each with its serial.
+/// Entries of one kind by their keys, each with its serial.
 type Entries<K, V> = BTreeMap<K, (u64, V)>;
 
-/// What the directory says.
+/// The contents of the directory.
 #[derive(Clone, Debug)]
 pub struct Directory {
     root: LttCrashRoot,
@@ -60,11 +60,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Reads the directory whose root page is at `address`. What is wrong with it, other than with
-    /// its root, goes to `problems`.
+    /// Reads the directory whose root page is at `address`. Errors beyond the root page go to
+    /// `problems`.
     ///
     /// # Errors
-    /// When there is no root.
+    /// If there is no valid root page.
     pub fn read(
         memory: &impl PhysicalMemory,
         address: u64,
@@ -124,7 +124,8 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Takes an entry. Of two for the same thing, the later one is the one to believe.
+    /// Adds an entry. Of two entries with the same key, the later one is valid. Returns an unknown
+    /// kind as error.
     fn add(&mut self, entry: &LttCrashEntry) -> Result<(), u32> {
         fn put<K: Ord, V>(entries: &mut Entries<K, V>, key: K, serial: u64, value: V) {
             if entries.get(&key).is_none_or(|(old, _)| *old <= serial) {
@@ -142,24 +143,24 @@ impl Directory {
             LttCrashContent::Buffer(b) => {
                 put(&mut self.buffers, (b.trace, b.process), serial, b);
             }
-            // One that a later version of this crate tells apart is unknown here too.
+            // A kind that only a later version of this crate supports is unknown, too.
             LttCrashContent::Unknown(kind) => return Err(kind),
             _ => return Err(entry.kind),
         }
         Ok(())
     }
 
-    /// The root.
+    /// The root page.
     #[must_use]
     pub fn root(&self) -> &LttCrashRoot {
         &self.root
     }
 
-    /// How the clock of a trace runs, or of one that is not known.
+    /// The clock of a trace, or the default if the trace is unknown.
     #[must_use]
     pub fn clock(&self, trace: Option<&LttCrashTrace>) -> Clock {
         match trace {
-            // What the root says of when it was made is by the processor's clock.
+            // The root page's boot time is in the processor's clock.
             Some(trace) if trace.clock == self.root.clock => {
                 Clock::new(&trace.start, &[self.root.boot])
             }
@@ -168,7 +169,7 @@ impl Directory {
         }
     }
 
-    /// What is known of the crash, as the clock of a trace has it, or of one that is not known.
+    /// What is known of the crash, with its time in the clock of the trace.
     #[must_use]
     pub fn crash(&self, trace: Option<&LttCrashTrace>, crash: Crash) -> Crash {
         let cycles = match trace.map(|trace| trace.clock) {
@@ -179,12 +180,12 @@ impl Directory {
         Crash { cycles, ..crash }
     }
 
-    /// All traces, in the order in which they were made.
+    /// All traces, in order of their creation.
     pub fn traces(&self) -> impl Iterator<Item = &LttCrashTrace> {
         self.traces.values().map(|(_, trace)| trace)
     }
 
-    /// What the traces are called, for people.
+    /// The printable names of all traces.
     pub fn trace_names(&self) -> impl Iterator<Item = String> {
         self.traces()
             .map(|trace| printable(&kernel_name(&trace.name)))
@@ -210,8 +211,8 @@ impl Directory {
     }
 }
 
-/// Are the words of this, of which one is there for that, 0 in all?
-pub(super) fn adds_up(words: &[u8]) -> bool {
+/// Whether the sum of all words, of which one is a checksum, is 0.
+pub(super) fn is_checksum_valid(words: &[u8]) -> bool {
     let words = words.chunks_exact(8).filter_map(|word| word.first_chunk());
     words.fold(0, |sum: u64, word| {
         sum.wrapping_add(u64::from_le_bytes(*word))
@@ -223,7 +224,7 @@ pub(super) fn read_root(
     address: u64,
 ) -> Result<LttCrashRoot, DirectoryError> {
     let mut bytes = [0; size_of::<LttCrashRoot>()];
-    // A page of the dump that was left out is none of zeros here.
+    // A page that was excluded from the dump is not valid, even if zeros are.
     if memory.read(address, &mut bytes) != Presence::Whole {
         return Err(DirectoryError::Missing(address));
     }
@@ -236,7 +237,7 @@ pub(super) fn read_root(
         return Err(DirectoryError::Version(root.version));
     }
     let summed = &root.as_bytes()[..std::mem::offset_of!(LttCrashRoot, directory)];
-    if !adds_up(summed) {
+    if !is_checksum_valid(summed) {
         return Err(DirectoryError::Sum(address));
     }
     let room = (root.page_size as usize).saturating_sub(size_of::<LttCrashPage>());
@@ -253,64 +254,68 @@ pub(super) fn read_root(
     Ok(root)
 }
 
-/// Trees of one page of the directory at whose roots [`judge`] looks.
-const MOST_TREES: usize = 2;
+/// Number of trees per page of the directory whose roots [`judge`] checks.
+const MAX_TREES: usize = 2;
 
-/// What a root page leads to. A later one is better.
+/// What a root page leads to. Later variants are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LeadsTo {
-    /// There is no directory.
+pub enum RootTarget {
+    /// No directory is there.
     Nowhere,
-    /// It says that there was no trace yet.
+    /// The root page says that there was no trace yet.
     Nothing,
-    /// There is a directory, which a kernel does not leave so: it is damaged, or forged.
+    /// A directory that no kernel leaves like this: damaged or forged.
     Damaged,
-    /// There is a directory as a kernel leaves it.
+    /// A directory as a kernel leaves it.
     Directory,
 }
 
-/// What a root page leads to, as far as [`judge`] has looked.
+/// The result of [`judge`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judgement {
-    pub(super) leads_to: LeadsTo,
-    /// Pages of the directory that were read.
+    pub(super) leads_to: RootTarget,
+    /// Number of directory pages that were read.
     pub(super) pages: u64,
-    /// Entries of buffers in them.
+    /// Number of buffer entries in these pages.
     pub(super) buffers: u64,
 }
 
-/// What a root page leads to, by at most so many pages of the directory.
+/// Checks what a root page leads to, in at most `max_pages` pages of the directory.
 ///
-/// A kernel that stops at any instruction leaves a directory that passes. So does one that a
-/// program forges with care.
-pub(super) fn judge(memory: &impl PhysicalMemory, root: &LttCrashRoot, most: u64) -> Judgement {
+/// A directory passes if a kernel left it, whatever instruction it stopped at. A carefully forged
+/// one passes as well.
+pub(super) fn judge(
+    memory: &impl PhysicalMemory,
+    root: &LttCrashRoot,
+    max_pages: u64,
+) -> Judgement {
     let mut judgement = Judgement {
-        leads_to: LeadsTo::Directory,
+        leads_to: RootTarget::Directory,
         pages: 0,
         buffers: 0,
     };
     if root.directory == 0 {
-        judgement.leads_to = LeadsTo::Nothing;
+        judgement.leads_to = RootTarget::Nothing;
         return judgement;
     }
     let mut seen = HashSet::new();
     let mut next = root.directory;
     let mut page = vec![0; root.page_size as usize];
-    while next != 0 && judgement.pages < most {
+    while next != 0 && judgement.pages < max_pages {
         let is_aligned = next.is_multiple_of(u64::from(root.page_size));
         let is_there = seen.insert(next) && memory.read(next, &mut page) == Presence::Whole;
         let header = LttCrashPage::read_from_prefix(&page).ok();
         let header = header.filter(|(header, _)| is_there && header.magic == LTT_CRASH_PAGE_MAGIC);
         let Some((header, _)) = header else {
             judgement.leads_to = match judgement.pages {
-                0 => LeadsTo::Nowhere,
-                _ => LeadsTo::Damaged,
+                0 => RootTarget::Nowhere,
+                _ => RootTarget::Damaged,
             };
             return judgement;
         };
         judgement.pages += 1;
-        let mut trees = MOST_TREES;
+        let mut trees = MAX_TREES;
         let mut are_plausible = is_aligned;
         for bytes in page[size_of::<LttCrashPage>()..].chunks_exact(root.entry_size as usize) {
             if let Ok((entry, _)) = LttCrashEntry::read_from_prefix(bytes) {
@@ -319,7 +324,7 @@ pub(super) fn judge(memory: &impl PhysicalMemory, root: &LttCrashRoot, most: u64
             }
         }
         if !are_plausible {
-            judgement.leads_to = LeadsTo::Damaged;
+            judgement.leads_to = RootTarget::Damaged;
             return judgement;
         }
         next = header.next;
@@ -327,7 +332,7 @@ pub(super) fn judge(memory: &impl PhysicalMemory, root: &LttCrashRoot, most: u64
     judgement
 }
 
-/// Can a kernel have left this entry?
+/// Whether a kernel can have left this entry.
 fn is_plausible(
     memory: &impl PhysicalMemory,
     root: &LttCrashRoot,
@@ -335,7 +340,7 @@ fn is_plausible(
     trees: &mut usize,
 ) -> bool {
     let mut is_tree = |tree: &LttCrashTree| {
-        let known = PageTree::new(memory, &Owners::default(), tree, root.page_size).is_ok();
+        let known = PageTree::new(memory, &PageOwners::default(), tree, root.page_size).is_ok();
         if !known || tree.root & LTT_CRASH_PRESENT == 0 || *trees == 0 {
             return known;
         }
@@ -391,7 +396,7 @@ mod tests {
             monotonic: Some(11_000_000_000),
             ..Crash::default()
         };
-        // Ten seconds later, by either.
+        // Ten seconds later by either clock.
         let unix_ns = 1_700_000_010_000_000_000;
         let of_counter = trace(LTT_CLOCK_TSC, LttClockSync { freq: 0, ..boot });
         let of_monotonic = trace(
@@ -408,7 +413,7 @@ mod tests {
             assert_eq!(crash.unix_ns(&clock), Some(unix_ns));
         }
         assert_eq!(directory.clock(Some(&of_monotonic)).freq(), 1_000_000_000);
-        // Of a later kernel.
+        // A clock of a later kernel.
         let unknown = trace(77, boot);
         assert_eq!(directory.crash(Some(&unknown), crash).cycles, None);
     }

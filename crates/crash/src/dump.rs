@@ -1,4 +1,4 @@
-//! A dump, whichever format it has.
+//! A dump in any of the supported formats.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use crate::reserved;
 use crate::scan::find_roots;
 use crate::{ElfDump, PhysicalMemory, Presence, RawDump, ReservedDump, RootSearch, Vmcoreinfo};
 
-/// What files of QEMU's that have a machine begin with (`QEMU_VM_FILE_MAGIC` in
-/// `migration/savevm.h`, version 7.2), and libvirt's (`QEMU_SAVE_MAGIC`, `QEMU_SAVE_PARTIAL` in
+/// Magic numbers of saved virtual machines: QEMU's (`QEMU_VM_FILE_MAGIC` in `migration/savevm.h`,
+/// version 7.2), and libvirt's (`QEMU_SAVE_MAGIC`, `QEMU_SAVE_PARTIAL` in
 /// `src/qemu/qemu_saveimage.h`, version 9.0).
 const MACHINES: [&[u8]; 2] = [b"QEVM", b"LibvirtQ"];
 
-/// A dump, of which only what is asked for is read.
+/// A dump, which is only read on demand.
 #[derive(Debug)]
 pub enum Dump {
     /// An ELF file.
     Elf(ElfDump),
-    /// In the compressed format of kdump.
+    /// A file in the compressed format of kdump.
     Kdump(Box<KdumpDump>),
-    /// Memory as it was, and nothing else.
+    /// A plain image of memory.
     Raw(RawDump),
-    /// Of a boot before this one.
+    /// Reserved memory of an earlier boot.
     Reserved(Box<ReservedDump>),
 }
 
@@ -31,7 +31,7 @@ impl Dump {
     /// Opens a dump, flattened or not.
     ///
     /// # Errors
-    /// When it cannot be read, or is none.
+    /// If the file cannot be read, or has no supported format.
     pub fn open(path: &Path) -> Result<Self, DumpError> {
         let io = |what| move |source| DumpError::Io { what, source };
         let file = DumpFile::open(path).map_err(io("the file"))?;
@@ -51,26 +51,26 @@ impl Dump {
         }
     }
 
-    /// Opens an image of memory, from address 0 on, that has no header.
+    /// Opens a plain image of memory from address 0 on.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn open_raw(path: &Path) -> Result<Self, DumpError> {
         RawDump::open(path).map(Self::Raw)
     }
 
-    /// What the dump's kernel says of itself. None: it does not say anything.
+    /// The vmcoreinfo of the dump's kernel, if the dump has it.
     #[must_use]
     pub fn vmcoreinfo(&self) -> Option<&Vmcoreinfo> {
-        let said = match self {
+        let info = match self {
             Self::Elf(dump) => dump.vmcoreinfo(),
             Self::Kdump(dump) => dump.vmcoreinfo(),
             Self::Raw(_) | Self::Reserved(_) => return None,
         };
-        Some(said).filter(|said| **said != Vmcoreinfo::default())
+        Some(info).filter(|info| **info != Vmcoreinfo::default())
     }
 
-    /// Where the root page is, as the dump itself says. None: it does not say it.
+    /// The address of the root page, if the dump says it.
     #[must_use]
     pub fn root(&self) -> Option<u64> {
         match self {
@@ -79,20 +79,19 @@ impl Dump {
         }
     }
 
-    /// Searches for the root page: in the kernel's image, if that can be found, or else in all
-    /// memory.
+    /// Searches for the root page: in the kernel's image, or if that is not found, in all memory.
     #[must_use]
     pub fn find_roots(&self) -> RootSearch {
         match self {
             Self::Elf(dump) => find_roots(self, dump.ranges(), dump.is_x86_64()),
             Self::Kdump(dump) => find_roots(self, dump.ranges(), dump.is_x86_64()),
-            // It does not say of what machine it is.
+            // A plain image does not name its machine, so try x86-64.
             Self::Raw(dump) => find_roots(self, dump.ranges(), true),
             Self::Reserved(dump) => find_roots(self, std::iter::once(dump.range()), false),
         }
     }
 
-    /// Does the file end before it should?
+    /// Whether the file ends too early.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! The bytes of a dump, in the order in which they are to be: a file, or the flattened form of one.
+//! The bytes of a dump file, in order, even if makedumpfile has flattened it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,40 +12,40 @@ use nix::unistd::{Whence, lseek};
 
 use crate::Presence;
 
-/// What a flattened file begins with (makedumpfile, `makedumpfile.h`: `struct
-/// makedumpfile_header`), 16 bytes with its NULs.
+/// Magic number of a flattened file (makedumpfile, `makedumpfile.h`: `struct makedumpfile_header`),
+/// 16 bytes with its NULs.
 const FLATTENED: &[u8; 16] = b"makedumpfile\0\0\0\0";
-/// Where its first record is: a position in the file that was flattened, and a length, each a
+/// Offset of the first record. A record is a position in the original file, a length, each a
 /// big-endian `i64`, and the bytes.
 const FIRST: u64 = 4096;
 const RECORD_HEADER: usize = 16;
-/// The position of a record behind which there is no more.
+/// The position in the last record.
 const END: i64 = -1;
 
-/// A dump's bytes.
+/// A dump file, read in the order of the original.
 #[derive(Debug)]
 pub(super) struct DumpFile {
     file: File,
     len: u64,
     stored: u64,
-    /// Of a flattened file: what there is, by where it begins.
+    /// For a flattened file: its pieces by their start in the original file.
     pieces: Option<BTreeMap<u64, Piece>>,
     cut_short: bool,
 }
 
-/// Bytes that follow each other in both.
+/// A contiguous piece of the original and the flattened file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     end: u64,
-    /// Where they are in the flattened file.
+    /// Its offset in the flattened file.
     at: u64,
 }
 
 impl DumpFile {
-    /// Opens a file as it is, whatever it begins with.
+    /// Opens a file without interpreting its start.
     pub(super) fn open_plain(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
-        // Unlike its metadata, this says how long a block device is, too, to which kdump may save.
+        // Unlike the metadata, this also works for a block device, to which kdump may save.
         let len = file.seek(SeekFrom::End(0))?;
         Ok(Self {
             file,
@@ -66,18 +66,18 @@ impl DumpFile {
         Ok(dump)
     }
 
-    /// How long it is, or would be.
+    /// The length of the original file.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// How many bytes there can be of it that are no hole: what is looked at all over must not be
-    /// more.
+    /// An upper bound of the bytes that are not holes. It limits the work of scanning a file with
+    /// forged lengths.
     pub(super) fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// Does a flattened file end before it says that it does?
+    /// Whether a flattened file has no last record.
     pub(super) fn is_cut_short(&self) -> bool {
         self.cut_short
     }
@@ -111,8 +111,8 @@ impl DumpFile {
         Ok(())
     }
 
-    /// Reads as much as there is. What a flattened file leaves out within is zeros, as in a file
-    /// with holes.
+    /// Reads as many bytes as the original file has. Gaps between pieces are zeros, like holes in a
+    /// file.
     pub(super) fn read_up_to(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(pieces) = &self.pieces else {
             return read_up_to(&self.file, offset, buffer);
@@ -147,8 +147,7 @@ impl DumpFile {
         Ok(done)
     }
 
-    /// The parts of these bytes that are no holes. Holes are zeros, and need not be read one by
-    /// one.
+    /// The parts of this range that are not holes. Holes are zeros, so scans can skip them.
     pub(super) fn data(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let mut at = within.start;
         std::iter::from_fn(move || {
@@ -158,7 +157,7 @@ impl DumpFile {
         })
     }
 
-    /// The next part from there on that is no hole. None: there is none.
+    /// The next part from an offset on that is not a hole.
     fn next_data(&self, from: u64) -> Option<Range<u64>> {
         if let Some(pieces) = &self.pieces {
             let before = pieces.range(..=from).next_back();
@@ -179,14 +178,14 @@ impl DumpFile {
                 let end = end.filter(|&end| end > start && end < self.len);
                 Some(start..end.unwrap_or(self.len))
             }
-            // There is only a hole.
+            // The rest is a hole.
             Err(Errno::ENXIO) => None,
-            // Nothing says where holes are.
+            // The file system cannot find holes.
             Err(_) => Some(from..self.len),
         }
     }
 
-    /// What there is of so many bytes.
+    /// Reads at most `len` bytes; fewer at the end of the file, or after an error.
     pub(super) fn read_at_most(&self, offset: u64, len: u64) -> Vec<u8> {
         let there = self.len.saturating_sub(offset);
         let mut bytes = vec![0; len.min(there) as usize];
@@ -195,7 +194,7 @@ impl DumpFile {
         bytes
     }
 
-    /// So many bytes, or an error.
+    /// Reads exactly `len` bytes.
     pub(super) fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         if self.read_up_to(offset, &mut bytes)? < len {
@@ -205,7 +204,7 @@ impl DumpFile {
     }
 }
 
-/// Fills a buffer; zeros where the file cannot be read, or has ended.
+/// Fills a buffer. Bytes that cannot be read, or are beyond the end, are zeros.
 pub(super) fn read_with_zeros(file: &DumpFile, offset: u64, buffer: &mut [u8]) -> Presence {
     let read = file.read_up_to(offset, buffer).unwrap_or(0);
     let behind = &mut buffer[read..];
@@ -217,7 +216,7 @@ pub(super) fn read_with_zeros(file: &DumpFile, offset: u64, buffer: &mut [u8]) -
     }
 }
 
-/// A record takes the place of what earlier ones had there: headers are written once more in the
+/// Adds a piece, which replaces parts of earlier ones: makedumpfile writes the headers again at the
 /// end.
 fn put(pieces: &mut BTreeMap<u64, Piece>, start: u64, piece: Piece) {
     if start >= piece.end {
@@ -245,7 +244,7 @@ fn put(pieces: &mut BTreeMap<u64, Piece>, start: u64, piece: Piece) {
 fn read_up_to(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
-        // The kernel takes offsets as signed numbers, and refuses the others.
+        // The kernel takes signed offsets, and rejects larger ones.
         let Some(at) = offset
             .checked_add(done as u64)
             .filter(|&at| i64::try_from(at).is_ok())
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_put_where_they_belong() {
+    fn flattened_records_are_reordered() {
         let file = flattened(&[(4, b"later"), (0, b"ab"), (12, b"end"), (5, b"XY")], true);
         let dump = DumpFile::open(file.path()).unwrap();
         assert_eq!((dump.len(), dump.is_cut_short()), (15, false));
@@ -320,7 +319,7 @@ mod tests {
     }
 
     proptest! {
-        /// As if each record was written to a file, one after the other.
+        /// The result is as if each record were written to a file, in order.
         #[test]
         fn later_records_win(
             records in prop::collection::vec((0u64..40, prop::collection::vec(any::<u8>(), 0..20)), 0..12),

@@ -1,4 +1,4 @@
-//! Dumps that are ELF files: `/proc/vmcore`, `makedumpfile -E`, and QEMU's `dump-guest-memory`.
+//! ELF dumps: `/proc/vmcore`, `makedumpfile -E`, and QEMU's `dump-guest-memory`.
 
 use std::io;
 use std::ops::Range;
@@ -12,28 +12,30 @@ use object::elf::{
 use object::pod::{Pod, from_bytes, slice_from_bytes};
 
 use crate::dump_file::{DumpFile, read_with_zeros};
+use crate::memory::read_pieces;
 use crate::vmcoreinfo::MAX_NOTES;
 use crate::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
-/// Segments that a dump may have: one for each piece of memory, and there are machines with many.
+/// Maximum number of segments. A dump has one for each piece of memory, and some machines have
+/// many.
 const MAX_SEGMENTS: u32 = 1 << 18;
 
-/// Bytes that follow each other, in memory and in the file.
+/// A contiguous piece of memory and of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     start: u64,
     end: u64,
-    /// Where `start` is in the file.
+    /// Offset of `start` in the file.
     offset: u64,
 }
 
-/// A dump, of which only what is asked for is read.
+/// An ELF dump, which is only read on demand.
 #[derive(Debug)]
 pub struct ElfDump {
     file: DumpFile,
-    /// What the file has, by address, without overlaps.
+    /// Memory that the file contains, by address, without overlaps.
     present: Vec<Piece>,
-    /// What memory there was, likewise.
+    /// Memory that the machine had, by address, without overlaps.
     memory: Vec<Piece>,
     vmcoreinfo: Vmcoreinfo,
     cut_short: bool,
@@ -44,7 +46,7 @@ impl ElfDump {
     /// Opens a dump.
     ///
     /// # Errors
-    /// When it cannot be read, or is none.
+    /// If the file cannot be read, or is not an ELF dump.
     pub fn open(path: &Path) -> Result<Self, DumpError> {
         let file = DumpFile::open(path).map_err(io("the file"))?;
         Self::of(file)
@@ -114,7 +116,7 @@ impl ElfDump {
                 PT_NOTE => {
                     let notes = dump.file.read_at_most(offset, size.min(notes_left));
                     notes_left -= notes.len() as u64;
-                    // Dumps say 0 and 1 as well, and mean 4.
+                    // Some dumps have 0 or 1 here, which means 4.
                     let align = match segment.p_align.get(LittleEndian) {
                         8 => 8,
                         _ => 4,
@@ -129,18 +131,19 @@ impl ElfDump {
         Ok(dump)
     }
 
-    /// What the dump's kernel says of itself.
+    /// The vmcoreinfo of the dump's kernel.
     #[must_use]
     pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
         &self.vmcoreinfo
     }
 
-    /// Is it of an x86-64 machine?
+    /// Whether the machine is x86-64.
     pub(super) fn is_x86_64(&self) -> bool {
         self.machine == EM_X86_64
     }
 
-    /// What memory the dump has: no more than the file has bytes, whatever its headers say.
+    /// The memory in the dump. The total is limited to the size of the file, whatever the headers
+    /// say.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         let mut left = self.file.stored();
         self.present.iter().flat_map(move |piece| {
@@ -155,7 +158,7 @@ impl ElfDump {
         })
     }
 
-    /// Does the file end before it should?
+    /// Whether the file ends too early.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
@@ -164,39 +167,28 @@ impl ElfDump {
 
 impl PhysicalMemory for ElfDump {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
-        let mut presence = Presence::Whole;
-        let mut done = 0;
-        while done < buffer.len() {
-            let Some(at) = address.checked_add(done as u64) else {
-                buffer[done..].fill(0);
-                return Presence::Missing;
-            };
-            let rest = &mut buffer[done..];
+        read_pieces(address, buffer, |at, rest| {
             let next = self.present.partition_point(|piece| piece.end <= at);
             match self.present.get(next) {
                 Some(piece) if piece.start <= at => {
                     let len = rest.len().min((piece.end - at) as usize);
-                    // No overflow that matters: an offset that no file has reads as its end.
+                    // Saturation is harmless: beyond the end of the file, this reads zeros.
                     let offset = piece.offset.saturating_add(at - piece.start);
-                    let there = read_with_zeros(&self.file, offset, &mut rest[..len]);
-                    presence = presence.max(there);
-                    done += len;
+                    (len, read_with_zeros(&self.file, offset, &mut rest[..len]))
                 }
                 following => {
                     let gap = following.map_or(u64::MAX, |piece| piece.start - at);
                     let len = rest.len().min(usize::try_from(gap).unwrap_or(usize::MAX));
                     rest[..len].fill(0);
-                    presence = presence.max(self.absence(at, len as u64));
-                    done += len;
+                    (len, self.absence(at, len as u64))
                 }
             }
-        }
-        presence
+        })
     }
 }
 
 impl ElfDump {
-    /// Why these bytes are not in the file.
+    /// The reason why these bytes are not in the file.
     fn absence(&self, start: u64, len: u64) -> Presence {
         let Some(end) = start.checked_add(len) else {
             return Presence::Missing;
@@ -217,7 +209,7 @@ impl ElfDump {
     }
 }
 
-/// Sorts pieces, and cuts off what an earlier one has already.
+/// Sorts pieces, and removes what overlaps with an earlier one.
 fn flatten(pieces: &mut Vec<Piece>) {
     pieces.sort_by_key(|piece| piece.start);
     let mut covered = 0;
@@ -238,7 +230,7 @@ fn segment_count(file: &DumpFile, header: &FileHeader64<LittleEndian>) -> io::Re
     if count != PN_XNUM {
         return Ok(u32::from(count));
     }
-    // There are more than the field can say: then the first section header says it.
+    // The number does not fit into the field, so the first section header has it.
     let section = file.read_vec(
         header.e_shoff.get(LittleEndian),
         size_of::<SectionHeader64<LittleEndian>>(),

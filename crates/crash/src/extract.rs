@@ -1,4 +1,4 @@
-//! From a dump to CTF traces.
+//! Extracts CTF traces from a dump.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use usertrace_ctf::{
     Clock, Crash, Identity, ProcessSummary, ProcessWriter, Version, file_name, is_full, kernel_name,
 };
-use usertrace_ring::{Channel, NewestSubbuf, Patience, Positions, RingReader};
+use usertrace_ring::{Channel, NewestSubbuf, Positions, RingReader, WaitPolicy};
 use usertrace_sys::crash::{LttCrashBuffer, LttCrashTrace};
 use usertrace_sys::filter::matches;
 use usertrace_sys::printable;
@@ -19,63 +19,63 @@ use usertrace_sys::uapi::{
 };
 use zerocopy::IntoBytes;
 
-use crate::{Directory, DirectoryError, Owners, PageTree, PhysicalMemory, Problems};
+use crate::{Directory, DirectoryError, PageOwners, PageTree, PhysicalMemory, Problems};
 
 /// Why nothing was extracted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
-    /// The directory has no root.
+    /// The dump has no valid root page.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Only what was shortly before the crash was asked for.
+    /// A limit relative to the crash was requested, but the time of the crash is unknown.
     #[error("the dump does not say at which instant the kernel crashed, from which to count back")]
     NoInstant,
     /// A trace cannot be written.
     #[error("cannot write to {path}")]
     Write {
-        /// Where.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// One trace of a dump.
+/// The summary of one trace of a dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TraceSummary {
     /// Its name.
     pub name: String,
-    /// Its number, never reused.
+    /// Its generation number, which is never reused.
     pub generation: u64,
-    /// Was it active?
+    /// Whether the trace was active.
     pub active: bool,
     /// Its processes.
     pub processes: Vec<ProcessSummary>,
 }
 
-/// What was in a dump.
+/// The result of an extraction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Extraction {
-    /// The traces, in the order in which they were made.
+    /// The traces, in order of their creation.
     pub traces: Vec<TraceSummary>,
-    /// Names of those that were not asked for.
+    /// Names of traces that were not selected.
     pub others: Vec<String>,
-    /// When the kernel crashed, in ns since 1970, by the clock of the latest trace.
+    /// Time of the crash in ns since 1970, by the clock of the latest trace.
     pub crash_ns: Option<i64>,
-    /// What could not be read.
+    /// Everything that could not be read.
     pub problems: Problems,
 }
 
 impl Extraction {
-    /// Is something missing, or damaged, that should be there?
+    /// Whether data is missing or damaged.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         let processes = || self.traces.iter().flat_map(|trace| &trace.processes);
         !self.problems.is_empty() || processes().any(|process| process.damaged > 0)
     }
 
-    /// Events of all processes.
+    /// Number of events of all processes.
     #[must_use]
     pub fn events(&self) -> u64 {
         let processes = self.traces.iter().flat_map(|trace| &trace.processes);
@@ -83,18 +83,18 @@ impl Extraction {
     }
 }
 
-/// What is to be extracted, and how.
+/// What to extract, and how.
 #[derive(Clone, Debug, Default)]
 pub struct ExtractOptions {
-    /// What is known of the crash: traces say it.
+    /// What is known of the crash; the traces record it.
     pub crash: Crash,
-    /// In which version of CTF.
+    /// The CTF version.
     pub version: Version,
-    /// Only traces of these names; `*` and `?` stand for others. None: all.
+    /// Patterns of trace names, with `*` and `?`. Empty for all traces.
     pub traces: Vec<String>,
-    /// Only processes of these ids, or names, as above. None: all.
+    /// Process ids, or patterns of process names. Empty for all processes.
     pub processes: Vec<String>,
-    /// Only events of so long before the crash. None: all.
+    /// Maximum age of events at the crash. `None` for all events.
     pub last: Option<Duration>,
 }
 
@@ -112,13 +112,13 @@ impl ExtractOptions {
     }
 }
 
-/// Extracts traces of the directory whose root page is at `root`, each to a directory of its own
-/// below `output`, which must exist, with a trace for each process. Those say that they are from a
-/// dump.
+/// Extracts the traces of the directory whose root page is at `root`. Each trace gets its own
+/// directory below `output`, which must exist, and each process a CTF trace in there. The traces
+/// record that they come from a dump.
 ///
 /// # Errors
-/// When there is no directory, or a trace cannot be written, or it is not known when the crash was,
-/// and that matters.
+/// If there is no directory, or a trace cannot be written. Also if `options.last` is set and the
+/// time of the crash is unknown.
 pub fn extract(
     memory: &impl PhysicalMemory,
     root: u64,
@@ -130,17 +130,10 @@ pub fn extract(
     let last = directory.traces().last();
     let crash = directory.crash(last, options.crash);
     extraction.crash_ns = crash.unix_ns(&directory.clock(last));
-    let mut buffers: BTreeMap<u64, Vec<&LttCrashBuffer>> = BTreeMap::new();
-    for trace in directory.traces() {
-        buffers.entry(trace.generation).or_default();
-    }
-    for buffer in directory.buffers() {
-        buffers.entry(buffer.trace).or_default().push(buffer);
-    }
     let traces: HashMap<_, _> = directory.traces().map(|t| (t.generation, t)).collect();
-    let owners = Owners::default();
+    let owners = PageOwners::default();
     let mut names = HashSet::new();
-    for (generation, buffers) in buffers {
+    for (generation, buffers) in buffers_by_trace(&directory) {
         let trace = traces.get(&generation).copied();
         let name = trace.map_or_else(
             || format!("trace-{generation}"),
@@ -155,10 +148,7 @@ pub fn extract(
             extraction.others.push(name);
             continue;
         }
-        let mut path_name = file_name(&name);
-        while !names.insert(path_name.clone()) {
-            path_name = format!("{path_name}-{generation}");
-        }
+        let path_name = unique_file_name(&mut names, &name, generation);
         let crash = directory.crash(trace, options.crash);
         let since = match options.last {
             None => 0,
@@ -179,7 +169,7 @@ pub fn extract(
         })?;
         let mut processes = Vec::new();
         for buffer in buffers {
-            let from = Source {
+            let source = ProcessSource {
                 memory,
                 owners: &owners,
                 directory: &directory,
@@ -190,7 +180,7 @@ pub fn extract(
                 crash,
                 since,
             };
-            processes.extend(from.extract(&path, &mut extraction.problems)?);
+            processes.extend(source.extract(&path, &mut extraction.problems)?);
         }
         extraction.traces.push(TraceSummary {
             name,
@@ -202,49 +192,70 @@ pub fn extract(
     Ok(extraction)
 }
 
-/// The buffers of one process for one trace, and what is known of them.
-struct Source<'a, M> {
+/// All buffers of the directory by trace, and traces without buffers.
+fn buffers_by_trace(directory: &Directory) -> BTreeMap<u64, Vec<&LttCrashBuffer>> {
+    let mut buffers: BTreeMap<u64, Vec<&LttCrashBuffer>> = BTreeMap::new();
+    for trace in directory.traces() {
+        buffers.entry(trace.generation).or_default();
+    }
+    for buffer in directory.buffers() {
+        buffers.entry(buffer.trace).or_default().push(buffer);
+    }
+    buffers
+}
+
+/// A file name for a trace that no other trace of the dump has.
+fn unique_file_name(names: &mut HashSet<String>, name: &str, generation: u64) -> String {
+    let mut path_name = file_name(name);
+    while !names.insert(path_name.clone()) {
+        path_name = format!("{path_name}-{generation}");
+    }
+    path_name
+}
+
+/// The buffers of one process for one trace, with everything that is needed to extract them.
+struct ProcessSource<'a, M> {
     memory: &'a M,
-    owners: &'a Owners,
+    owners: &'a PageOwners,
     directory: &'a Directory,
     trace: Option<&'a LttCrashTrace>,
     name: &'a str,
     buffer: &'a LttCrashBuffer,
     options: &'a ExtractOptions,
-    /// By the clock of the trace.
+    /// In the clock of the trace.
     crash: Crash,
-    /// Only events from this time on.
+    /// The time of the first event to extract.
     since: u64,
 }
 
-/// A ring, as its process left it.
-struct Ring {
+/// A ring as its process left it.
+struct DumpedRing {
     offset: u64,
     control: LttRingControl,
-    /// What is behind the head is not known, and is not read.
+    /// The real head is unknown and behind this one, so some data is not read.
     is_cut: bool,
 }
 
 /// The rings of a channel.
-struct Rings {
+struct ChannelRings {
     channel: Channel,
-    rings: Vec<Ring>,
-    /// Why some of their control blocks are not known.
-    unknown: Vec<Unknown>,
+    rings: Vec<DumpedRing>,
+    /// For each ring without a valid control block, the reason.
+    unknown: Vec<UnknownReason>,
 }
 
-/// Why a control block is not known.
+/// Why a control block is unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unknown {
-    /// There was no memory for it.
+enum UnknownReason {
+    /// The kernel had no memory for it.
     Lost,
-    /// It was left out when the dump was made.
+    /// It was excluded from the dump.
     LeftOut,
-    /// It should be in the dump.
+    /// The dump should have it.
     Missing,
 }
 
-impl Unknown {
+impl UnknownReason {
     const ALL: [(Self, &str); 3] = [
         (Self::Lost, "there was no memory for that"),
         (Self::LeftOut, "that was left out when the dump was made"),
@@ -252,7 +263,7 @@ impl Unknown {
     ];
 }
 
-impl Ring {
+impl DumpedRing {
     fn positions(&self) -> Positions {
         Positions {
             head: self.control.head,
@@ -262,14 +273,14 @@ impl Ring {
 }
 
 /// The rings of all channels of a process.
-struct Channels {
-    /// Those of the control channel, if it has some.
-    control: Option<(Channel, Vec<Ring>)>,
-    /// Those of the channels of events, by their indices.
-    events: Vec<(usize, Channel, Vec<Ring>)>,
+struct ProcessChannels {
+    /// The channel `control`, if it has rings.
+    control: Option<(Channel, Vec<DumpedRing>)>,
+    /// The event channels with rings, by their indices.
+    events: Vec<(usize, Channel, Vec<DumpedRing>)>,
 }
 
-impl<M: PhysicalMemory> Source<'_, M> {
+impl<M: PhysicalMemory> ProcessSource<'_, M> {
     fn extract(
         &self,
         output: &Path,
@@ -301,7 +312,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         }
         let clock = self.clock(&what, problems);
         let summary = match self.write(output, identity, clock, &channels, &mut buffers) {
-            // There may be room for another one.
+            // There may be space for another process.
             Err(error) if is_full(&error) => {
                 problems.add(format_args!("{what}: it could not be written: {error}"));
                 return Ok(None);
@@ -320,36 +331,36 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 "{what}: {left_out} pages of its areas were left out when the dump was made, and counted as zeros"
             ));
         }
-        tell_missing(&what, "write", &buffers, problems);
-        tell_missing(&what, "control", &control, problems);
+        report_missing(&what, "write", &buffers, problems);
+        report_missing(&what, "control", &control, problems);
         Ok(Some(summary))
     }
 
-    /// Finds the rings, and tells where their ends are not known.
+    /// Finds the rings of all channels, and reports those whose ends are unknown.
     fn channels(
         &self,
         what: &str,
         buffers: &mut PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
         problems: &mut Problems,
-    ) -> Channels {
+    ) -> ProcessChannels {
         let mut channel = |index: usize| {
             let rings = self
                 .rings(index as u32, buffers, control)
                 .map_err(|error| problems.add(format_args!("{what}: {error}")))
                 .ok()??;
-            for (why, said) in Unknown::ALL {
+            for (why, text) in UnknownReason::ALL {
                 let unknown = rings.unknown.iter();
                 let count = unknown.filter(|&&unknown| unknown == why).count();
                 if count > 0 {
                     problems.add(format_args!(
-                        "{what}: channel {index}: nothing says where {count} rings end ({said}); they are read up to their newest sub-buffers"
+                        "{what}: channel {index}: nothing says where {count} rings end ({text}); they are read up to their newest sub-buffers"
                     ));
                 }
             }
             Some((rings.channel, rings.rings))
         };
-        Channels {
+        ProcessChannels {
             control: channel(LTT_CHANNEL_CONTROL),
             events: (LTT_CHANNEL_MAIN..LTT_MAX_CHANNELS)
                 .filter_map(|index| {
@@ -360,7 +371,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         }
     }
 
-    /// The clock of the trace, with what is not known of it told.
+    /// The clock of the trace. Reports guessed properties.
     fn clock(&self, what: &str, problems: &mut Problems) -> Clock {
         let clock = self.directory.clock(self.trace);
         if clock.is_guessed() {
@@ -382,11 +393,11 @@ impl<M: PhysicalMemory> Source<'_, M> {
         output: &Path,
         identity: Identity,
         clock: Clock,
-        channels: &Channels,
+        channels: &ProcessChannels,
         buffers: &mut PageTree<'_, M>,
     ) -> io::Result<ProcessSummary> {
         let limit = clock.max_time();
-        let mut readers = |channel: &Channel, rings: &[Ring]| -> Vec<RingReader> {
+        let mut readers = |channel: &Channel, rings: &[DumpedRing]| -> Vec<RingReader> {
             let rings = rings.iter().map(|ring| {
                 let mut memory = buffers.ring(ring.offset, ring.positions());
                 RingReader::dump(channel.format(), &mut memory, limit)
@@ -413,14 +424,14 @@ impl<M: PhysicalMemory> Source<'_, M> {
             writer.set_control(readers);
             for (n, ring) in rings.iter().enumerate() {
                 let mut memory = buffers.ring(ring.offset, ring.positions());
-                writer.read_control(n, &mut memory, ring.control.head, Patience::Last)?;
+                writer.read_control(n, &mut memory, ring.control.head, WaitPolicy::Last)?;
             }
         }
         for (number, (_, _, rings)) in numbers.into_iter().zip(&channels.events) {
             for (n, ring) in rings.iter().enumerate() {
                 let mut memory = buffers.ring(ring.offset, ring.positions());
                 let head = ring.control.head;
-                writer.read(number, n, &mut memory, head, Patience::Last)?;
+                writer.read(number, n, &mut memory, head, WaitPolicy::Last)?;
                 if ring.is_cut {
                     writer.add_hole(number, n)?;
                 }
@@ -450,17 +461,17 @@ impl<M: PhysicalMemory> Source<'_, M> {
         }
     }
 
-    /// What a channel is called: no two of a trace are called the same, also if the dump says so.
+    /// The name of a channel. It is unique within the trace, even if the dump repeats names.
     fn channel_name(&self, index: usize) -> String {
-        let said = |index: usize| {
+        let name_of = |index: usize| {
             let info = self.directory.channel(self.buffer.trace, index as u32);
             info.map(|info| kernel_name(&info.channel.name))
         };
         if index == LTT_CHANNEL_MAIN {
             return "main".to_owned();
         }
-        let before = || (LTT_CHANNEL_MAIN + 1..index).map(said);
-        said(index)
+        let before = || (LTT_CHANNEL_MAIN + 1..index).map(name_of);
+        name_of(index)
             .filter(|name| name != "main" && !before().any(|other| other.as_ref() == Some(name)))
             .unwrap_or_else(|| format!("channel-{index}"))
     }
@@ -471,7 +482,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
         index: u32,
         buffers: &mut PageTree<'_, M>,
         control: &mut PageTree<'_, M>,
-    ) -> Result<Option<Rings>, String> {
+    ) -> Result<Option<ChannelRings>, String> {
         let Some(info) = self.directory.channel(self.buffer.trace, index) else {
             return if index as usize <= LTT_CHANNEL_MAIN {
                 Err(format!(
@@ -502,14 +513,14 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 let offset = channel.ring_offset(ring);
                 control.read(at, block.as_mut_bytes());
                 let why = if block.head == LTT_LOST_WORD {
-                    Unknown::Lost
+                    UnknownReason::Lost
                 } else if control.is_missing(at) {
-                    Unknown::Missing
+                    UnknownReason::Missing
                 } else if control.is_left_out(at) && !buffers.is_never_written(offset) {
-                    // A writer says where it is before it writes there: these were no zeros.
-                    Unknown::LeftOut
+                    // A writer stores its position before it writes, so this block was not zeros.
+                    UnknownReason::LeftOut
                 } else {
-                    return Ring {
+                    return DumpedRing {
                         offset,
                         control: block,
                         is_cut: false,
@@ -518,14 +529,14 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 unknown.push(why);
                 let mut memory = buffers.ring(offset, Positions::default());
                 let newest = NewestSubbuf::find(channel.geometry(), &mut memory);
-                // Descriptions are never overwritten, so what is behind the last one is zeros.
+                // Descriptions are never overwritten, so zeros follow the last one.
                 let is_cut = newest.is_some() && index as usize != LTT_CHANNEL_CONTROL;
                 let head = if is_cut {
                     NewestSubbuf::begin
                 } else {
                     NewestSubbuf::end
                 };
-                Ring {
+                DumpedRing {
                     offset,
                     control: LttRingControl {
                         head: newest.map_or(0, head),
@@ -535,7 +546,7 @@ impl<M: PhysicalMemory> Source<'_, M> {
                 }
             })
             .collect();
-        Ok(Some(Rings {
+        Ok(Some(ChannelRings {
             channel,
             rings,
             unknown,
@@ -543,22 +554,22 @@ impl<M: PhysicalMemory> Source<'_, M> {
     }
 }
 
-/// Tells how many pages of an area are not where they should be.
-fn tell_missing<M: PhysicalMemory>(
+/// Reports how many pages of an area are missing or duplicates.
+fn report_missing<M: PhysicalMemory>(
     what: &str,
     area: &str,
     tree: &PageTree<'_, M>,
     problems: &mut Problems,
 ) {
-    let (missing, elsewhere) = (tree.missing(), tree.elsewhere());
+    let (missing, duplicates) = (tree.missing(), tree.duplicates());
     if missing > 0 {
         problems.add(format_args!(
             "{what}: {missing} pages of its {area} area are not in the dump"
         ));
     }
-    if elsewhere > 0 {
+    if duplicates > 0 {
         problems.add(format_args!(
-            "{what}: {elsewhere} pages of its {area} area are at another place, too"
+            "{what}: {duplicates} pages of its {area} area are at another place, too"
         ));
     }
 }

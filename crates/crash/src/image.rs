@@ -1,28 +1,27 @@
-//! Where the kernel's image is in physical memory, by the kernel's own page tables.
+//! Finds the kernel's image in physical memory, through the kernel's own page tables.
 //!
 //! A program can fill its memory with anything, so a search needs memory that no program can have.
-//! On x86-64 that is the first MiB: the kernel reserves all of it at boot (`reserve_real_mode`),
-//! and keeps a top-level page table there for processors that start in real mode
-//! (`trampoline_pgd`), which has all mappings of the kernel. They lead to the image.
+//! On x86-64 that is the first MiB: the kernel reserves all of it at boot (`reserve_real_mode`).
+//! There it keeps a top-level page table for processors that start in real mode (`trampoline_pgd`),
+//! with all mappings of the kernel, including its image.
 //!
-//! The image is mapped at [`IMAGE`], and some of it is freed at boot: init code and data, gaps
-//! between sections, what is left behind its end. The kernel makes such memory writable, or unmaps
-//! it, before a program can get it (`free_init_pages`). So what is mapped read-only is the kernel's
-//! for as long as it runs.
+//! The kernel frees some of the image at boot: init code and data, gaps between sections, and what
+//! lies behind its end. It makes such memory writable, or unmaps it, before a program can get it
+//! (`free_init_pages`). So read-only parts of the image belong to the kernel as long as it runs.
 
 use std::ops::Range;
 
 use crate::{PhysicalMemory, Presence};
 
-/// Where the first MiB has memory: behind it are the screen's, whose content programs choose, and
+/// The usable memory in the first MiB. Above are video memory, which programs can write, and
 /// firmware.
 const LOW: Range<u64> = 0..0xa_0000;
 const PAGE: u64 = 4096;
 const WORDS: usize = 512;
-/// Bytes that an entry of the table above the last one stands for.
+/// Size of the memory that one entry of the second-lowest table maps.
 const LARGE: u64 = 2 << 20;
 
-/// Of a page-table entry.
+/// Bits of a page-table entry.
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
@@ -30,25 +29,25 @@ const IS_LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The indices of the image's 1 GiB, from 0xffffffff80000000 on: in the top-level table (and in the
-/// one below it where there are five levels), and in the table of 1 GiB each.
+/// The indices of the image's 1 GiB, from 0xffffffff80000000 on: in the top-level table (and with
+/// five levels, also in the next one), and in the table with 1 GiB per entry.
 const TOP: usize = 511;
 const IMAGE: usize = 510;
 
 /// The kernel's image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KernelImage {
-    /// What it maps read-only, in order, without overlaps.
+    /// Read-only parts, sorted, without overlaps.
     pub(super) read_only: Vec<Range<u64>>,
-    /// What else it maps: all data, and what was freed at boot.
+    /// Writable parts: all data, and memory that was freed at boot.
     pub(super) writable: Vec<Range<u64>>,
-    /// The page tables are those of a kernel that ran before, or of this one: which of them is not
-    /// known. Those of before may lie in memory that is a program's now.
+    /// There are page tables of several kernels, of this one or an earlier one. An earlier one's
+    /// image may be a program's memory now.
     pub(super) is_ambiguous: bool,
 }
 
 impl KernelImage {
-    /// The image of the kernel of an x86-64 machine. None: nothing in the first MiB leads to one.
+    /// Finds the image on an x86-64 machine. `None` if no page table in the first MiB maps one.
     pub(super) fn find(memory: &impl PhysicalMemory) -> Option<Self> {
         let mut found: Option<Self> = None;
         for address in LOW.step_by(PAGE as usize) {
@@ -75,9 +74,9 @@ impl KernelImage {
         (&self.read_only, &self.writable) == (&other.read_only, &other.writable)
     }
 
-    /// The image as a top-level page table at this address maps it, if there is one.
+    /// The image as the top-level page table at this address maps it.
     fn of(memory: &impl PhysicalMemory, top: u64) -> Option<Self> {
-        // Most pages are none: their last word says so.
+        // Most pages are no such table, and their last word shows it.
         let mut word = [0; 8];
         if memory.read(top + 8 * TOP as u64, &mut word) != Presence::Whole {
             return None;
@@ -85,7 +84,7 @@ impl KernelImage {
         let mut flags = WRITABLE | USER;
         let mut gigabytes = table_at(memory, u64::from_le_bytes(word), &mut flags)?;
         if gigabytes[IMAGE] & PRESENT == 0 {
-            // Five levels.
+            // Five levels of tables.
             gigabytes = table_at(memory, gigabytes[TOP], &mut flags)?;
         }
         let large = table_at(memory, gigabytes[IMAGE], &mut flags)?;
@@ -120,7 +119,7 @@ impl KernelImage {
         }
         merge(&mut image.read_only);
         merge(&mut image.writable);
-        // What is mapped writable at one place is not read-only.
+        // Memory that is also mapped writable is not read-only.
         let writable =
             |range: &Range<u64>| image.writable.iter().any(|other| overlap(range, other));
         image.read_only.retain(|range| !writable(range));
@@ -128,8 +127,7 @@ impl KernelImage {
     }
 }
 
-/// The table that an entry leads to, if it is there. Takes the flags that the entry does not have
-/// off the others.
+/// The table that an entry points to. Clears the flags that the entry does not have.
 fn table_at(memory: &impl PhysicalMemory, entry: u64, flags: &mut u64) -> Option<[u64; WORDS]> {
     if entry & PRESENT == 0 || entry & IS_LARGE != 0 {
         return None;
@@ -150,7 +148,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Sorts ranges, and makes one of those that overlap or touch.
+/// Sorts ranges, and joins those that overlap or touch.
 fn merge(ranges: &mut Vec<Range<u64>>) {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, before| {

@@ -1,70 +1,72 @@
-//! Dumps in the compressed format of kdump: `makedumpfile -c`, `-l`, `-p` and `-z`, and QEMU's
+//! Dumps in kdump's compressed format: `makedumpfile -c`, `-l`, `-p` and `-z`, and QEMU's
 //! `dump-guest-memory -z`, `-l` and `-s`.
 //!
-//! The format is makedumpfile's (its sources: `diskdump_mod.h`, `IMPLEMENTATION`): a header,
-//! another one, two bitmaps with a bit for each page (whether there was such memory; whether the
-//! dump has it), for each page of the second a descriptor, and the pages.
+//! makedumpfile defines the format (`diskdump_mod.h`, `IMPLEMENTATION` in its sources). The file
+//! has two headers, and two bitmaps with a bit per page: whether there was such memory, and whether
+//! the dump has the page. Then come a descriptor for each page in the dump, and the pages.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::dump_file::DumpFile;
+use crate::memory::read_pieces;
 use crate::tree::PAGE_SIZES;
 use crate::vmcoreinfo::MAX_NOTES;
 use crate::{DumpError, PhysicalMemory, Presence, Vmcoreinfo};
 
-/// What the file begins with.
+/// The magic number of the file.
 pub(super) const MAGIC: &[u8; 8] = b"KDUMP   ";
-/// `struct disk_dump_header`, and where its fields are that are of use.
+/// Size of `struct disk_dump_header`, and offsets of its fields.
 const HEADER: usize = 464;
 const VERSION: usize = 8;
-/// The machine, of `struct new_utsname`: text with a NUL.
+/// The machine, from `struct new_utsname`: text with a NUL.
 const MACHINE: Range<usize> = 272..272 + 65;
 const STATUS: usize = 424;
 const BLOCK_SIZE: usize = 428;
 const SUB_HEADER_BLOCKS: usize = 432;
 const BITMAP_BLOCKS: usize = 436;
 const MAX_PFN: usize = 440;
-/// The dump was not finished, as there was no room for it.
+/// Status flag: there was no space for the whole dump.
 const INCOMPLETE: u32 = 8;
-/// `struct kdump_sub_header`, which is in the second block; of older versions, less of it is true.
+/// Size of `struct kdump_sub_header`, in the second block, and offsets. Older versions have fewer
+/// valid fields.
 const SUB_HEADER: usize = 104;
 const SPLIT: usize = 12;
 const VMCOREINFO: usize = 32;
 const NOTES: usize = 48;
 const MAX_PFN_64: usize = 96;
-/// Bytes of the bitmap that are looked at together, and have their rank known.
+/// Bytes of the bitmap per entry of the rank table.
 const CHUNK: usize = 4096;
-/// Bytes of both bitmaps that a dump may have: enough for 64 TiB in pages of 4 KiB.
+/// Maximum size of both bitmaps: enough for 64 TiB in pages of 4 KiB.
 const MAX_BITMAPS: u64 = 4 << 30;
-/// A page's descriptor: where it is, how long, and how it is compressed.
+/// Size of a page's descriptor: offset, length, and compression.
 const DESCRIPTOR: usize = 24;
 const ZLIB: u32 = 1;
 const LZO: u32 = 2;
 const SNAPPY: u32 = 4;
 const ZSTD: u32 = 0x20;
 
-/// A page's bytes; or why they are not there.
+/// The bytes of a page, or why they are missing.
 type Page = Result<Vec<u8>, Presence>;
 
-/// A dump, of which only the pages are read that are asked for.
+/// A dump in kdump's format. Only requested pages are read.
 #[derive(Debug)]
 pub struct KdumpDump {
     file: DumpFile,
     block_size: u64,
-    /// Where the bitmaps are, and how long one is.
+    /// Offsets of both bitmaps, and the length of each.
     memory: u64,
     present: u64,
     bitmap_len: u64,
-    /// Pages beyond it there are not.
+    /// The first page number that does not exist.
     max_pfn: u64,
-    /// How many pages the dump has before each chunk of the bitmap.
+    /// For each chunk of the bitmap, the number of pages in the dump before it.
     ranks: Vec<u64>,
     descriptors: u64,
     vmcoreinfo: Vmcoreinfo,
     cut_short: bool,
     is_x86_64: bool,
-    /// The page that was asked for last, or why it is not there: most are asked for in parts.
+    /// The last requested page, or why it is missing. Most pages are read in parts.
     last: RefCell<Option<(u64, Page)>>,
 }
 
@@ -133,18 +135,18 @@ impl KdumpDump {
         Ok(dump)
     }
 
-    /// What the dump's kernel says of itself.
+    /// The vmcoreinfo of the dump's kernel.
     #[must_use]
     pub fn vmcoreinfo(&self) -> &Vmcoreinfo {
         &self.vmcoreinfo
     }
 
-    /// Is it of an x86-64 machine?
+    /// Whether the machine is x86-64.
     pub(super) fn is_x86_64(&self) -> bool {
         self.is_x86_64
     }
 
-    /// What memory the dump has, page by page.
+    /// The memory in the dump, page by page.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         let pages = |start: u64| {
             let len = (self.bitmap_len - start).min(CHUNK as u64);
@@ -162,13 +164,13 @@ impl KdumpDump {
         chunks.flat_map(pages)
     }
 
-    /// Does it have less than it should?
+    /// Whether the file is incomplete.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// Counts the pages that the dump has.
+    /// Counts the pages in the dump, and checks that the file is long enough.
     fn count(&mut self) -> std::io::Result<()> {
         let (mut rank, mut at) = (0, 0);
         let mut chunk = [0; CHUNK];
@@ -187,9 +189,9 @@ impl KdumpDump {
         Ok(())
     }
 
-    /// Where the last page ends to which the descriptors up to `end` lead, those that are there.
+    /// The end of the last page, according to the existing descriptors up to `end`.
     fn end_of_pages(&self, end: u64) -> std::io::Result<u64> {
-        // There cannot be more of them than bytes, whatever the bitmap says.
+        // The number of descriptors is limited by the size of the file, whatever the bitmap says.
         let end = end.min(self.descriptors.saturating_add(self.file.stored()));
         let mut descriptors = vec![0; CHUNK * DESCRIPTOR];
         let (mut last, mut at) = (0, self.descriptors);
@@ -208,8 +210,8 @@ impl KdumpDump {
         Ok(last)
     }
 
-    /// Whether a page's bit is set in the bitmap at `start`, and how many are before it in its
-    /// chunk.
+    /// Whether a page's bit is set in the bitmap at `start`, and the number of set bits before it
+    /// in its chunk.
     fn bit(&self, start: u64, pfn: u64) -> Option<(bool, u64)> {
         let (byte, mask) = (pfn / 8, 1u8 << (pfn % 8));
         let first = byte / CHUNK as u64 * CHUNK as u64;
@@ -224,7 +226,7 @@ impl KdumpDump {
         Some((last & mask != 0, ones))
     }
 
-    /// The page of this number.
+    /// Reads the page with this number.
     fn page(&self, pfn: u64) -> Page {
         if pfn >= self.max_pfn {
             return Err(Presence::Missing);
@@ -242,7 +244,7 @@ impl KdumpDump {
         self.read_page(rank).ok_or(Presence::Missing)
     }
 
-    /// The page that has so many before it in the file. None: it is not there, or damaged.
+    /// Reads the page with this rank in the file. `None` if it is missing or damaged.
     fn read_page(&self, rank: u64) -> Option<Vec<u8>> {
         let at = self
             .descriptors
@@ -250,7 +252,7 @@ impl KdumpDump {
         let descriptor = self.file.read_vec(at, DESCRIPTOR).ok()?;
         let (offset, size) = (word(&descriptor, 0), half(&descriptor, 8));
         let (flags, len) = (half(&descriptor, 12), self.block_size as usize);
-        // What would be longer compressed is not.
+        // A page that would not shrink is stored uncompressed.
         if size as usize > len {
             return None;
         }
@@ -278,31 +280,27 @@ impl KdumpDump {
 
 impl PhysicalMemory for KdumpDump {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
-        let mut presence = Presence::Whole;
-        let mut done = 0;
-        while done < buffer.len() {
-            let Some(at) = address.checked_add(done as u64) else {
-                buffer[done..].fill(0);
-                return Presence::Missing;
-            };
+        read_pieces(address, buffer, |at, rest| {
             let (pfn, within) = (at / self.block_size, (at % self.block_size) as usize);
-            let len = (buffer.len() - done).min(self.block_size as usize - within);
-            let to = &mut buffer[done..done + len];
+            let len = rest.len().min(self.block_size as usize - within);
+            let to = &mut rest[..len];
             let mut last = self.last.borrow_mut();
             if last.as_ref().is_none_or(|(of, _)| *of != pfn) {
                 *last = Some((pfn, self.page(pfn)));
             }
-            match &*last {
-                Some((_, Ok(page))) => to.copy_from_slice(&page[within..within + len]),
+            let presence = match &*last {
+                Some((_, Ok(page))) => {
+                    to.copy_from_slice(&page[within..within + len]);
+                    Presence::Whole
+                }
                 Some((_, Err(why))) => {
                     to.fill(0);
-                    presence = presence.max(*why);
+                    *why
                 }
-                None => {}
-            }
-            done += len;
-        }
-        presence
+                None => Presence::Whole,
+            };
+            (len, presence)
+        })
     }
 }
 
@@ -324,16 +322,16 @@ mod tests {
     use super::*;
 
     const BLOCK: usize = 4096;
-    /// Pages of memory that there were; those whose number is divisible by 3 were left out.
+    /// Number of pages of memory.
     const PAGES: u64 = 40_000;
-    /// Of these, the dump has 64 only, so that it is not large.
+    /// Pages that the dump contains; few, to keep it small.
     const KEPT: [u64; 6] = [0, 1, 7, 32_767, 32_769, 39_998];
 
     fn page(pfn: u64) -> Vec<u8> {
         (0..BLOCK as u64).map(|at| (pfn + at / 64) as u8).collect()
     }
 
-    /// A dump of version 6, with pages in each format.
+    /// A dump of version 6, with pages in each compression format.
     fn dump() -> Vec<u8> {
         let bitmap = (PAGES as usize).div_ceil(8).next_multiple_of(BLOCK);
         let mut bytes = vec![0; BLOCK * 2];
@@ -390,7 +388,7 @@ mod tests {
 
     /// C7.
     #[test]
-    fn pages_are_found_and_unpacked() {
+    fn pages_are_found_and_decompressed() {
         let dump = open(&dump()).unwrap();
         assert_eq!(dump.vmcoreinfo().root, Some(0x7000));
         assert!(!dump.is_cut_short());
@@ -399,7 +397,7 @@ mod tests {
             assert_eq!(dump.read(pfn * BLOCK as u64, &mut buffer), Presence::Whole);
             assert!(buffer == page(pfn), "{pfn}");
         }
-        // Over the border of two pages, of which the second was left out.
+        // Across two pages, of which the second was excluded.
         let mut buffer = [1; 8];
         assert_eq!(
             dump.read(2 * BLOCK as u64 - 4, &mut buffer),
@@ -415,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_dumps_are_refused_with_a_reason() {
         let good = dump();
         let mut split = good.clone();
         split[BLOCK + SPLIT] = 1;
@@ -425,7 +423,7 @@ mod tests {
                 .to_string()
                 .contains("--reassemble")
         );
-        // No power of two, and no page of any kernel.
+        // Not a power of two, or not a page size of any kernel.
         for size in [4097u32, 2048, 128 << 10] {
             let mut block = good.clone();
             block[BLOCK_SIZE..BLOCK_SIZE + 4].copy_from_slice(&size.to_le_bytes());
@@ -452,9 +450,11 @@ mod tests {
         assert!(open(&incomplete).unwrap().is_cut_short());
     }
 
-    /// F4: of a dump that is cut, the descriptors may all be there, and only pages not.
+    /// F4: a truncated dump may have all descriptors, and only lack pages.
+    ///
+    /// Requirements: F4
     #[test]
-    fn f4_each_byte_that_is_missing_is_noticed() {
+    fn any_truncation_is_noticed() {
         let good = dump();
         let len = word(&good, BLOCK + VMCOREINFO) as usize;
         let mut good = good[..len].to_vec();
@@ -463,7 +463,7 @@ mod tests {
         for missing in [1, 2, 100, 5000] {
             assert!(open(&good[..len - missing]).unwrap().is_cut_short());
         }
-        // What follows the pages, too.
+        // Data after the pages counts, too.
         let whole = dump();
         assert!(!open(&whole).unwrap().is_cut_short());
         assert!(open(&whole[..whole.len() - 1]).unwrap().is_cut_short());
@@ -472,9 +472,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// F4: whatever it says, it is read, or refused, and what cannot be there is not.
+        /// F4: any contents are read or refused, without a panic.
         #[test]
-        fn no_dump_is_too_strange(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20), in_headers in any::<bool>()) {
+        fn forged_dumps_do_not_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20), in_headers in any::<bool>()) {
             let mut bytes = dump();
             for (at, value) in changes {
                 let len = if in_headers { BLOCK + SUB_HEADER } else { bytes.len() };

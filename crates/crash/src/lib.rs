@@ -1,12 +1,13 @@
-//! The last events before a kernel crash, out of a dump of its memory (C7).
+//! Extracts the last events before a kernel crash from a dump of its memory (C7).
 //!
-//! A line of the dump's vmcoreinfo leads to the root page, or else a search for it (`scan.rs`). The
-//! root page leads to the directory, and that to the pages of every process's buffers, as
-//! `sys/include/linux/ltt_crash.h` says: no symbols, no debug information, no virtual addresses.
-//! What it costs depends on what was traced, and not on how much memory the machine had.
+//! A line of the dump's vmcoreinfo gives the address of the root page; otherwise, a search finds it
+//! (`scan.rs`). The root page leads to the directory, and the directory to the pages of every
+//! process's buffers. `sys/include/linux/ltt_crash.h` defines the format. It needs no symbols, no
+//! debug information, and no virtual addresses. The cost depends on the traces, not on the
+//! machine's memory.
 //!
-//! A dump may be incomplete, damaged, or made to mislead (F4). What cannot be read is told
-//! ([`Extraction::problems`]), and does not keep the rest from being read.
+//! A dump may be incomplete, damaged, or forged (F4). Unreadable parts are reported
+//! ([`Extraction::problems`]), and the rest is still extracted.
 
 mod directory;
 mod dump;
@@ -24,7 +25,7 @@ mod scan;
 mod tree;
 mod vmcoreinfo;
 
-pub use directory::{Directory, DirectoryError, LeadsTo};
+pub use directory::{Directory, DirectoryError, RootTarget};
 pub use dump::Dump;
 pub use elf::ElfDump;
 pub use error::DumpError;
@@ -34,6 +35,6 @@ pub use memory::{PhysicalMemory, Presence};
 pub use problems::Problems;
 pub use raw::RawDump;
 pub use reserved::ReservedDump;
-pub use scan::{Candidate, Nowhere, Place, RootSearch, find_roots};
-pub use tree::{Owners, PageTree, TreeError};
+pub use scan::{Candidate, DanglingRoot, RootLocation, RootSearch, find_roots};
+pub use tree::{PageOwners, PageTree, TreeError};
 pub use vmcoreinfo::Vmcoreinfo;

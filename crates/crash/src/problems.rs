@@ -1,4 +1,4 @@
-//! What was wrong with a dump.
+//! Problems of a dump, as text.
 
 use std::fmt::Display;
 
@@ -6,30 +6,29 @@ use serde::Serialize;
 
 use usertrace_sys::printable;
 
-/// What could not be read, and where. There may be more of it than anybody wants to read: messages
-/// beyond a limit are counted only.
+/// What could not be read, and where. Messages beyond a limit are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Problems {
-    /// The first ones.
+    /// The first messages.
     pub messages: Vec<String>,
-    /// All of them.
+    /// Number of all problems.
     pub count: u64,
 }
 
 impl Problems {
-    /// Messages that are kept.
+    /// Maximum number of messages.
     const LIMIT: usize = 100;
 
-    /// One more.
+    /// Adds a message.
     pub fn add(&mut self, message: impl Display) {
         self.count += 1;
         if self.messages.len() < Self::LIMIT {
-            // They go to terminals, and a dump may have any name in it.
+            // Messages go to terminals, and a dump may contain control characters.
             self.messages.push(printable(&message.to_string()));
         }
     }
 
-    /// Was there none?
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -1,6 +1,6 @@
-//! Images of memory without any header: a byte of the file is the byte of memory at the same
-//! address, as QEMU's `pmemsave 0 SIZE` writes it, and as a virtual machine's memory lies in a file
-//! if it has less of it than fits below its devices.
+//! Plain images of memory: the offset in the file is the physical address. QEMU's `pmemsave 0 SIZE`
+//! writes such files. The memory file of a small virtual machine is one, too, as long as all memory
+//! is below its devices.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::dump_file::{DumpFile, read_with_zeros};
 use crate::{DumpError, PhysicalMemory, Presence};
 
-/// An image.
+/// A plain image of memory.
 #[derive(Debug)]
 pub struct RawDump {
     file: DumpFile,
@@ -16,7 +16,7 @@ pub struct RawDump {
 
 impl RawDump {
     pub(super) fn open(path: &Path) -> Result<Self, DumpError> {
-        // What it begins with may be a program's memory, and means nothing.
+        // The first bytes may be a program's memory, so ignore magic numbers.
         let file = DumpFile::open_plain(path).map_err(|source| DumpError::Io {
             what: "the file",
             source,
@@ -24,7 +24,7 @@ impl RawDump {
         Ok(Self { file })
     }
 
-    /// What memory it has: an image may be a sparse file, with holes of any size.
+    /// The memory in the image. It may be a sparse file, with holes of any size.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.file.data(0..self.file.len())
     }

@@ -1,27 +1,27 @@
-//! What a boot has left in memory that was reserved for traces, as the next boot's kernel gives it,
-//! or a copy of that.
+//! Reserved memory with the traces of an earlier boot, as the current kernel provides it, or a copy
+//! of it.
 //!
-//! It begins with a page that says where it was and how long it is. All that its root page leads to
-//! is in it.
+//! Its first page has its physical address and size. Everything that its root page leads to is
+//! inside.
 
 use std::ops::Range;
 
 use usertrace_sys::crash::{LTT_CRASH_RESERVED_MAGIC, LttCrashReserved};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::directory::adds_up;
+use crate::directory::is_checksum_valid;
 use crate::dump_file::{DumpFile, read_with_zeros};
 use crate::{DumpError, PhysicalMemory, Presence};
 
-/// What it begins with.
+/// The magic number of the first page.
 pub(super) const MAGIC: [u8; 8] = LTT_CRASH_RESERVED_MAGIC.to_le_bytes();
 
-/// A part of the memory.
+/// The reserved memory of an earlier boot.
 #[derive(Debug)]
 pub struct ReservedDump {
     file: DumpFile,
     header: LttCrashReserved,
-    /// Without overflow.
+    /// The physical addresses, checked for overflow.
     range: Range<u64>,
 }
 
@@ -36,7 +36,7 @@ impl ReservedDump {
         let header = LttCrashReserved::read_from_bytes(&header)
             .map_err(|_| DumpError::Reserved("its first page is cut short"))?;
         let summed = &header.as_bytes()[..std::mem::offset_of!(LttCrashReserved, reserved)];
-        if !adds_up(summed) {
+        if !is_checksum_valid(summed) {
             return Err(DumpError::Reserved("the sum of its first page is wrong"));
         }
         let end = header.start.checked_add(header.size);
@@ -49,27 +49,27 @@ impl ReservedDump {
         })
     }
 
-    /// Where the root page is.
+    /// The address of the root page.
     #[must_use]
     pub fn root(&self) -> u64 {
-        // It lies within as far as that has anything: else it is missing.
+        // Saturation is harmless: an address outside the memory is missing.
         self.range
             .start
             .saturating_add(std::mem::offset_of!(LttCrashReserved, root) as u64)
     }
 
-    /// Which boot left it: the number grows with each.
+    /// The number of the boot that left it, which grows with each boot.
     #[must_use]
     pub fn boot(&self) -> u64 {
         self.header.boot
     }
 
-    /// Where it was.
+    /// Its physical addresses.
     pub(super) fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Does the file have less than there was?
+    /// Whether the file is shorter than the memory was.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.file.len() < self.header.size
@@ -78,7 +78,7 @@ impl ReservedDump {
 
 impl PhysicalMemory for ReservedDump {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
-        // Nothing that is of use begins before it.
+        // Nothing useful starts below the memory.
         if !self.range.contains(&address) {
             buffer.fill(0);
             return Presence::Missing;

@@ -1,14 +1,13 @@
-//! The root page of a dump that does not say where it is.
+//! Searches for the root page in a dump that does not give its address.
 //!
-//! Images of memory have no notes, and QEMU's `dump-guest-memory` has those of the kernel only if
-//! the machine has its `vmcoreinfo` device. The root page says by a number and a sum what it is,
-//! and it begins a page. Any program can fill its memory with pages that say so, and that lead to
-//! directories as it likes. So the kernel's image, which is no program's, is searched first, and
-//! candidates are ranked by what they lead to.
+//! Memory images have no notes, and QEMU's `dump-guest-memory` has the kernel's notes only if the
+//! machine has its `vmcoreinfo` device. A root page is recognized by its magic number, its
+//! checksum, and its alignment. Any program can forge such pages in its memory, with directories of
+//! its choice. So the search first covers the kernel's image, which no program can write, and ranks
+//! candidates by what they lead to.
 //!
-//! A hostile program must not decide what a search takes. Each candidate costs a bounded number of
-//! reads, directories that many candidates lead to are read once, and only the best candidates are
-//! kept.
+//! A hostile program must not control the cost of a search. Each candidate costs a bounded number
+//! of reads, a directory with many candidates is read once, and only the best candidates are kept.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -17,18 +16,19 @@ use std::ops::Range;
 use serde::Serialize;
 use usertrace_sys::crash::{LTT_CRASH_MAGIC, LttCrashRoot};
 
-use crate::directory::{Judgement, LeadsTo, judge, read_root};
+use crate::directory::{Judgement, RootTarget, judge, read_root};
 use crate::image::KernelImage;
 use crate::{PhysicalMemory, Presence};
 
-/// Pages are no smaller.
+/// The minimum page size.
 const PAGE: u64 = 4096;
-/// Candidates that are kept.
+/// Maximum number of candidates to keep.
 const KEPT: usize = 16;
-/// Directories that are remembered, so that they are not read for each root page that leads there.
+/// Maximum number of directories to remember, so that further root pages with the same directory
+/// are skipped.
 const REMEMBERED: usize = 1 << 16;
-/// Pages of a directory at which a search looks for each candidate; those behind the first one, for
-/// all candidates; and those for each that is kept, if a choice has to be made.
+/// Maximum numbers of directory pages to check: for each candidate; beyond the first page, for all
+/// candidates; and for each kept candidate, if several are equal.
 const PAGES: u64 = 8;
 const ALL_PAGES: u64 = 1 << 16;
 const PAGES_OF_BEST: u64 = 1 << 10;
@@ -36,90 +36,89 @@ const PAGES_OF_BEST: u64 = 1 << 10;
 /// Where a root page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
-    /// Anywhere: it may be a program's memory.
+pub enum RootLocation {
+    /// Anywhere in memory, perhaps in a program's.
     Memory,
-    /// In the kernel's image, where that is writable: a program may have got memory there that was
-    /// freed at boot.
+    /// In a writable part of the kernel's image. A program may own it if it was freed at boot.
     Image,
-    /// In the kernel's image, where that is read-only: nobody but the kernel ever had that memory.
+    /// In a read-only part of the kernel's image, which only the kernel ever had.
     ReadOnlyImage,
 }
 
-/// A page that says that it is a root page.
+/// A page that has the form of a root page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
     /// Its physical address.
     pub address: u64,
-    /// Where that is.
-    pub place: Place,
+    /// Where it was found.
+    pub location: RootLocation,
     /// What it leads to.
-    pub leads_to: LeadsTo,
-    /// Buffers that the directory has, as far as the search looked at it.
+    pub leads_to: RootTarget,
+    /// Buffers in the checked part of the directory.
     pub buffers: u64,
 }
 
-/// What a search for the root page has found.
+/// The result of a search for the root page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RootSearch {
-    /// Pages that say that they are a root page, where it was looked.
+    /// Number of pages that have the form of a root page, in the searched memory.
     pub candidates: u64,
-    /// Different directories that they lead to, as a kernel leaves one.
+    /// Number of different directories that a kernel can have left.
     pub consistent: u64,
-    /// The best ones, best first, which lead to different directories. One that leads nowhere is
-    /// among them only if it is certain that it is the kernel's.
+    /// The best candidates, best first, with different directories. A candidate without a directory
+    /// is included only if it is certainly the kernel's.
     pub best: Vec<Candidate>,
-    /// The first one that leads nowhere: its directory is not there, or is at another place.
-    pub nowhere: Option<Nowhere>,
+    /// The first candidate without a directory at the given address.
+    pub dangling: Option<DanglingRoot>,
 }
 
-/// A root page whose directory is not where it says.
+/// A root page whose directory is not at the given address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Nowhere {
+pub struct DanglingRoot {
     /// Its physical address.
     pub address: u64,
-    /// That of the directory.
+    /// The address that it gives for the directory.
     pub directory: u64,
 }
 
 impl RootSearch {
-    /// The root page, if the search has one that is better than all others.
+    /// The best candidate, if it is better than all others.
     #[must_use]
     pub fn root(&self) -> Option<Candidate> {
         let mut best = self.best.iter();
         let first = *best.next()?;
         let has_rival = best.any(|other| other.leads_to == first.leads_to);
         let is_chosen = match first.leads_to {
-            // There are no traces, whichever it is.
-            LeadsTo::Nothing => true,
-            // Not all were kept.
-            LeadsTo::Directory => !has_rival && self.consistent == 1,
-            LeadsTo::Nowhere | LeadsTo::Damaged => !has_rival,
+            // All candidates mean that there are no traces.
+            RootTarget::Nothing => true,
+            // Not all rivals are kept, so check the total.
+            RootTarget::Directory => !has_rival && self.consistent == 1,
+            RootTarget::Nowhere | RootTarget::Damaged => !has_rival,
         };
         is_chosen.then_some(first)
     }
 }
 
 impl Candidate {
-    /// Is it the kernel's, whatever programs have done?
+    /// Whether it certainly is the kernel's.
     #[must_use]
     pub fn is_certain(&self) -> bool {
-        self.place == Place::ReadOnlyImage
+        self.location == RootLocation::ReadOnlyImage
     }
 }
 
-/// What tells apart what candidates lead to: a page is read differently with other sizes.
+/// Identifies a directory. Different sizes change how its pages are read.
 type Target = (u64, u32, u32);
 
 fn target(root: &LttCrashRoot) -> Target {
     (root.directory, root.page_size, root.entry_size)
 }
 
-/// Searches for the root page: in the kernel's image, if the machine may be an x86-64 one and its
-/// image is found. If that has none, or is not found, in all of these ranges.
+/// Searches for the root page: in the kernel's image, if the machine may be x86-64 and the image is
+/// found. If that yields no candidate, in all of these ranges.
 #[must_use]
 pub fn find_roots(
     memory: &impl PhysicalMemory,
@@ -130,20 +129,20 @@ pub fn find_roots(
     if let Some(image) = image {
         let mut search = Search::new(memory);
         let read_only = match image.is_ambiguous {
-            true => Place::Image,
-            false => Place::ReadOnlyImage,
+            true => RootLocation::Image,
+            false => RootLocation::ReadOnlyImage,
         };
-        search.look(image.read_only, read_only);
-        // One that is certain needs no comparison.
+        search.scan(image.read_only, read_only);
+        // A certain candidate needs no comparison.
         if search.result.best.is_empty() || image.is_ambiguous {
-            search.look(image.writable, Place::Image);
+            search.scan(image.writable, RootLocation::Image);
         }
         if !search.result.best.is_empty() {
             return search.finish();
         }
     }
     let mut search = Search::new(memory);
-    search.look(ranges, Place::Memory);
+    search.scan(ranges, RootLocation::Memory);
     search.finish()
 }
 
@@ -164,8 +163,8 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
         }
     }
 
-    /// Looks at each page of these ranges.
-    fn look(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, place: Place) {
+    /// Adds the candidates in these ranges.
+    fn scan(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, location: RootLocation) {
         for range in ranges {
             let Some(first) = range.start.checked_next_multiple_of(PAGE) else {
                 continue;
@@ -178,52 +177,52 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
                     continue;
                 }
                 if let Ok(root) = read_root(self.memory, address) {
-                    self.add(address, &root, place);
+                    self.add(address, &root, location);
                 }
             }
         }
     }
 
-    fn add(&mut self, address: u64, root: &LttCrashRoot, place: Place) {
+    fn add(&mut self, address: u64, root: &LttCrashRoot, location: RootLocation) {
         self.result.candidates += 1;
-        // Others that lead to the same were at places that are no worse.
+        // Earlier candidates with the same directory were at locations that are no worse.
         if self.known.contains(&target(root)) {
             return;
         }
         let judgement = self.judge(root);
         let leads_to = judgement.leads_to;
-        if leads_to == LeadsTo::Nowhere && place != Place::ReadOnlyImage {
+        if leads_to == RootTarget::Nowhere && location != RootLocation::ReadOnlyImage {
             let directory = root.directory;
             self.result
-                .nowhere
-                .get_or_insert(Nowhere { address, directory });
+                .dangling
+                .get_or_insert(DanglingRoot { address, directory });
             return;
         }
-        self.result.consistent += u64::from(leads_to == LeadsTo::Directory);
+        self.result.consistent += u64::from(leads_to == RootTarget::Directory);
         let candidate = Candidate {
             address,
-            place,
+            location,
             leads_to,
             buffers: judgement.buffers,
         };
         let best = &mut self.result.best;
-        // Behind all that are as good.
+        // After all that are equally good.
         let at = best.partition_point(|other| other.leads_to >= candidate.leads_to);
         best.insert(at, candidate);
         best.truncate(KEPT);
     }
 
-    /// What a root page leads to, as far as the first pages of the directory say.
+    /// Checks the first pages of the directory that a root page leads to.
     fn judge(&mut self, root: &LttCrashRoot) -> Judgement {
         let judgement = judge(self.memory, root, PAGES.min(1 + self.pages_left));
         self.pages_left -= judgement.pages.saturating_sub(1);
-        if judgement.leads_to != LeadsTo::Nowhere && self.known.len() < REMEMBERED {
+        if judgement.leads_to != RootTarget::Nowhere && self.known.len() < REMEMBERED {
             self.known.insert(target(root));
         }
         judgement
     }
 
-    /// Where there are several as good as the best, looks at more of their directories.
+    /// Checks more of the directories if several candidates are equally good.
     fn finish(mut self) -> RootSearch {
         let best = &mut self.result.best;
         let first = best.first().map(|candidate| candidate.leads_to);
@@ -235,7 +234,7 @@ impl<'a, M: PhysicalMemory> Search<'a, M> {
                 };
                 let judgement = judge(self.memory, &root, PAGES_OF_BEST);
                 candidate.buffers = judgement.buffers;
-                if candidate.leads_to == LeadsTo::Directory
+                if candidate.leads_to == RootTarget::Directory
                     && judgement.leads_to != candidate.leads_to
                 {
                     candidate.leads_to = judgement.leads_to;

@@ -1,4 +1,4 @@
-//! Trees of pages: from the pages of an area to their physical addresses.
+//! Page trees: map the pages of an area to their physical addresses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -11,55 +11,55 @@ use crate::{PhysicalMemory, Presence};
 
 /// Page sizes that a kernel can have.
 pub(super) const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65536;
-/// Bits of a page's number that a tree can look at: more than there is physical memory.
+/// Maximum number of bits of a page number: more than any physical memory needs.
 const MAX_BITS: u32 = 52;
 
-/// A tree that is none.
+/// Why a page tree is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// No page has this size.
+    /// The page size is invalid.
     #[error("{0} is no size of a page")]
     PageSize(u32),
-    /// It has no level, or too many.
+    /// The depth is invalid.
     #[error("a tree of depth {0}")]
     Depth(u32),
-    /// It says that it stands for more pages than its levels can.
+    /// The tree claims more pages than its depth allows.
     #[error("{pages} pages in a tree of depth {depth}")]
     Pages {
-        /// How many.
+        /// Number of pages.
         pages: u64,
         /// Its depth.
         depth: u32,
     },
 }
 
-/// Whose each page is. A page is at one place of one area: trees that lead to the same pages again
-/// and again are damaged, and would make more of a dump than there is in it.
+/// The tree and position of each page. In a valid dump, each page has one position in one area.
+/// Damaged trees that reuse pages could make the output larger than the dump.
 #[derive(Debug, Default)]
-pub struct Owners {
+pub struct PageOwners {
     trees: Cell<u32>,
-    /// By the physical address of the first one: pages that lie behind each other in memory and in
-    /// their tree.
+    /// By the physical address of the first page: runs of pages that are contiguous in memory and
+    /// in their tree.
     runs: RefCell<BTreeMap<u64, Run>>,
 }
 
 #[derive(Debug)]
 struct Run {
     tree: u32,
-    /// The number of the first one in the tree.
+    /// Number of the first page in the tree.
     page: u64,
-    /// How many bytes they have.
+    /// Length in bytes.
     len: u64,
 }
 
-impl Owners {
+impl PageOwners {
     fn new_tree(&self) -> u32 {
         self.trees.set(self.trees.get() + 1);
         self.trees.get()
     }
 
-    /// Is the page at this place, and at no other one?
+    /// Whether the page has this position and no other. Claims the page if it is new.
     fn has(&self, address: u64, tree: u32, page: u64, page_bits: u32) -> bool {
         let page_size = 1 << page_bits;
         let mut runs = self.runs.borrow_mut();
@@ -82,59 +82,58 @@ impl Owners {
     }
 }
 
-/// Pages that are remembered of each kind that is told of: a tree that is damaged can have any
-/// number of them.
-const MOST_TOLD: usize = 1 << 20;
+/// Maximum number of pages to remember for each kind of problem: a damaged tree can have any
+/// number.
+const MAX_REPORTED: usize = 1 << 20;
 
-fn note(pages: &mut HashSet<u64>, page: u64) {
-    if pages.len() < MOST_TOLD {
+fn remember(pages: &mut HashSet<u64>, page: u64) {
+    if pages.len() < MAX_REPORTED {
         pages.insert(page);
     }
 }
 
-/// Where a page of an area is.
-enum Page {
+/// The location of a page of an area.
+enum PageLocation {
     At(u64),
-    /// It is at another place, too.
-    Elsewhere,
+    /// The page already has another position.
+    Duplicate,
     NeverWritten,
-    /// A table that leads to it was left out when the dump was made.
+    /// A table on the path was excluded from the dump.
     LeftOut,
-    /// There was no memory for what was written.
+    /// The kernel had no memory for the page.
     Lost,
-    /// The tables that lead to it are not in the dump.
+    /// A table on the path is missing in the dump.
     Unknown,
 }
 
-/// An area of a process's buffers, read through its tree of pages.
+/// An area of a process's buffers, read through its page tree.
 #[derive(Debug)]
 pub struct PageTree<'a, M> {
     memory: &'a M,
-    owners: &'a Owners,
+    owners: &'a PageOwners,
     number: u32,
     root: u64,
     pages: u64,
     depth: u32,
     page_bits: u32,
-    /// The table that was read last, of each level, and its address.
+    /// For each level, the table that was read last, with its address.
     tables: Vec<Option<(u64, Vec<u8>)>>,
-    /// Pages that should be in the dump, and are not.
+    /// Pages that the dump should have, but lacks.
     missing: HashSet<u64>,
-    /// Pages, and tables, that were left out when the dump was made: as they were zeros, or as they
-    /// were not wanted.
+    /// Pages and tables that were excluded from the dump, because they were zeros or unwanted.
     left_out: HashSet<u64>,
-    /// Pages that are at another place, too.
-    elsewhere: HashSet<u64>,
+    /// Pages that also have another position.
+    duplicates: HashSet<u64>,
 }
 
 impl<'a, M: PhysicalMemory> PageTree<'a, M> {
     /// A tree in `memory`.
     ///
     /// # Errors
-    /// When no tree of a kernel is so.
+    /// If the tree is invalid.
     pub fn new(
         memory: &'a M,
-        owners: &'a Owners,
+        owners: &'a PageOwners,
         tree: &LttCrashTree,
         page_size: u32,
     ) -> Result<Self, TreeError> {
@@ -163,67 +162,72 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
             tables: (0..tree.depth).map(|_| None).collect(),
             missing: HashSet::new(),
             left_out: HashSet::new(),
-            elsewhere: HashSet::new(),
+            duplicates: HashSet::new(),
         })
     }
 
-    /// Length of the area.
+    /// Length of the area in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
-        // At most 2^52 pages of at most 2^16 bytes; such a tree only fits where it is this far from
-        // overflow.
+        // Only a forged tree overflows: `new` allows 2^52 pages, of up to 2^16 bytes.
         self.pages.saturating_mul(1 << self.page_bits)
     }
 
-    /// Is the area empty?
+    /// Whether the area is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages == 0
     }
 
-    /// Pages that were read, should be in the dump, and are not.
+    /// Number of requested pages that the dump should have, but lacks.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.missing.len() as u64
     }
 
-    /// Pages that were read, or tables of them, and were left out when the dump was made. They
-    /// count as zeros, which they may have been.
+    /// Number of requested pages, and of tables on their paths, that were excluded from the dump.
+    /// They count as zeros, which they may have been.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out.len() as u64
     }
 
-    /// Pages that were asked for, and are at another place, too. They count as zeros.
+    /// Number of requested pages that also have another position. They count as zeros.
     #[must_use]
-    pub fn elsewhere(&self) -> u64 {
-        self.elsewhere.len() as u64
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates.len() as u64
     }
 
-    /// Was the page at this offset, which was read, left out when the dump was made?
+    /// Whether the page at this offset was requested, and was excluded from the dump.
     #[must_use]
     pub fn is_left_out(&mut self, offset: u64) -> bool {
         match self.find(offset >> self.page_bits) {
-            Page::At(address) => self.left_out.contains(&address),
-            Page::LeftOut => true,
-            Page::NeverWritten | Page::Lost | Page::Unknown | Page::Elsewhere => false,
+            PageLocation::At(address) => self.left_out.contains(&address),
+            PageLocation::LeftOut => true,
+            PageLocation::NeverWritten
+            | PageLocation::Lost
+            | PageLocation::Unknown
+            | PageLocation::Duplicate => false,
         }
     }
 
-    /// Should the page at this offset, which was read, be in the dump, and is not?
+    /// Whether the page at this offset was requested, and is missing in the dump.
     #[must_use]
     pub fn is_missing(&self, offset: u64) -> bool {
         self.missing.contains(&(offset >> self.page_bits))
     }
 
-    /// Is it known that nobody wrote to the page at this offset?
+    /// Whether the page at this offset was certainly never written.
     #[must_use]
     pub fn is_never_written(&mut self, offset: u64) -> bool {
-        matches!(self.find(offset >> self.page_bits), Page::NeverWritten)
+        matches!(
+            self.find(offset >> self.page_bits),
+            PageLocation::NeverWritten
+        )
     }
 
-    /// Copies bytes of the area; zeros where there is nothing, and `LTT_LOST_WORD` where there was
-    /// no memory for what was written.
+    /// Copies bytes of the area. Absent bytes are zeros; bytes for which the kernel had no memory
+    /// are `LTT_LOST_WORD`.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         let page_size = 1u64 << self.page_bits;
         let mut done = 0;
@@ -234,9 +238,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
             let found = self.find(page);
             let rest = buffer.len() - done;
             let len = rest.min((page_size - within) as usize);
-            if let Page::At(address) = found {
-                // Pages that lie behind each other in memory, too, are read at once, if all of them
-                // is there.
+            if let PageLocation::At(address) = found {
+                // Read physically contiguous pages at once, if the dump has all of them.
                 let run = self.run(page, address, within.saturating_add(rest as u64));
                 let all = rest.min((run - within) as usize);
                 let whole = &mut buffer[done..done + all];
@@ -249,8 +252,8 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
             }
             let piece = &mut buffer[done..done + len];
             match found {
-                Page::NeverWritten | Page::LeftOut => piece.fill(0),
-                Page::Lost => {
+                PageLocation::NeverWritten | PageLocation::LeftOut => piece.fill(0),
+                PageLocation::Lost => {
                     let word = LTT_LOST_WORD.to_ne_bytes();
                     for (byte, lost) in piece
                         .iter_mut()
@@ -259,30 +262,30 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
                         *byte = *lost;
                     }
                 }
-                Page::At(address) => {
-                    // Zeros may have been left out of a dump; that a page with a header is not
-                    // zeros, its reader sees.
+                PageLocation::At(address) => {
+                    // The page may have been excluded because it was zeros. The reader notices if
+                    // it had a header.
                     match self.memory.read(address.saturating_add(within), piece) {
                         Presence::Whole => {}
-                        Presence::Excluded => note(&mut self.left_out, address),
-                        Presence::Missing => note(&mut self.missing, page),
+                        Presence::Excluded => remember(&mut self.left_out, address),
+                        Presence::Missing => remember(&mut self.missing, page),
                     }
                 }
-                Page::Unknown => {
+                PageLocation::Unknown => {
                     piece.fill(0);
-                    note(&mut self.missing, page);
+                    remember(&mut self.missing, page);
                 }
-                Page::Elsewhere => {
+                PageLocation::Duplicate => {
                     piece.fill(0);
-                    note(&mut self.elsewhere, page);
+                    remember(&mut self.duplicates, page);
                 }
             }
             done += len;
         }
     }
 
-    /// How many bytes from the start of a page on, which is at this address, lie behind each other
-    /// in memory: as many as are wanted, or some more or less.
+    /// The number of physically contiguous bytes from the start of a page, which is at `address`.
+    /// Stops at the first page that reaches `wanted`.
     fn run(&mut self, page: u64, address: u64, wanted: u64) -> u64 {
         let page_size = 1u64 << self.page_bits;
         let mut len = page_size;
@@ -290,62 +293,62 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
         while len < wanted {
             next += 1;
             match self.find(next) {
-                Page::At(at) if Some(at) == address.checked_add(len) => len += page_size,
+                PageLocation::At(at) if Some(at) == address.checked_add(len) => len += page_size,
                 _ => break,
             }
         }
         len
     }
 
-    /// The part of the area from `offset` on, as a ring whose process left it at `positions`.
+    /// The ring at `offset`, which its process left at `positions`.
     pub fn ring(&mut self, offset: u64, positions: Positions) -> impl RingMemory {
-        Ring {
+        TreeRing {
             tree: self,
             offset,
             positions,
         }
     }
 
-    fn find(&mut self, page: u64) -> Page {
+    fn find(&mut self, page: u64) -> PageLocation {
         if page >= self.pages {
-            return Page::NeverWritten;
+            return PageLocation::NeverWritten;
         }
         let word_bits = self.page_bits - 3;
         let mut word = self.root;
         for level in (0..self.depth).rev() {
             if word & LTT_CRASH_PRESENT == 0 {
-                return Page::NeverWritten;
+                return PageLocation::NeverWritten;
             }
             let index = page >> (word_bits * level) & ((1 << word_bits) - 1);
             match self.table_word(level, word & LTT_CRASH_ADDRESS, index as usize) {
                 Some(_) if self.left_out.contains(&(word & LTT_CRASH_ADDRESS)) => {
-                    return Page::LeftOut;
+                    return PageLocation::LeftOut;
                 }
                 Some(next) => word = next,
-                None => return Page::Unknown,
+                None => return PageLocation::Unknown,
             }
         }
         if word & LTT_CRASH_PRESENT != 0 {
             let address = word & LTT_CRASH_ADDRESS;
             match self.owners.has(address, self.number, page, self.page_bits) {
-                true => Page::At(address),
-                false => Page::Elsewhere,
+                true => PageLocation::At(address),
+                false => PageLocation::Duplicate,
             }
         } else if word & LTT_CRASH_LOST != 0 {
-            Page::Lost
+            PageLocation::Lost
         } else {
-            Page::NeverWritten
+            PageLocation::NeverWritten
         }
     }
 
-    /// A word of a table. None: it is not in the dump.
+    /// Reads a word of a table. `None` if the dump lacks the table.
     fn table_word(&mut self, level: u32, address: u64, index: usize) -> Option<u64> {
         let cached = &mut self.tables[level as usize];
         if cached.as_ref().is_none_or(|(at, _)| *at != address) {
             let mut table = vec![0; 1 << self.page_bits];
             let presence = self.memory.read(address, &mut table);
             if presence == Presence::Excluded {
-                note(&mut self.left_out, address);
+                remember(&mut self.left_out, address);
             }
             *cached = (presence != Presence::Missing).then_some((address, table));
         }
@@ -355,13 +358,13 @@ impl<'a, M: PhysicalMemory> PageTree<'a, M> {
     }
 }
 
-struct Ring<'t, 'a, M> {
+struct TreeRing<'t, 'a, M> {
     tree: &'t mut PageTree<'a, M>,
     offset: u64,
     positions: Positions,
 }
 
-impl<M: PhysicalMemory> RingMemory for Ring<'_, '_, M> {
+impl<M: PhysicalMemory> RingMemory for TreeRing<'_, '_, M> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
         self.tree.read(self.offset.saturating_add(offset), buffer);
     }

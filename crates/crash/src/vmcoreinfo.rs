@@ -1,4 +1,4 @@
-//! The lines of text by which a kernel describes itself to who reads its dump.
+//! Parses vmcoreinfo: lines of text in which a kernel describes itself to dump tools.
 
 use std::str::FromStr;
 
@@ -9,32 +9,31 @@ use object::read::elf::NoteIterator;
 use usertrace_ctf::Crash;
 use usertrace_sys::printable;
 
-/// Bytes of notes, or of these lines, that a dump may have: some hundred for each CPU.
+/// Maximum size of the notes, or of this text. Each CPU has some hundred bytes.
 pub(super) const MAX_NOTES: u64 = 16 << 20;
 
-/// What is of use here.
+/// The values of vmcoreinfo that this crate uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vmcoreinfo {
     /// Physical address of the root page: the line `NUMBER(ltt_root)=`.
     pub root: Option<u64>,
-    /// Version of the kernel.
+    /// The kernel's version.
     pub release: Option<String>,
-    /// When and where it crashed: the line `CRASHTIME=`, and those that begin with
+    /// Time and place of the crash: the line `CRASHTIME=`, and lines that start with
     /// `NUMBER(ltt_crash_`.
     pub crash: Crash,
-    /// The length of a note was wrong: `root` was found behind the name of the note that has it.
+    /// A note had a wrong length, and `root` was found by searching for the name of the note.
     pub is_from_damaged_notes: bool,
 }
 
 /// The name of the note.
 const NAME: &[u8] = b"VMCOREINFO\0";
-/// What precedes the name, and where what the note has is behind it.
+/// Size of the header before the name, and offset of the text after the name.
 const NOTE_HEADER: usize = 12;
 const NAME_LEN: usize = NAME.len().next_multiple_of(4);
 
-/// The text behind the name of the note, up to the end of all notes, whatever lengths say. None:
-/// the name is not there, or it is there twice, and a program may have made one of them, in its
-/// registers.
+/// The text after the name of the note, up to the end of all notes, regardless of lengths. `None`
+/// if the name is absent. Also if it appears twice: a program may have put a copy in its registers.
 fn stray_text(notes: &[u8]) -> Option<&[u8]> {
     let places = (NOTE_HEADER..notes.len()).step_by(4);
     let mut places = places.filter(|&at| notes[at..].starts_with(NAME));
@@ -46,8 +45,8 @@ fn stray_text(notes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Vmcoreinfo {
-    /// Takes what is in the dump's notes, unless it was known before. If a length in them is wrong,
-    /// the text that is searched for is found by the name before it.
+    /// Adds values from the dump's notes, without replacing known ones. If a length is wrong,
+    /// searches for the name of the note instead.
     pub(super) fn merge_notes(&mut self, notes: &[u8], align: u64) {
         self.merge_whole_notes(notes, align);
         if self.root.is_none()
@@ -70,7 +69,7 @@ impl Vmcoreinfo {
         }
     }
 
-    /// Takes what is in `text`, unless it was known before.
+    /// Adds values from `text`, without replacing known ones.
     pub fn merge(&mut self, text: &[u8]) {
         for line in String::from_utf8_lossy(text).lines() {
             let Some((key, value)) = line.split_once('=') else {
@@ -80,7 +79,7 @@ impl Vmcoreinfo {
             match key {
                 "NUMBER(ltt_root)" => self.root = self.root.or_else(|| number(value)),
                 "OSRELEASE" => {
-                    // It goes to terminals, and the dump may be anybody's.
+                    // It goes to terminals, and anybody may have made the dump.
                     self.release.get_or_insert_with(|| printable(value));
                 }
                 "CRASHTIME" => take(&mut self.crash.time, value),
@@ -94,14 +93,14 @@ impl Vmcoreinfo {
     }
 }
 
-/// Takes a decimal number, unless it was known before.
+/// Parses a decimal number, unless the value is known.
 fn take<T: FromStr>(known: &mut Option<T>, text: &str) {
     if known.is_none() {
         *known = text.parse().ok();
     }
 }
 
-/// An address: hexadecimal with 0x, or decimal, which may have been printed as a signed number.
+/// Parses an address: hexadecimal with 0x, or decimal, possibly printed as a signed number.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -116,7 +115,7 @@ fn number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// F4: a dump that somebody made to mislead says nothing to the terminal.
+    /// F4: a forged dump cannot control the terminal.
     #[test]
     fn a_release_has_no_control_characters() {
         let mut info = Vmcoreinfo::default();

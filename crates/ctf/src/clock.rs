@@ -1,4 +1,4 @@
-//! From the trace's clock to the time of day.
+//! Conversion from the trace's clock to the time of day.
 
 use usertrace_sys::uapi::LttClockSync;
 
@@ -6,19 +6,19 @@ const NS: u64 = 1_000_000_000;
 
 const YEAR: u64 = 366 * 86400;
 
-/// Years that a trace may last. Later times are not believed: readers give up when a time leaves 63
-/// bits of ns.
+/// Longest trace, in years. Later times are refused: readers give up when a time exceeds 63 bits of
+/// ns.
 const MAX_YEARS: u64 = 50;
 
-/// The latest second, since 1970 and since the clock was at 0, at which a trace may start, so that
-/// its last one still is in what readers know: the year 2212.
+/// Latest start of a trace, in seconds since 1970 and since the clock was at 0, so that readers
+/// know its last second: the year 2212.
 const MAX_START: u64 = i64::MAX as u64 / NS - MAX_YEARS * YEAR;
 
-/// How the trace's clock runs.
+/// The clock of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     freq: u64,
-    /// At 0 cycles: whole seconds since 1970, and the rest in cycles, less than a second.
+    /// Time at 0 cycles: whole seconds since 1970, and the rest in cycles.
     offset_s: i64,
     offset: u64,
     start: u64,
@@ -27,13 +27,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock, from what is known of it: `start` fixes where it stands, and its frequency is the
-    /// one of the latest point that has one, or else what lies between `start` and the farthest of
-    /// `others`. Without that too, it is taken to count nanoseconds, see [`Clock::is_guessed`].
+    /// Derives the clock from sync points. `start` fixes the offset. The frequency is that of the
+    /// latest point that has one, or else the rate between `start` and the farthest of `others`.
+    /// Without either, the clock is assumed to count nanoseconds, see [`Clock::is_guessed`].
     #[must_use]
     pub fn new(start: &LttClockSync, others: &[LttClockSync]) -> Self {
-        // The kernel may find out more exactly while it runs.
-        let said = std::iter::once(start)
+        // The kernel may refine the frequency while it runs.
+        let reported = std::iter::once(start)
             .chain(others)
             .filter(|sync| sync.freq != 0)
             .max_by_key(|sync| sync.cycles)
@@ -51,9 +51,8 @@ impl Clock {
             let freq = (ns != 0).then(|| cycles * i128::from(NS) / ns)?;
             u64::try_from(freq).ok().filter(|&freq| freq != 0)
         };
-        // A frequency beyond that of any clock comes from damage, and would make arithmetic
-        // overflow.
-        let freq = said.or_else(measured).filter(|&freq| freq <= 1000 * NS);
+        // A frequency beyond that of any clock is damage, and arithmetic would overflow.
+        let freq = reported.or_else(measured).filter(|&freq| freq <= 1000 * NS);
         let guessed = freq.is_none();
         let freq = freq.unwrap_or(NS);
 
@@ -90,38 +89,38 @@ impl Clock {
         self.offset_s
     }
 
-    /// What is missing in [`Clock::offset_s`], in cycles.
+    /// Remainder of [`Clock::offset_s`], in cycles.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// When the trace was made, in cycles.
+    /// Time at which the trace was created, in cycles.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Is the frequency not known?
+    /// Whether the frequency is unknown.
     #[must_use]
     pub fn is_guessed(&self) -> bool {
         self.guessed
     }
 
-    /// Is it known when the trace was made? Else its times count from 1970.
+    /// Whether the creation time of the trace is known. Otherwise times count from 1970.
     #[must_use]
     pub fn is_dated(&self) -> bool {
         self.dated
     }
 
-    /// The latest time that a record of the trace can have.
+    /// The latest time that a record may have.
     #[must_use]
     pub fn max_time(&self) -> u64 {
         let years = self.freq.saturating_mul(MAX_YEARS * YEAR);
         self.start.saturating_add(years)
     }
 
-    /// Nanoseconds since 1970.
+    /// Converts cycles to nanoseconds since 1970.
     #[must_use]
     pub fn unix_ns(&self, cycles: u64) -> i64 {
         let since = (i128::from(cycles) + i128::from(self.offset)) * i128::from(NS);
@@ -144,7 +143,7 @@ mod tests {
     };
 
     #[test]
-    fn the_start_is_where_it_was_said_to_be() {
+    fn start_has_the_given_time() {
         let clock = Clock::new(&START, &[]);
         assert_eq!(clock.freq(), 2_500_000_000);
         assert!(clock.offset() < clock.freq());
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_frequency_is_measured() {
+    fn unknown_frequency_is_measured() {
         let start = LttClockSync { freq: 0, ..START };
         let later = LttClockSync {
             cycles: start.cycles + 300_000,
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_frequency_is_better() {
+    fn latest_frequency_wins() {
         let later = LttClockSync {
             cycles: START.cycles + 1,
             freq: 2_500_001_000,
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_calendar_starts_before_1970() {
+    fn machine_without_a_real_time_clock_starts_before_1970() {
         let start = LttClockSync {
             realtime: 500_000_000,
             ..START
@@ -202,9 +201,11 @@ mod tests {
     }
 
     proptest! {
-        /// F4: sync points come from a dump.
+        /// Sync points come from a dump, and may be anything.
+        ///
+        /// Requirements: F4
         #[test]
-        fn no_sync_point_is_too_strange(
+        fn arbitrary_sync_points_are_survived(
             words in prop::array::uniform8((any::<u64>(), 0u32..64).prop_map(|(word, less)| word >> less)),
             time in any::<u64>(),
         ) {
@@ -213,8 +214,7 @@ mod tests {
             prop_assert!(clock.freq() > 0 && clock.offset() < clock.freq());
             let _ = clock.unix_ns(time);
             prop_assert!(clock.max_time() >= clock.start());
-            // What a reader must hold: all that it adds up, and each of its terms, in 63 bits of
-            // ns.
+            // A reader must represent each term and their sum in 63 bits of ns.
             let ns = |cycles: u64| i128::from(cycles) * i128::from(NS) / i128::from(clock.freq());
             let at_zero = i128::from(clock.offset_s()) * i128::from(NS) + ns(clock.offset());
             let last = ns(clock.max_time());

@@ -1,4 +1,4 @@
-//! What a trace's `metadata` file says, in whichever language it is said.
+//! Contents of a trace's `metadata` file, independent of its language.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use usertrace_ring::schema::{Contexts, Element, Field, FieldType};
 use usertrace_sys::Scope;
 use usertrace_sys::printable;
 
-use crate::{Clock, Crash, TraceInfo, TraceOf};
+use crate::{Clock, Crash, TraceInfo, TraceOrigin};
 
-/// The log levels that readers know: those of `lttng-ust`, from emergency to debug.
+/// Highest log level that readers know: those of `lttng-ust`, from emergency to debug.
 const MAX_LOGLEVEL: u32 = 14;
 
-/// The clock's name.
+/// Name of the clock.
 pub(super) const CLOCK: &str = "ltt";
-/// What it is, for people.
+/// Description of the clock.
 pub(super) const CLOCK_DESCRIPTION: &str =
     "Clock of the trace, which the kernel's clocks are derived from";
 
-/// By which a reader knows all traces of one process, such as those in the chunks of a recording,
-/// with [`CREATED`].
+/// With [`CREATED`], identifies all traces of a process, such as those in the chunks of a
+/// recording.
 pub const PROCESS_NUMBER: &str = "process_number";
-/// When the trace was created that the process was traced for.
+/// Creation time of the trace session that the process belongs to.
 pub const CREATED: &str = "trace_creation_datetime";
 
 /// A value of the trace's environment.
@@ -30,7 +30,7 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// Where a trace comes from, and what has written it.
+/// The environment: origin and writer of a trace.
 pub(super) fn environment(
     info: &TraceInfo,
     cmdline: Option<&str>,
@@ -38,12 +38,12 @@ pub(super) fn environment(
     clock: &Clock,
 ) -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::Text(printable(text));
-    // The manifest has nothing but numbers there.
+    // The manifest only has numbers there.
     let version = |part: &str| Value::Number(part.parse().unwrap_or(0));
     let created = crate::info::date(clock.unix_ns(clock.start()));
-    let domain = match &info.of {
-        TraceOf::Process { .. } => "ust",
-        TraceOf::Kernel { .. } => "kernel",
+    let domain = match &info.origin {
+        TraceOrigin::Process { .. } => "ust",
+        TraceOrigin::Kernel { .. } => "kernel",
     };
     let mut values = vec![
         ("domain", text(domain)),
@@ -54,8 +54,8 @@ pub(super) fn environment(
         ("trace_name", text(&info.trace_name)),
         (CREATED, text(&created)),
     ];
-    values.extend(match &info.of {
-        TraceOf::Process { name, pid, process } => [
+    values.extend(match &info.origin {
+        TraceOrigin::Process { name, pid, process } => [
             ("tracer_buffering_scheme", text("pid")),
             ("tracer_buffering_id", Value::Number((*pid).into())),
             ("procname", text(name)),
@@ -63,7 +63,7 @@ pub(super) fn environment(
             (PROCESS_NUMBER, Value::Number(process.cast_signed())),
         ]
         .to_vec(),
-        TraceOf::Kernel { release, version } => [
+        TraceOrigin::Kernel { release, version } => [
             ("sysname", text("Linux")),
             ("kernel_release", text(release)),
             ("kernel_version", text(version)),
@@ -95,12 +95,13 @@ pub(super) fn environment(
     values
 }
 
-/// An event's log level, if readers know it.
+/// The log level, if readers know it.
 pub(super) fn loglevel(loglevel: u32) -> Option<u32> {
     (loglevel <= MAX_LOGLEVEL).then_some(loglevel)
 }
 
-/// A class of streams: those of channels of a scope without contexts, or those of one channel.
+/// A class of streams: those of channels of one scope without contexts, or those of one channel
+/// with contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) scope: Scope,
@@ -108,7 +109,7 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// The number by which streams say that they are of this class.
+    /// Number of the class, as packets have it.
     pub(super) fn id(&self) -> u32 {
         let contexts = self.contexts.as_ref();
         contexts.map_or(plain_class(self.scope), |contexts| {
@@ -116,7 +117,7 @@ impl Class {
         })
     }
 
-    /// What packets say of themselves.
+    /// Members of a packet's context.
     pub(super) fn packet(&self) -> Vec<Member<'static>> {
         let owner = match self.scope {
             Scope::Cpu => Some("cpu_id"),
@@ -136,26 +137,26 @@ impl Class {
         of_packet.into_iter().chain(owner).map(own).collect()
     }
 
-    /// What events begin with.
+    /// Contexts at the start of each event.
     pub(super) fn contexts(&self) -> Option<Vec<Member<'_>>> {
         let contexts = self.contexts.as_ref()?;
         Some(members(&contexts.fields))
     }
 }
 
-/// The number of the class of channels without contexts.
+/// Number of the class of channels of a scope without contexts.
 pub(super) fn plain_class(scope: Scope) -> u32 {
     scope as u32
 }
 
-/// The number of the class of a channel that has contexts.
+/// Number of the class of a channel with contexts.
 pub(super) fn class_of_channel(channel: u32) -> u32 {
-    /// Above all of those without.
+    /// Above all classes without contexts.
     const FIRST: u32 = 16;
     FIRST.saturating_add(channel)
 }
 
-/// What packets begin with.
+/// Header of a packet.
 pub(super) fn packet_header() -> Vec<Member<'static>> {
     let header = [
         ("magic", Role::Magic),
@@ -166,8 +167,8 @@ pub(super) fn packet_header() -> Vec<Member<'static>> {
     header.into_iter().map(own).collect()
 }
 
-/// What events begin with, before their contexts: the first word of a record, as it is in a ring
-/// (see `ltt.h`) of a little-endian machine, which all are that have a writer.
+/// Header of an event: the first word of a record, as in a ring (see `ltt.h`) of a little-endian
+/// machine. All machines with a writer are little-endian.
 pub(super) fn event_header() -> Vec<Member<'static>> {
     let header = [("id", Role::EventId), ("timestamp", Role::EventTime)];
     header.into_iter().map(own).collect()
@@ -176,49 +177,50 @@ pub(super) fn event_header() -> Vec<Member<'static>> {
 /// A member of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member<'a> {
-    /// As readers show it.
+    /// Name that readers show.
     pub(super) name: String,
     pub(super) kind: Kind<'a>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
-    /// Of the format itself, rather than of a program.
+    /// A member of the format itself.
     Own(Role),
-    /// A field, other than a sequence.
+    /// A field other than a sequence.
     Field(&'a FieldType),
-    /// How many elements the sequence behind it has.
+    /// Length of the sequence behind it.
     Length,
-    /// A sequence, and the name of the member that says how many.
+    /// A sequence, and the name of the member with its length.
     Sequence(Element, String),
 }
 
-/// What a member is for.
+/// Role of a member of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Magic,
     /// The trace's UUID.
     Uuid,
-    /// The number of the class of the stream, and that of the stream.
+    /// Numbers of the stream's class and of the stream.
     Class,
     Instance,
-    /// Of a packet: its times, its sizes in bits, its number, and what was lost before its end.
+    /// Of a packet: its times, its sizes in bits, its number, and the discarded events up to its
+    /// end.
     Begin,
     End,
     ContentSize,
     PacketSize,
     PacketNumber,
     Discarded,
-    /// Whose ring it was in; readers show it.
+    /// Owner of the ring. Readers show it.
     Owner,
-    /// Of an event.
+    /// Id of an event.
     EventId,
-    /// Its low 48 bits.
+    /// Low 48 bits of an event's time.
     EventTime,
 }
 
 impl Role {
-    /// Bytes of it: of an integer, but for the UUID.
+    /// Length in bytes.
     pub(super) fn len(self) -> u32 {
         match self {
             Self::EventId => 2,
@@ -235,16 +237,16 @@ impl Role {
         }
     }
 
-    /// Where it may begin, in bits.
+    /// Alignment in bits.
     pub(super) fn alignment(self) -> u32 {
         match self {
-            // So is the whole event.
+            // It aligns the whole event.
             Self::EventId => 64,
             _ => 8,
         }
     }
 
-    /// Is it a whole time of the trace's clock?
+    /// Whether it is a full time of the trace's clock.
     pub(super) fn is_time(self) -> bool {
         matches!(self, Self::Begin | Self::End)
     }
@@ -257,11 +259,11 @@ fn own((name, role): (&str, Role)) -> Member<'static> {
     }
 }
 
-/// Fields as members of a structure: each with a name that no other one has, and a sequence with
-/// its length before it.
+/// Converts fields to members of a structure. Each gets a unique name, and each sequence its length
+/// before it.
 pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
-    let mut names = Names::default();
-    // Programs' own names come first, so that they stay as they are beside those of lengths.
+    let mut names = MemberNames::default();
+    // Fields take their names first, so that they keep them beside those of lengths.
     let own: Vec<_> = fields.iter().map(|field| names.take(&field.name)).collect();
     let mut members = Vec::new();
     for (field, name) in fields.iter().zip(own) {
@@ -283,10 +285,10 @@ pub(super) fn members(fields: &[Field]) -> Vec<Member<'_>> {
 
 /// The names of a structure's members.
 #[derive(Debug, Default)]
-struct Names(BTreeSet<String>);
+struct MemberNames(BTreeSet<String>);
 
-impl Names {
-    /// A name for a member, by which readers find it only, in letters, digits and underscores.
+impl MemberNames {
+    /// A unique name for a member, of letters, digits and underscores.
     fn take(&mut self, name: &str) -> String {
         let safe: String = name
             .chars()
@@ -302,16 +304,22 @@ impl Names {
         unique
     }
 
-    /// Would a reader take a member of this name for another one?
+    /// Whether a reader could confuse a member of this name with another one.
     ///
-    /// `babeltrace2` finds a member of CTF 1.8 by its name with the underscore that is put in front
-    /// of each, and without.
+    /// `babeltrace2` looks up a member of CTF 1.8 both with and without the underscore in front of
+    /// each name.
     fn has(&self, name: &str) -> bool {
         let shorter = name.strip_prefix('_');
         self.0.contains(name)
             || self.0.contains(&format!("_{name}"))
             || shorter.is_some_and(|name| self.0.contains(name))
     }
+}
+
+/// A string literal of TSDL or JSON, without control characters.
+pub(super) fn string_literal(text: &str) -> String {
+    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{text}\"")
 }
 
 pub(super) fn format_uuid(uuid: &[u8; 16]) -> String {
@@ -331,14 +339,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_is_written_as_such() {
+    fn strings_are_escaped() {
+        assert_eq!(string_literal("plain ü"), "\"plain ü\"");
+        assert_eq!(
+            string_literal("a\"b\\c\n1\u{85}"),
+            "\"a\\\"b\\\\c\u{fffd}1\u{fffd}\""
+        );
+    }
+
+    #[test]
+    fn uuids_are_formatted() {
         let uuid = std::array::from_fn(|i| i as u8 * 0x11);
         assert_eq!(format_uuid(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
     }
 
     #[test]
-    fn field_names_are_identifiers_and_differ() {
-        let mut names = Names::default();
+    fn field_names_are_unique_identifiers() {
+        let mut names = MemberNames::default();
         let given = [
             "size", "size", "size_2", "a-b", "a+b", "ü", "int", "_int", "_x", "x", "__x",
         ];
@@ -349,9 +366,9 @@ mod tests {
         assert_eq!(given.map(|name| names.take(name)), expected);
     }
 
-    /// B1.
+    /// Requirements: B1
     #[test]
-    fn a_sequence_has_its_length_before_it() {
+    fn sequences_follow_their_length() {
         let field = |name: &str, kind| Field {
             name: name.into(),
             kind,
@@ -374,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_makes_room_for_a_field() {
+    fn lengths_yield_to_field_names() {
         let field = |name: &str, kind| Field {
             name: name.into(),
             kind,

@@ -1,10 +1,10 @@
-//! The file of a stream: long packets are written around the page cache.
+//! The file of a stream. Long packets bypass the page cache.
 //!
-//! A trace is written once, and read later, or elsewhere. Through the page cache, each byte of it
-//! costs a copy, and pages in which other programs' data were; LTTng's consumer writes so, and then
-//! asks the kernel to write back and to forget (`lttng_consumer_sync_trace_file`). `O_DIRECT` takes
-//! the bytes from where they are. What comes in small parts, a file system that has nothing of the
-//! kind, and a disk that is slow go through the page cache, which is as large as memory.
+//! A trace is written once, and read later or elsewhere. Through the page cache, each byte costs a
+//! copy, and evicts other programs' data. LTTng's consumer writes so, and then asks the kernel to
+//! write back and drop the pages (`lttng_consumer_sync_trace_file`). `O_DIRECT` writes from the
+//! packet's memory. Small packets, file systems without `O_DIRECT`, and slow disks use the page
+//! cache, which is as large as memory.
 
 use std::fs::File;
 use std::io;
@@ -14,23 +14,23 @@ use std::time::{Duration, Instant};
 
 use crate::packet::BLOCK;
 
-/// Shorter packets cost no less that way.
+/// Shortest packet for which direct writes are cheaper.
 const SHORTEST: usize = 256 << 10;
-/// Bytes in a microsecond: with a disk that takes fewer, rings would fill while it is waited for.
+/// Lowest rate of direct writes, in bytes per microsecond. Below it, rings would fill while the
+/// writer waits for the disk.
 const SLOWEST: u128 = 256;
-/// After a write that was slow, so many packets go through the page cache before the next one is
-/// tried: few, as even a fast disk is slow now and then, and after each slow one twice as many, up
-/// to the other number.
+/// How many packets use the page cache after a slow direct write: first and largest number. The
+/// first is small, as even a fast disk is slow now and then. It doubles with each slow write.
 const PAUSES: [u32; 2] = [4, 256];
 
-/// Which way long packets go.
+/// How long packets are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Around the page cache.
+enum WriteMode {
+    /// Directly.
     Direct,
-    /// Through it; so many of them yet, and then another one is tried.
+    /// Through the page cache, for this many packets more.
     Cached(u32),
-    /// Through it: there is no other way here.
+    /// Through the page cache: direct writes are not possible.
     CachedForever,
 }
 
@@ -38,10 +38,10 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct StreamFile {
     file: File,
-    /// It has `O_DIRECT`.
+    /// `O_DIRECT` is set.
     is_direct: bool,
-    way: Way,
-    /// How many packets go through the page cache after the next slow write.
+    mode: WriteMode,
+    /// How many packets use the page cache after the next slow write.
     pause: u32,
 }
 
@@ -50,37 +50,38 @@ impl StreamFile {
         Self {
             file,
             is_direct: false,
-            way: Way::Direct,
+            mode: WriteMode::Direct,
             pause: PAUSES[0],
         }
     }
 
-    /// How many zeros are to be put behind a packet of that length, that begins there, so that it
-    /// may be written around the page cache. None: it may not.
+    /// The padding for a direct write of a packet of length `len` at offset `at`. None if it is to
+    /// use the page cache.
     pub(super) fn padding(&mut self, at: u64, len: usize) -> Option<usize> {
         if len < SHORTEST {
             return None;
         }
-        match self.way {
-            Way::Direct => {}
-            Way::Cached(more) => {
-                self.way = if more > 1 {
-                    Way::Cached(more - 1)
+        match self.mode {
+            WriteMode::Direct => {}
+            WriteMode::Cached(more) => {
+                self.mode = if more > 1 {
+                    WriteMode::Cached(more - 1)
                 } else {
-                    Way::Direct
+                    WriteMode::Direct
                 };
                 return None;
             }
-            Way::CachedForever => return None,
+            WriteMode::CachedForever => return None,
         }
         let end = at + len as u64;
         Some((end.next_multiple_of(BLOCK as u64) - end) as usize)
     }
 
-    /// Writes a packet. `direct`: it has its padding, and lies in memory as it does in the file.
+    /// Writes a packet. `direct`: it has its padding, and the same offset within a block in memory
+    /// as in the file.
     ///
     /// # Errors
-    /// When it cannot be written as a whole.
+    /// If it cannot be written completely.
     pub(super) fn write(&mut self, packet: &[u8], at: u64, direct: bool) -> io::Result<()> {
         if !direct {
             return self.write_cached(packet, at);
@@ -91,27 +92,27 @@ impl StreamFile {
             self.write_cached(before, at)?;
         }
         let at = at + in_block as u64;
-        let begun = Instant::now();
+        let started = Instant::now();
         let is_possible = self.set_direct(true).is_ok();
         let written = is_possible.then(|| self.file.write_all_at(blocks, at));
         match written {
             Some(Ok(())) => {
-                self.note(blocks.len(), begun.elapsed());
+                self.adapt(blocks.len(), started.elapsed());
                 Ok(())
             }
             Some(Err(error)) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
-            // Nothing of the kind here.
+            // Direct writes are not supported.
             _ => {
-                self.way = Way::CachedForever;
+                self.mode = WriteMode::CachedForever;
                 self.write_cached(blocks, at)
             }
         }
     }
 
-    /// So long it took to write that many bytes.
-    fn note(&mut self, bytes: usize, took: Duration) {
+    /// Adapts to the rate of a direct write.
+    fn adapt(&mut self, bytes: usize, took: Duration) {
         if bytes as u128 / took.as_micros().max(1) < SLOWEST {
-            self.way = Way::Cached(self.pause);
+            self.mode = WriteMode::Cached(self.pause);
             self.pause = (2 * self.pause).min(PAUSES[1]);
         } else {
             self.pause = PAUSES[0];
@@ -126,7 +127,7 @@ impl StreamFile {
     fn set_direct(&mut self, direct: bool) -> io::Result<()> {
         if self.is_direct != direct {
             let flags = if direct { libc::O_DIRECT } else { 0 };
-            // SAFETY: no memory is involved, and the descriptor is open as long as the file.
+            // SAFETY: `F_SETFL` accesses no memory, and `self.file` keeps the descriptor open.
             let set = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFL, flags) };
             if set != 0 {
                 return Err(io::Error::last_os_error());
@@ -136,10 +137,10 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Cuts it off there.
+    /// Truncates the file.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// If the system call fails.
     pub(super) fn cut(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
@@ -150,34 +151,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_disk_is_left_to_the_page_cache_for_a_while() {
+    fn slow_disk_uses_the_page_cache_for_a_while() {
         let mut file = StreamFile::new(tempfile::tempfile().unwrap());
         assert_eq!(file.padding(0, SHORTEST - 1), None);
         assert_eq!(file.padding(100, SHORTEST), Some(BLOCK - 100));
-        file.note(1 << 20, Duration::from_millis(1));
-        assert_eq!(file.way, Way::Direct);
+        file.adapt(1 << 20, Duration::from_millis(1));
+        assert_eq!(file.mode, WriteMode::Direct);
         let cached = |file: &mut StreamFile| {
-            file.note(1 << 20, Duration::from_millis(100));
+            file.adapt(1 << 20, Duration::from_millis(100));
             (0..).find(|_| file.padding(0, SHORTEST).is_some()).unwrap()
         };
         assert_eq!(
             [(); 8].map(|()| cached(&mut file)),
             [4, 8, 16, 32, 64, 128, 256, 256]
         );
-        file.note(1 << 20, Duration::from_millis(1));
+        file.adapt(1 << 20, Duration::from_millis(1));
         assert_eq!(cached(&mut file), 4);
     }
 
-    /// Of what cannot be written directly, as it does not lie so in memory, nothing is missing.
+    /// A packet with the wrong alignment in memory is written completely.
     #[test]
-    fn where_it_is_not_taken_directly_it_goes_through_the_page_cache() {
+    fn failed_direct_write_uses_the_page_cache() {
         let named = tempfile::NamedTempFile::new().unwrap();
         let mut file = StreamFile::new(named.reopen().unwrap());
         let bytes: Vec<u8> = (0..2 * SHORTEST).map(|n| (n % 251) as u8).collect();
         let odd = &bytes[1..][..SHORTEST + BLOCK];
         file.write(odd, 0, true).unwrap();
         assert_eq!(std::fs::read(named.path()).unwrap(), odd);
-        assert_eq!(file.way, Way::CachedForever);
+        assert_eq!(file.mode, WriteMode::CachedForever);
         assert_eq!(file.padding(0, SHORTEST), None);
     }
 }

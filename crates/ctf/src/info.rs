@@ -9,67 +9,67 @@ use crate::Clock;
 pub struct TraceInfo {
     /// Name of the trace.
     pub trace_name: String,
-    /// Whose events it has.
-    pub of: TraceOf,
-    /// The machine, if it is known.
+    /// The process or kernel whose events it has.
+    pub origin: TraceOrigin,
+    /// Host name of the machine, if it is known.
     pub hostname: Option<String>,
 }
 
-/// Whose events a trace has.
+/// The process or kernel whose events a trace has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TraceOf {
-    /// Those of a process.
+pub enum TraceOrigin {
+    /// A process.
     Process {
         /// Its name.
         name: String,
         /// Its id.
         pid: u32,
-        /// Number of its buffers, never reused while the machine runs: ids of processes are.
+        /// Number of its buffers. Unlike process ids, it is never reused while the machine runs.
         process: u64,
     },
-    /// The kernel's own.
+    /// The kernel.
     Kernel {
-        /// As `uname -r` says it.
+        /// Output of `uname -r`.
         release: String,
-        /// As `uname -v` says it.
+        /// Output of `uname -v`.
         version: String,
     },
 }
 
-/// The trace is from the dump of a kernel that crashed: what is known of that.
+/// What is known of a crash, for a trace from a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crash {
-    /// When, in seconds since 1970.
+    /// Time of the crash, in seconds since 1970.
     pub time: Option<i64>,
-    /// When, by the clock of the events.
+    /// Time of the crash, by the clock of the events.
     pub cycles: Option<u64>,
-    /// When, by `CLOCK_MONOTONIC`, in ns.
+    /// Time of the crash, by `CLOCK_MONOTONIC`, in ns.
     pub monotonic: Option<u64>,
     /// The CPU that crashed.
     pub cpu: Option<u32>,
-    /// The thread that ran there, in the initial namespace; 0 if that CPU was idle.
+    /// The thread that ran on that CPU, in the initial namespace; 0 for the idle thread.
     pub thread: Option<u32>,
-    /// The dump does not say where its traces are, and what a search found may have been made by a
-    /// program to mislead.
+    /// The trace was found by a search, as the dump does not say where it is. A program may have
+    /// forged it.
     pub may_be_forged: bool,
 }
 
 impl Crash {
-    /// When the kernel crashed, in ns since 1970, by the clock of the events: so that the last
-    /// event and the crash line up.
+    /// Time of the crash in ns since 1970, by the clock of the events, so that it lines up with the
+    /// last event.
     #[must_use]
     pub fn unix_ns(&self, clock: &Clock) -> Option<i64> {
         let cycles = self.cycles_of(clock)?;
         clock.is_dated().then(|| clock.unix_ns(cycles))
     }
 
-    /// Likewise, as the clock has it, if that can be.
+    /// Time of the crash by the clock of the events, if that is possible.
     fn cycles_of(&self, clock: &Clock) -> Option<u64> {
         let is_of_clock = |cycles: &u64| (clock.start()..=clock.max_time()).contains(cycles);
         self.cycles.filter(is_of_clock)
     }
 
-    /// What the clock had so long before the kernel crashed, if it is known when that was.
+    /// The clock of the events at this time before the crash, if the time of the crash is known.
     #[must_use]
     pub fn cycles_before(&self, clock: &Clock, time: Duration) -> Option<u64> {
         let cycles = u128::from(clock.freq()) * time.as_nanos() / 1_000_000_000;
@@ -78,7 +78,7 @@ impl Crash {
     }
 }
 
-/// Nanoseconds since 1970 as a date, in UTC.
+/// Formats nanoseconds since 1970 as a date in UTC.
 pub(crate) fn date(unix_ns: i64) -> String {
     match u64::try_from(unix_ns) {
         Ok(ns) => {

@@ -1,6 +1,5 @@
-//! The text of a trace's `metadata` file as CTF 2 has it (CTF2-SPEC-2.0): a sequence of JSON texts
-//! (RFC 7464), each between a record separator and the end of its line. So it is appended to like
-//! the other one.
+//! Writes the `metadata` file of CTF 2 (CTF2-SPEC-2.0): a sequence of JSON texts (RFC 7464), each
+//! between a record separator and the end of its line. Like TSDL, it grows by appending.
 
 use std::fmt::Write as _;
 
@@ -9,15 +8,14 @@ use usertrace_sys::printable;
 
 use crate::Clock;
 use crate::description::{
-    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
 
-/// The attributes that are `babeltrace2`'s, and those that are our own.
-pub const OF_READER: &str = "babeltrace.org,2020";
-const OF_WRITER: &str = "usertrace";
+/// Namespace of the attributes of `babeltrace2`.
+pub const READER_NAMESPACE: &str = "babeltrace.org,2020";
+const WRITER_NAMESPACE: &str = "usertrace";
 
-/// The log levels that `babeltrace2` knows, by their numbers. In CTF 2 they are an attribute of its
-/// own.
+/// Names of log levels, by number. In CTF 2, they are an attribute of `babeltrace2`.
 pub const LOGLEVELS: [&str; 15] = [
     "emergency",
     "alert",
@@ -36,32 +34,32 @@ pub const LOGLEVELS: [&str; 15] = [
     "debug",
 ];
 
-/// Everything up to the classes of streams.
+/// Everything before the classes of streams.
 pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: &Clock) -> String {
     let bytes: Vec<_> = uuid.iter().map(u8::to_string).collect();
     let bytes = bytes.join(",");
     let environment: Vec<_> = environment
         .into_iter()
         .map(|(name, value)| match value {
-            Value::Number(number) => format!("{}:{number}", string(name)),
-            Value::Text(value) => format!("{}:{}", string(name), string(&value)),
+            Value::Number(number) => format!("{}:{number}", string_literal(name)),
+            Value::Text(value) => format!("{}:{}", string_literal(name), string_literal(&value)),
         })
         .collect();
     let preamble = format!("\"type\":\"preamble\",\"version\":2,\"uuid\":[{bytes}]");
     let trace = format!(
         "\"type\":\"trace-class\",\"uid\":{},\"environment\":{{{}}},\"packet-header-field-class\":{}",
-        string(&format_uuid(uuid)),
+        string_literal(&format_uuid(uuid)),
         environment.join(","),
         structure(&description::packet_header(), ""),
     );
     let clock = format!(
         "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},\"description\":{},\"frequency\":{},\
          \"origin\":\"unix-epoch\",\"offset-from-origin\":{{\"seconds\":{},\"cycles\":{}}}",
-        string(CLOCK_DESCRIPTION),
+        string_literal(CLOCK_DESCRIPTION),
         clock.freq(),
         clock.offset_s(),
         clock.offset(),
-        name = string(CLOCK),
+        name = string_literal(CLOCK),
     );
     [preamble, trace, clock]
         .map(|text| fragment(&text))
@@ -74,7 +72,7 @@ pub(super) fn class(class: &Class) -> String {
         "\"type\":\"data-stream-class\",\"id\":{},\"default-clock-class-id\":{},\"packet-context-field-class\":{},\
          \"event-record-header-field-class\":{}",
         class.id(),
-        string(CLOCK),
+        string_literal(CLOCK),
         structure(&class.packet(), ""),
         structure(&description::event_header(), ""),
     );
@@ -88,30 +86,30 @@ pub(super) fn class(class: &Class) -> String {
     fragment(&text)
 }
 
-/// An event, as it may be in streams of this class.
+/// An event, for streams of this class.
 pub(super) fn event(event: &Event, class: &Class) -> String {
     let mut text = format!(
         "\"type\":\"event-record-class\",\"data-stream-class-id\":{},\"id\":{},\"name\":{}",
         class.id(),
         event.id,
-        string(&event.name),
+        string_literal(&event.name),
     );
     let loglevel = LOGLEVELS.get(event.loglevel as usize);
     let attributes: Vec<_> = [
         (
-            OF_READER,
+            READER_NAMESPACE,
             "log-level",
             loglevel.map(|name| (*name).to_owned()),
         ),
-        (OF_WRITER, "format", event.format.clone()),
+        (WRITER_NAMESPACE, "format", event.format.clone()),
     ]
     .into_iter()
     .filter_map(|(of, name, value)| {
         Some(format!(
             "{}:{{{}:{}}}",
-            string(of),
-            string(name),
-            string(&value?)
+            string_literal(of),
+            string_literal(name),
+            string_literal(&value?)
         ))
     })
     .collect();
@@ -127,13 +125,15 @@ fn fragment(members: &str) -> String {
     format!("\u{1e}{{{members}}}\n")
 }
 
-/// A structure; `origin` is the place in which it is, as those are called who look for the lengths
-/// of sequences.
+/// A structure. `origin` is its name in the locations of sequence lengths.
 fn structure(members: &[Member<'_>], origin: &str) -> String {
     let members: Vec<_> = members
         .iter()
         .map(|member| {
-            let (name, class) = (string(&member.name), member_class(&member.kind, origin));
+            let (name, class) = (
+                string_literal(&member.name),
+                member_class(&member.kind, origin),
+            );
             format!("{{\"name\":{name},\"field-class\":{class}}}")
         })
         .collect();
@@ -148,8 +148,8 @@ fn member_class(kind: &Kind<'_>, origin: &str) -> String {
         Kind::Sequence(of, len) => {
             let location = format!(
                 "\"length-field-location\":{{\"origin\":{},\"path\":[{}]}}",
-                string(origin),
-                string(len)
+                string_literal(origin),
+                string_literal(len)
             );
             several("dynamic", *of, &location)
         }
@@ -194,7 +194,7 @@ fn own(role: Role) -> String {
     format!("{{\"type\":\"fixed-length-unsigned-integer\",{layout},\"roles\":[\"{name}\"]}}")
 }
 
-/// An array or a sequence, of this length.
+/// An array or a sequence of this length.
 fn several(kind: &str, of: Element, length: &str) -> String {
     match of {
         Element::Char => format!("{{\"type\":\"{kind}-length-string\",{length}}}"),
@@ -212,7 +212,7 @@ fn scalar(kind: Scalar) -> String {
             let layout = layout(len, false, 8);
             format!("{{\"type\":\"fixed-length-floating-point-number\",{layout}}}")
         }
-        // Readers would show another thing than they do in CTF 1.8 if it were a boolean.
+        // Readers would show a boolean differently than in CTF 1.8.
         Scalar::Bool => integer(Integer { len: 1, ..UINT32 }, ""),
     }
 }
@@ -227,7 +227,7 @@ fn layout(len: u8, big_endian: bool, alignment: u32) -> String {
     format!("\"length\":{bits},\"byte-order\":\"{order}\",\"alignment\":{alignment}")
 }
 
-/// `more`: other properties, each behind a comma.
+/// `more`: further properties, each after a comma.
 fn integer(kind: Integer, more: &str) -> String {
     let sign = if kind.signed { "signed" } else { "unsigned" };
     let base = if kind.hex {
@@ -239,7 +239,7 @@ fn integer(kind: Integer, more: &str) -> String {
     format!("{{\"type\":\"fixed-length-{sign}-integer\",{layout}{base}{more}}}")
 }
 
-/// Labels, each once, with all that it stands for.
+/// Labels, each once, with all of its ranges.
 fn mappings(labels: &[Label]) -> String {
     let mut ranges: Vec<(String, Vec<String>)> = Vec::new();
     for label in labels {
@@ -252,12 +252,7 @@ fn mappings(labels: &[Label]) -> String {
     }
     let mappings: Vec<_> = ranges
         .iter()
-        .map(|(name, ranges)| format!("{}:[{}]", string(name), ranges.join(",")))
+        .map(|(name, ranges)| format!("{}:[{}]", string_literal(name), ranges.join(",")))
         .collect();
     format!(",\"mappings\":{{{}}}", mappings.join(","))
-}
-
-fn string(text: &str) -> String {
-    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{text}\"")
 }

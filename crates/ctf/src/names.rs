@@ -1,13 +1,13 @@
-//! Names of the kernel's, and of files.
+//! Conversion of names: of the kernel, and of files.
 
-/// A name of the kernel's: up to a NUL.
+/// Converts a name of the kernel, which ends at a NUL.
 #[must_use]
 pub fn kernel_name(bytes: &[u8]) -> String {
     let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
-/// `name`, as a name of a file that needs no quoting and hides nowhere.
+/// Makes a file name that is not hidden and needs no quoting.
 #[must_use]
 pub fn file_name(name: &str) -> String {
     let safe: String = name

@@ -1,30 +1,31 @@
-//! The packet that is put together.
+//! Assembles a packet in memory.
 
-use crate::kept::KEPT;
+use crate::packet_memory::PACKET_MEMORY;
 use crate::pages::{HUGE_PAGE, Pages};
 
-/// Disks are written in blocks of this many bytes, or of a part of it.
+/// Block size of direct writes: a multiple of the disk's.
 pub(super) const BLOCK: usize = 4096;
-/// Room for a packet, unless one event alone needs more: with what [`Packet::begin`] adds, four
-/// huge pages, of which those are there that were used. While a disk takes a long packet, the next
-/// events leave the caches of the processors that write them, and are cheaper to read from memory.
+/// Capacity for a packet, unless one event alone needs more. With what [`Packet::begin`] adds, it
+/// is four huge pages, which the kernel allocates when they are used. While the disk takes a long
+/// packet, the next events leave the caches of the CPUs that wrote them. Reading them from memory
+/// is cheaper than from another CPU's cache.
 pub(super) const ROOM: usize = 4 * HUGE_PAGE - 2 * BLOCK;
-/// Events begin at multiples of so many bytes, counted from where their packet begins.
+/// Alignment of events, relative to the start of their packet.
 const ALIGN: usize = 8;
 
-/// A packet. It lies in memory as it will in the file, as to where blocks begin, so that it can be
-/// written from there without another copy, see `file.rs`.
+/// A packet. It has the same offset within a block in memory as in the file, so that it can be
+/// written directly, without another copy (see `file.rs`).
 #[derive(Debug)]
 pub(super) struct Packet {
-    /// Empty: there is no packet.
+    /// Empty if there is no packet.
     memory: Pages,
     start: usize,
-    /// Where the first event is to be.
+    /// Offset of the first event.
     content: usize,
-    /// Where the next one is to be, and how much of what is before that is not the last one's.
+    /// Offset of the next event, and the padding before it.
     end: usize,
     padding: usize,
-    /// Where the last one has to end at the latest, and a block.
+    /// Largest offset of an event's end, plus a block.
     limit: usize,
 }
 
@@ -40,24 +41,25 @@ impl Packet {
         }
     }
 
-    /// Has it no event?
+    /// Whether the packet has no events.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.end == self.content
     }
 
-    /// Begins it, for a place in the file, with room for its header, and for that many bytes of
-    /// events at least. It becomes no longer than `longest` unless these bytes need it.
+    /// Begins a packet at file offset `at`, with room for its header and at least `content_len`
+    /// bytes of events. It gets no longer than `longest`, unless these bytes need more.
     pub(super) fn begin(&mut self, at: u64, header_len: usize, content_len: usize, longest: usize) {
         let to_content = header_len.next_multiple_of(ALIGN);
         let len = to_content + content_len.next_multiple_of(ALIGN);
-        // A block before, for where it begins, and one behind, for where it ends.
+        // One block for the offset of its start, and one for the padding at its end.
         let needed = ROOM.max(len) + 2 * BLOCK;
         if self.memory.is_empty() {
-            self.memory = KEPT.take().unwrap_or_default();
+            self.memory = PACKET_MEMORY.take().unwrap_or_default();
         }
         if self.memory.len() < needed {
-            // Not what was there made larger: of new memory, no page is there until it is used.
+            // New memory instead of growing the old: its pages are not allocated until they are
+            // used.
             self.memory = Pages::new(needed);
         }
         self.start = (at % BLOCK as u64) as usize;
@@ -67,12 +69,11 @@ impl Packet {
         self.limit = (self.start + longest.max(len) + BLOCK).min(self.memory.len());
     }
 
-    /// So many more bytes of its events, and what is behind them up to where the next one is to be.
-    /// None: it has no room for them.
+    /// Adds `len` bytes of an event, and returns them with their padding. None if they do not fit.
     #[inline]
     pub(super) fn add(&mut self, len: usize) -> Option<&mut [u8]> {
         let padded = (len + (ALIGN - 1)) & !(ALIGN - 1);
-        // There is always room for what it is filled up with.
+        // A block always stays free for the padding of the packet.
         let room = self.memory.get_mut(self.end..self.limit)?;
         let room = room.get_mut(..padded + BLOCK)?;
         self.end += padded;
@@ -80,27 +81,26 @@ impl Packet {
         Some(&mut room[..padded])
     }
 
-    /// Room for so many more bytes of its events. None: there is not as much.
+    /// Returns room for `len` bytes of events. None if they do not fit.
     pub(super) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
         let room = self.memory.get_mut(self.end..self.limit)?;
         let room = room.get_mut(..len + BLOCK)?;
         Some(&mut room[..len])
     }
 
-    /// Of what was room for them so many bytes are events now; so many of these are behind the last
-    /// one.
+    /// Adds the first `len` bytes of the room, of which `padding` follow the last event.
     pub(super) fn add_from_room(&mut self, len: usize, padding: usize) {
         debug_assert!(len.is_multiple_of(ALIGN) && padding < ALIGN);
         self.end += len;
         self.padding = padding;
     }
 
-    /// How long it is, up to the end of its last event.
+    /// Length up to the end of the last event.
     pub(super) fn len(&self) -> usize {
         self.end - self.padding - self.start
     }
 
-    /// All of it, with its header, and filled up with so many zeros.
+    /// Returns the packet with its header and `zeros` bytes of padding.
     pub(super) fn bytes(&mut self, header: &[u8], zeros: usize) -> &[u8] {
         let content = &mut self.memory[self.start..self.content];
         let (to, padding) = content.split_at_mut(header.len());
@@ -111,21 +111,21 @@ impl Packet {
         &self.memory[self.start..end + zeros]
     }
 
-    /// How many zeros there are to be behind a packet that need not end where a block does.
+    /// Padding of a packet that need not end with a block.
     pub(super) fn zeros(&self) -> usize {
         self.padding
     }
 
-    /// There is none any more.
+    /// Ends the packet, and returns its memory.
     pub(super) fn clear(&mut self) {
         let mut memory = std::mem::take(&mut self.memory);
-        // Another one may have given its memory back since.
+        // There is no memory if there is no packet.
         if !memory.is_empty() {
-            // The next ones may well be as long.
+            // The next packets are probably as long.
             if self.end > HUGE_PAGE / 2 {
                 memory.make_huge();
             }
-            KEPT.give(memory);
+            PACKET_MEMORY.give(memory);
         }
         (self.start, self.content, self.end, self.padding) = (0, 0, 0, 0);
         self.limit = 0;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_without_memory_gives_none_back() {
+    fn packet_without_memory_returns_none() {
         let mut packet = Packet::new();
         packet.clear();
         packet.begin(BLOCK as u64 + 1, 76, 0, ROOM);

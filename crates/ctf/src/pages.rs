@@ -1,18 +1,17 @@
-//! Memory in which packets are put together: huge pages, once there is enough to write.
+//! Memory for packets, which becomes huge pages once there is enough to write.
 //!
-//! A disk takes a packet from where it lies (`file.rs`), and the kernel has to find, hold and
-//! describe each of its pages for that. Of a huge page it does so once, and the processor needs one
-//! entry of its TLB for it. But a huge page is there as a whole as soon as one byte of it is, so
-//! those who never fill a packet keep the small ones, of which they have what they use.
+//! For a direct write (`file.rs`), the kernel must find, pin and describe each page of a packet. A
+//! huge page is one such page, and needs one TLB entry. But one byte allocates a huge page
+//! completely, so streams that never fill a packet keep small pages.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 
-/// Bytes of a huge page, where a page has 4 KiB.
+/// Size of a huge page, with pages of 4 KiB.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory of its own, from a multiple of [`HUGE_PAGE`] on: zeros, until something is written there.
+/// An anonymous mapping, aligned to [`HUGE_PAGE`] and initially zero.
 #[derive(Debug)]
 pub(super) struct Pages {
     start: NonNull<u8>,
@@ -20,13 +19,13 @@ pub(super) struct Pages {
     is_huge: bool,
 }
 
-// SAFETY: it is this one's alone, as a box's is.
+// SAFETY: the value owns its mapping exclusively, like a box.
 unsafe impl Send for Pages {}
-// SAFETY: who has a shared reference can only read it.
+// SAFETY: a shared reference only allows reads.
 unsafe impl Sync for Pages {}
 
 impl Default for Pages {
-    /// None.
+    /// No memory.
     fn default() -> Self {
         Self {
             start: NonNull::dangling(),
@@ -37,18 +36,17 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// So many bytes at least. Ends the process if there is no memory, as a vector does.
+    /// Maps at least `len` bytes. Without memory, it ends the process, like a vector.
     pub(super) fn new(len: usize) -> Self {
         let too_long = || -> ! { handle_alloc_error(Layout::new::<u8>()) };
         let Some(len) = len.checked_next_multiple_of(HUGE_PAGE) else {
             too_long()
         };
-        // As the kernel may have it begin anywhere, there is more of it at first.
+        // The kernel chooses an address, so map more at first and trim it.
         let Some(mapped) = len.checked_add(HUGE_PAGE) else {
             too_long()
         };
-        // SAFETY: a new mapping, at an address that the kernel chooses, takes nothing away from
-        // anybody.
+        // SAFETY: without `MAP_FIXED`, a new mapping does not affect existing memory.
         let start = unsafe {
             libc::mmap(
                 null_mut(),
@@ -70,8 +68,8 @@ impl Pages {
             (start.as_ptr().wrapping_add(len), HUGE_PAGE - before),
         ] {
             if len != 0 {
-                // SAFETY: it is of what was mapped just now, and nobody has it. If it stays, it is
-                // never used.
+                // SAFETY: the part belongs to the new mapping, and nothing refers to it. If
+                // `munmap` fails, it stays unused.
                 unsafe { libc::munmap(part.cast(), len) };
             }
         }
@@ -82,15 +80,16 @@ impl Pages {
         }
     }
 
-    /// Makes them huge ones, if that can be had; what was in them may be gone.
+    /// Makes the pages huge, if possible. Their contents may be lost.
     pub(super) fn make_huge(&mut self) {
         if self.is_huge || self.len == 0 {
             return;
         }
         self.is_huge = true;
         let start = self.start.as_ptr().cast();
-        // Without the first, the small ones would stay; without the second, small ones come again.
-        // SAFETY: what is there becomes zeros, and this is the only one who has it.
+        // `MADV_DONTNEED` drops the small pages, and `MADV_HUGEPAGE` keeps new small ones from
+        // taking their place. SAFETY: `&mut self` has exclusive access, and the contents become
+        // zeros, which are valid.
         unsafe {
             libc::madvise(start, self.len, libc::MADV_DONTNEED);
             libc::madvise(start, self.len, libc::MADV_HUGEPAGE);
@@ -103,8 +102,7 @@ impl Deref for Pages {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: it has as many bytes there, readable and initialized by the kernel, until it is
-        // dropped.
+        // SAFETY: `new` mapped `len` readable and initialized bytes, which stay until `drop`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -112,7 +110,7 @@ impl Deref for Pages {
 impl DerefMut for Pages {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above; `&mut self` has exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -120,7 +118,7 @@ impl DerefMut for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: it was mapped by this one, and nothing borrows it any more.
+            // SAFETY: `new` mapped it, and `&mut self` shows that no borrow is left.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         }
     }
@@ -131,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_begin_where_huge_pages_do_and_are_zeros() {
+    fn pages_are_aligned_and_zero() {
         for len in [1, HUGE_PAGE, HUGE_PAGE + 1] {
             let mut pages = Pages::new(len);
             assert_eq!(pages.as_ptr().addr() % HUGE_PAGE, 0);
@@ -140,7 +138,7 @@ mod tests {
             pages.fill(7);
             pages.make_huge();
             pages.fill(8);
-            // They are so already, and keep what they have.
+            // They are huge already, and keep their contents.
             pages.make_huge();
             assert!(pages.iter().all(|&byte| byte == 8));
         }

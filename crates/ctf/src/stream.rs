@@ -1,4 +1,4 @@
-//! One stream: the packets of one ring.
+//! Writes a stream file: the packets of one ring.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,46 +15,48 @@ use crate::names::file_name;
 use crate::packet::{Packet, ROOM};
 use crate::unwritten::{Unwritten, is_full};
 
-const MAGIC: u32 = 0xc1fc_1fc1;
+/// Magic number at the start of each packet, by CTF.
+pub const PACKET_MAGIC: u32 = 0xc1fc_1fc1;
 
-/// Longest header and context of a packet, as `description.rs` declares them.
-const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
-/// Shortest one.
-const SHORT_HEADER_LEN: usize = PACKET_HEADER_LEN - 4;
-/// Where it says how long the packet is.
+/// Length of a packet's header and context, as `description.rs` declares them, without the fields
+/// that name the owner of the ring.
+pub const PACKET_HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
+/// Length of the longest such header, with the owner.
+const LONGEST_HEADER_LEN: usize = PACKET_HEADER_LEN + 4;
+/// Offset of the packet's size in its header.
 const PACKET_SIZE: usize = 4 + 16 + 4 + 8 + 3 * 8;
-/// Header of an event: its id, and the low bits of its time.
-const EVENT_HEADER_LEN: usize = 8;
+/// Length of an event's header: its id, and the low 48 bits of its time.
+pub const EVENT_HEADER_LEN: usize = 8;
 
 /// Longest packet of a one-shot stream, unless one event alone is longer. A missing byte costs
-/// readers the rest of its packet, and some readers all of it.
+/// readers the rest of its packet, and costs some readers all of it.
 pub(super) const SHORT_PACKET: usize = 64 << 10;
 
-/// The channel that a stream is of.
+/// The channel of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamChannel {
-    /// What names of its files begin with.
+    /// Prefix of its file names.
     name: String,
-    /// Its number among the channels of events: 0 is `main`.
+    /// Its index among the channels of events: 0 is `main`.
     number: u32,
     index: u32,
     has_contexts: bool,
 }
 
 impl StreamChannel {
-    /// What it is called.
+    /// Name in file names.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The channel `name`, of index `index`.
+    /// Creates the channel `name` with index `index`.
     #[must_use]
     pub fn new(name: &str, index: u32) -> Self {
         let mut safe = file_name(name);
-        // What follows the name says whose a file is, see `StreamOf::file_name`. A name that could
-        // be taken for another one and what follows that, or that is not what the channel is
-        // called, has the index of the channel too.
+        // The rest of a file name names the owner, see `StreamOwner::file_name`. The channel's
+        // index is appended to a name that could be taken for another name with an owner, or that
+        // differs from the channel's own name.
         let end = safe.rsplit_once(['_', '-']).map(|(_, end)| end);
         let ambiguous =
             end.is_some_and(|end| end == "cid" || end.bytes().all(|b| b.is_ascii_digit()));
@@ -75,13 +77,13 @@ impl StreamChannel {
         self.index
     }
 
-    /// Its records have contexts, see
+    /// Marks its records as having contexts, see
     /// [`TraceWriter::declare_contexts`](super::TraceWriter::declare_contexts).
     pub fn set_contexts(&mut self) {
         self.has_contexts = true;
     }
 
-    /// The number of the class of its streams, whose rings are such ones'.
+    /// Number of the class of its streams.
     fn class(&self, scope: Scope) -> u32 {
         if self.has_contexts {
             class_of_channel(self.index)
@@ -91,54 +93,54 @@ impl StreamChannel {
     }
 }
 
-/// Whose events a stream has.
+/// The owner of a stream's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamOf {
-    /// Those of a CPU.
+pub enum StreamOwner {
+    /// A CPU.
     Cpu(u32),
-    /// Those of a concurrency id: of different threads, and on different CPUs, one after the other.
+    /// A concurrency id: different threads use its ring in turn, on different CPUs.
     MmCid(u32),
-    /// Those of a thread.
+    /// A thread.
     Thread {
-        /// The ring in which it wrote them.
+        /// Its ring.
         ring: u32,
-        /// Its id; 0: they are those of several threads, that had no ring of their own.
+        /// Its id. 0 for several threads without rings of their own.
         tid: u32,
-        /// When its first sub-buffer was begun: ids of threads are used again.
+        /// Start time of its first sub-buffer, as thread ids are reused.
         begin: u64,
     },
-    /// Those of all threads, in this ring.
+    /// All threads of the process, in this ring.
     Process(u32),
 }
 
-impl StreamOf {
-    /// Name of its file.
+impl StreamOwner {
+    /// Name of the stream file.
     pub fn file_name(self, channel: &StreamChannel) -> String {
         let channel = &channel.name;
         match self {
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
-            // Not to be taken for a CPU.
+            // Must not look like a CPU.
             Self::MmCid(ring) => format!("{channel}_cid_{ring}"),
             Self::Thread { ring, tid: 0, .. } => format!("{channel}_0_{ring}"),
-            // Two rings may tell of the same thread, if the process lies.
+            // Two rings may name the same thread, if the process lies.
             Self::Thread { ring, tid, begin } => format!("{channel}_{tid}_{begin}_{ring}"),
         }
     }
 
-    /// What tells it from other streams of its class.
+    /// Number that is unique among the streams of its class.
     fn instance(self, channel: &StreamChannel) -> u64 {
         let (rings, channels) = (u64::from(MAX_RINGS), LTT_MAX_CHANNELS as u64);
         let ring = |ring: u32| u64::from(channel.number) * rings + u64::from(ring);
         match self {
             Self::Cpu(n) | Self::MmCid(n) | Self::Process(n) => ring(n),
-            // Two threads may begin at the same time, but not in the same ring.
+            // Two threads may start at the same time, but not in the same ring.
             Self::Thread { ring: n, begin, .. } => {
                 begin.wrapping_mul(rings * channels).wrapping_add(ring(n))
             }
         }
     }
 
-    /// Who has the ring.
+    /// Scope of the ring.
     fn scope(self) -> Scope {
         match self {
             Self::Cpu(_) => Scope::Cpu,
@@ -148,7 +150,7 @@ impl StreamOf {
         }
     }
 
-    /// What packets say of it, see `description.rs`.
+    /// Value in the context of packets, see `description.rs`.
     fn context(self) -> Option<u32> {
         match self {
             Self::Cpu(number) | Self::MmCid(number) => Some(number),
@@ -158,8 +160,7 @@ impl StreamOf {
     }
 }
 
-/// Copies bytes, of which there are as many: mostly a few words, for which a call costs more than
-/// they do.
+/// Copies bytes. Mostly there are only a few words, for which a call costs more than the copy.
 #[inline(always)]
 fn copy(to: &mut [u8], from: &[u8]) {
     match from.len() {
@@ -177,7 +178,7 @@ fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Copies the first `N` bytes and the last `N`, of which some may be the same.
+/// Copies the first `N` bytes and the last `N`, which may overlap.
 #[inline(always)]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk()) {
@@ -193,17 +194,17 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
 pub struct StreamWriter {
     file: StreamFile,
     uuid: [u8; 16],
-    /// Numbers of its class, and of itself.
+    /// Numbers of its class and of itself.
     class: u32,
     instance: u64,
-    of: StreamOf,
-    /// Bytes of whole packets in the file.
+    of: StreamOwner,
+    /// Bytes of complete packets in the file.
     written: u64,
     packets: u64,
-    /// Discarded events that the file tells of.
+    /// Discarded events that the file has counted.
     discarded_written: u64,
     discarded: u64,
-    /// The one that is being filled, and how many events are in it.
+    /// The packet that is being filled, and its number of events.
     packet: Packet,
     packet_events: u64,
     /// See [`StreamWriter::set_one_shot`].
@@ -212,38 +213,37 @@ pub struct StreamWriter {
     begin: u64,
     /// Time of the last event or packet.
     time: u64,
-    /// The number of the next packet says that packets before it were lost.
+    /// The number of the next packet will report lost packets.
     gap: bool,
 }
 
-/// Where a stream file stands between two packets: what another writer needs to go on with it.
+/// State of a stream file between two packets: what another writer needs to resume it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamState {
-    /// Bytes of whole packets in the file.
+    /// Bytes of complete packets in the file.
     pub written: u64,
-    /// Packets in it, and those that were lost.
+    /// Packets in the file, plus lost ones.
     pub packets: u64,
-    /// Discarded events that the file tells of.
+    /// Discarded events that the file has counted.
     pub discarded_written: u64,
     /// Discarded events.
     pub discarded: u64,
     /// Time of the last event or packet.
     pub time: u64,
-    /// Packets were lost since the last one, and no later one tells of that yet.
+    /// Packets were lost since the last one, and the file does not show that yet.
     pub gap: bool,
 }
 
 impl StreamWriter {
-    /// Creates the file in `directory`. Nothing in it is before `begin` other than events that say
-    /// so.
+    /// Creates the file in `directory`. Only events that are earlier themselves are before `begin`.
     ///
     /// # Errors
-    /// When the file exists, or cannot be created.
+    /// If the file exists, or cannot be created.
     pub(super) fn create(
         directory: &Path,
         uuid: [u8; 16],
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         begin: u64,
     ) -> io::Result<Self> {
         let path = directory.join(of.file_name(channel));
@@ -255,16 +255,16 @@ impl StreamWriter {
         Ok(Self::at(file, uuid, channel, of, &state))
     }
 
-    /// Goes on with a file that another writer left so, or begins it; what is behind the last whole
-    /// packet is dropped.
+    /// Resumes a file that another writer left in this state, or creates it. Everything behind the
+    /// last complete packet is dropped.
     ///
     /// # Errors
-    /// When it cannot be opened and cut.
+    /// If it cannot be opened or truncated.
     pub(super) fn resume(
         directory: &Path,
         uuid: [u8; 16],
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         state: &StreamState,
     ) -> io::Result<Self> {
         let path = directory.join(of.file_name(channel));
@@ -282,7 +282,7 @@ impl StreamWriter {
         file: File,
         uuid: [u8; 16],
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         state: &StreamState,
     ) -> Self {
         Self {
@@ -312,17 +312,17 @@ impl StreamWriter {
         self.is_one_shot = true;
     }
 
-    /// Events that found no room on the disk.
+    /// Events that did not fit on the disk.
     pub(super) fn unwritten(&self) -> &Unwritten {
         &self.unwritten
     }
 
-    /// The channel has contexts now. To be done before the first event.
+    /// Updates the class after the channel got contexts. Must be called before the first event.
     pub fn set_contexts(&mut self, channel: &StreamChannel) {
         self.class = channel.class(self.of.scope());
     }
 
-    /// Where the file stands, after [`StreamWriter::flush`].
+    /// State of the file, after [`StreamWriter::flush`].
     #[must_use]
     pub fn state(&self) -> StreamState {
         StreamState {
@@ -335,8 +335,8 @@ impl StreamWriter {
         }
     }
 
-    /// Adds an event, with its contexts, if the channel has any. Its time is moved forward if it is
-    /// before that of the event before it: readers refuse that.
+    /// Adds an event with its contexts, if the channel has any. Readers refuse steps back in time,
+    /// so an early event gets the time of the one before.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -359,7 +359,7 @@ impl StreamWriter {
             if self.packet.is_empty() {
                 self.begin = time;
             }
-            // There is none in a packet that was not begun.
+            // A packet that was not begun has no room.
             if let Some(room) = self.packet.add(len) {
                 if let Some(last) = room.last_chunk_mut::<8>() {
                     *last = [0; 8];
@@ -380,16 +380,16 @@ impl StreamWriter {
         }
     }
 
-    /// Can records that begin at `time` be written as they are in the ring?
+    /// Whether a run of records from `time` on can be copied unchanged from the ring.
     #[inline]
     pub fn takes_run(&self, time: u64) -> bool {
         time.wrapping_sub(self.time) <= TIME_MASK && self.discarded == self.discarded_written
     }
 
-    /// Room for so many bytes of records as they are in the ring, behind the events that there are.
+    /// Returns room for `len` bytes of unchanged records, behind the events so far.
     ///
     /// # Errors
-    /// When what there is so far cannot be written.
+    /// If the events so far cannot be written.
     pub fn room(&mut self, len: usize) -> io::Result<&mut [u8]> {
         if self.packet.room(len).is_none() {
             self.begin_packet(len)?;
@@ -397,8 +397,8 @@ impl StreamWriter {
         Ok(self.packet.room(len).unwrap_or_default())
     }
 
-    /// Adds short records that are where what [`StreamWriter::room`] gave last begins, if
-    /// [`StreamWriter::takes_run`] says so.
+    /// Adds a run of short records at the start of what [`StreamWriter::room`] returned last, after
+    /// [`StreamWriter::takes_run`] returned true.
     pub fn run_in_room(&mut self, run: &Run) {
         let [first, last] = run.times;
         if self.packet.is_empty() {
@@ -409,9 +409,9 @@ impl StreamWriter {
         self.time = last;
     }
 
-    /// Adds an event before which some are missing. It is in a packet of its own, between whose end
-    /// and that of the packet before it they were discarded. A packet without events would say the
-    /// same, but Trace Compass reads up to the first one only, unless the file begins with it.
+    /// Adds the event behind a loss. It gets its own packet: the loss is between the end of the
+    /// previous packet and the end of this one. A packet without events would do, but Trace Compass
+    /// stops at the first such packet, unless the file begins with it.
     #[cold]
     fn event_after_discarded(
         &mut self,
@@ -433,8 +433,8 @@ impl StreamWriter {
         self.write_packet(begin)
     }
 
-    /// Begins the file with a packet without events, if it has none: a reader compares what two
-    /// packets say, and so cannot make anything of the first one.
+    /// Starts the file with an empty packet, if it has none: readers compare the counters of two
+    /// packets, and so ignore those of the first.
     fn begin_file(&mut self, time: u64) -> io::Result<()> {
         if self.packets == 0 {
             self.time = time.min(self.time);
@@ -443,7 +443,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Begins a packet with room for so many bytes of an event.
+    /// Starts a packet with room for `len` bytes of an event.
     #[cold]
     fn begin_packet(&mut self, len: usize) -> io::Result<()> {
         self.flush()?;
@@ -451,20 +451,19 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Likewise, where the last one was written.
+    /// Starts a packet behind the last one in the file.
     fn begin_in_file(&mut self, len: usize) {
         let longest = if self.is_one_shot { SHORT_PACKET } else { ROOM };
         self.packet
             .begin(self.written, self.header_len(), len, longest);
     }
 
-    /// Some events are missing here.
+    /// Counts discarded events.
     pub fn discard(&mut self, events: u64) {
         self.discarded = self.discarded.saturating_add(events);
     }
 
-    /// So many sub-buffers, and nobody knows how many events, are missing here: they count as lost
-    /// packets.
+    /// Counts overwritten sub-buffers as lost packets, as the number of events is unknown.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -479,17 +478,17 @@ impl StreamWriter {
     /// Writes the events that are not in the file yet.
     ///
     /// # Errors
-    /// When the file cannot be written; it ends with a whole packet then, if that can be had.
+    /// If the file cannot be written. It then ends with a complete packet, if possible.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.packet.is_empty() {
-            // It may have been begun for what was none in the end.
+            // It may have been started for records that turned out to be none.
             self.packet.clear();
             return Ok(());
         }
         self.write_packet(self.begin)
     }
 
-    /// Writes what is not in the file yet, discarded events and lost packets included.
+    /// Writes everything that is not in the file yet, including discarded events and lost packets.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -506,30 +505,30 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Bytes in the file.
+    /// Length of the file in bytes.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Writes a packet without events.
+    /// Writes an empty packet.
     fn write_empty(&mut self, begin: u64) -> io::Result<()> {
         self.begin_in_file(0);
         self.write_packet(begin)
     }
 
     fn header_len(&self) -> usize {
-        PACKET_HEADER_LEN - if self.of.context().is_none() { 4 } else { 0 }
+        LONGEST_HEADER_LEN - if self.of.context().is_none() { 4 } else { 0 }
     }
 
-    /// Writes the packet that was begun.
+    /// Writes the current packet.
     fn write_packet(&mut self, begin: u64) -> io::Result<()> {
         let content = self.packet.len();
         let padding = self.file.padding(self.written, content);
         let zeros = padding.unwrap_or(self.packet.zeros());
         let len = content + zeros;
-        let mut header = Vec::with_capacity(PACKET_HEADER_LEN);
-        header.extend_from_slice(&MAGIC.to_ne_bytes());
+        let mut header = Vec::with_capacity(LONGEST_HEADER_LEN);
+        header.extend_from_slice(&PACKET_MAGIC.to_ne_bytes());
         header.extend_from_slice(&self.uuid);
         header.extend_from_slice(&self.class.to_ne_bytes());
         header.extend_from_slice(&self.instance.to_ne_bytes());
@@ -552,8 +551,8 @@ impl StreamWriter {
         self.packet.clear();
         let events = std::mem::take(&mut self.packet_events);
         if let Err(error) = written {
-            // Readers refuse a trace that ends within a packet. If this fails too, there is no
-            // better error to tell.
+            // Readers refuse a trace that ends within a packet. If truncation fails too, the first
+            // error is the one to report.
             let _ = self.file.cut(self.written);
             if self.is_one_shot && is_full(&error) {
                 self.unwritten.add(events, &error);
@@ -569,15 +568,18 @@ impl StreamWriter {
     }
 }
 
-/// The header of the last whole packet, and where that ends; 0: there is none.
-fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
+/// The header of the last complete packet, and its end; 0 if there is none.
+fn last_packet(file: &File) -> io::Result<([u8; PACKET_HEADER_LEN], u64)> {
     let len = file.metadata()?.len();
-    let (mut last, mut end) = ([0; SHORT_HEADER_LEN], 0);
+    let (mut last, mut end) = ([0; PACKET_HEADER_LEN], 0);
     let mut header = last;
     while file.read_exact_at(&mut header, end).is_ok() {
         let packet = word(&header, PACKET_SIZE) / 8;
         let next = end.saturating_add(packet);
-        if header[..4] != MAGIC.to_ne_bytes() || packet < SHORT_HEADER_LEN as u64 || next > len {
+        if header[..4] != PACKET_MAGIC.to_ne_bytes()
+            || packet < PACKET_HEADER_LEN as u64
+            || next > len
+        {
             break;
         }
         (last, end) = (header, next);
@@ -585,14 +587,14 @@ fn last_packet(file: &File) -> io::Result<([u8; SHORT_HEADER_LEN], u64)> {
     Ok((last, end))
 }
 
-fn word(header: &[u8; SHORT_HEADER_LEN], at: usize) -> u64 {
+fn word(header: &[u8; PACKET_HEADER_LEN], at: usize) -> u64 {
     let bytes = header[at..].first_chunk();
     bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 impl StreamState {
-    /// Where a file stands, as its last whole packet says, and the UUID of its trace. None: there
-    /// is no packet.
+    /// State of a file by its last complete packet, and the UUID of its trace. None without a
+    /// packet.
     pub fn of_file(path: &Path) -> io::Result<Option<([u8; 16], Self)>> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -602,8 +604,8 @@ impl StreamState {
         let (header, written) = last_packet(&file)?;
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&header[4..20]);
-        // The words before the length of the packet, and those behind it, as `StreamWriter::packet`
-        // writes them.
+        // The words of the header around the packet's size, as `StreamWriter::write_packet` writes
+        // them.
         let of_packet = |n: usize| word(&header, PACKET_SIZE - 2 * 8 + n * 8);
         let discarded = of_packet(4);
         let state = Self {
@@ -618,7 +620,7 @@ impl StreamState {
     }
 }
 
-/// Takes away what is behind the last whole packet of a file whose writer was killed.
+/// Removes what follows the last complete packet of a file whose writer was killed.
 pub(super) fn mend(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let (_, end) = last_packet(&file)?;
@@ -632,9 +634,9 @@ pub(super) fn mend(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Names of channels are the user's, and each file is to have its own.
+    /// Users name channels, and each file needs its own name.
     #[test]
-    fn files_of_channels_have_names_of_their_own() {
+    fn files_of_channels_have_unique_names() {
         let names = [
             "main", "main_0", "main-1", "a:b", "a_b", "a@b", "a_b-4", "main_cid", "net_io", "7",
             "cid", "main_7_8", "-", "_", ".x",
@@ -643,15 +645,15 @@ mod tests {
         for (index, name) in (1..).zip(names) {
             let channel = StreamChannel::new(name, index);
             for n in [0, 1, 7, 8] {
-                let thread = |tid, begin| StreamOf::Thread {
+                let thread = |tid, begin| StreamOwner::Thread {
                     ring: n,
                     tid,
                     begin,
                 };
-                // Of one channel, all are of one kind.
+                // All rings of a channel have one kind of owner.
                 let kinds = [
-                    vec![StreamOf::Cpu(n)],
-                    vec![StreamOf::MmCid(n)],
+                    vec![StreamOwner::Cpu(n)],
+                    vec![StreamOwner::MmCid(n)],
                     vec![thread(0, 0), thread(7, 8), thread(8, n.into())],
                 ];
                 for of in kinds.into_iter().flatten() {
@@ -666,21 +668,23 @@ mod tests {
                 }
             }
         }
-        let name = |name, index| StreamOf::Cpu(3).file_name(&StreamChannel::new(name, index));
+        let name = |name, index| StreamOwner::Cpu(3).file_name(&StreamChannel::new(name, index));
         assert_eq!(name("main", 1), "main_3");
         assert_eq!(name("net_io", 2), "net_io_3");
         assert_eq!(name("main_0", 2), "main_0-2_3");
     }
 
-    /// A10: a writer that goes on where another one was killed drops what that one had written and
-    /// not noted, and tells what it had noted and not told.
+    /// A writer that resumes after a killed one drops packets behind the checkpoint, and counts
+    /// losses that only the checkpoint has.
+    ///
+    /// Requirements: A10
     #[test]
-    fn another_writer_goes_on_from_what_was_noted() {
+    fn another_writer_resumes_from_a_checkpoint() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, killed: bool| {
             let directory = directory.path().join(name);
             std::fs::create_dir(&directory).unwrap();
-            let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
+            let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOwner::Cpu(0));
             let mut stream = StreamWriter::create(&directory, uuid, &channel, of, 10).unwrap();
             stream.event(1, 11, &[], &[1; 8]).unwrap();
             stream.overwrite(3).unwrap();
@@ -700,13 +704,15 @@ mod tests {
         assert_eq!(write("killed", true), write("whole", false));
     }
 
-    /// F1: Trace Compass takes a packet without events for the end of the file, unless the file
-    /// begins with it (`StreamInputPacketIndex.append`, since 2017): what is lost is told by the
-    /// packet of the event after it.
+    /// Trace Compass takes an empty packet for the end of the file, unless the file begins with it
+    /// (`StreamInputPacketIndex.append`, since 2017). So the packet of the next event reports a
+    /// loss.
+    ///
+    /// Requirements: F1
     #[test]
-    fn a_packet_without_events_is_the_first_or_the_last_one() {
+    fn empty_packets_are_first_or_last() {
         let directory = tempfile::tempdir().unwrap();
-        let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
+        let (channel, of) = (StreamChannel::new("main", 1), StreamOwner::Process(0));
         let mut stream = StreamWriter::create(directory.path(), [7; 16], &channel, of, 10).unwrap();
         stream.discard(2);
         for time in [11, 12, 5, 13] {
@@ -727,8 +733,8 @@ mod tests {
             end = this_end;
             at += size as usize / 8;
         }
-        // The header of an event has 8 bytes. The first one after a loss is alone, as its packet's
-        // end is where the loss ends.
+        // An event header has 8 bytes. The first event after a loss is alone: the loss ends with
+        // its packet.
         let want = [
             (0, 0, 0),
             (16, 1, 2),
@@ -744,8 +750,8 @@ mod tests {
         assert_eq!(packets, want);
     }
 
-    /// What a stream file has: for each packet its size, and the id, the time, and all bytes of
-    /// each event.
+    /// Parses a stream file: for each packet its size, and the id, the time and all bytes of each
+    /// event.
     fn packets(bytes: &[u8], header_len: usize, lens: &[usize]) -> Vec<(usize, Vec<Parsed>)> {
         let word = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
         let (mut packets, mut at, mut lens) = (Vec::new(), 0, lens.iter());
@@ -771,22 +777,23 @@ mod tests {
 
     type Parsed = (u16, u64, Vec<u8>);
 
-    /// A10: what is written around the page cache is what would be written through it, and what
-    /// another writer goes on with.
+    /// Direct writes have the same result as writes through the page cache, and another writer can
+    /// resume after them.
+    ///
+    /// Requirements: A10
     #[test]
-    fn long_packets_are_whole_whichever_way_they_are_written() {
+    fn long_packets_are_complete_in_both_write_modes() {
         let directory = tempfile::tempdir().unwrap();
-        let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOf::Cpu(0));
+        let (uuid, channel, of) = ([7; 16], StreamChannel::new("main", 1), StreamOwner::Cpu(0));
         let path = directory.path().join("main_0");
         let create = |state: &StreamState| {
             StreamWriter::resume(directory.path(), uuid, &channel, of, state).unwrap()
         };
         let mut stream = create(&StreamState::default());
         let mut want = Vec::new();
-        // Several long ones, one that is short, one with an event that is longer than any other,
-        // and long ones again.
+        // Several long packets, a short one, one with the longest event, and long ones again.
         for (count, len) in [(90_000, 32_usize), (3, 8), (1, 3 << 20), (40_000, 33)] {
-            // Some as they come from a ring, with something behind them that is nothing's.
+            // Some as runs from a ring, followed by garbage.
             let mut run = Run {
                 len: 0,
                 padding: len.next_multiple_of(8) - len,
@@ -825,7 +832,7 @@ mod tests {
             }
             take(&mut stream, &mut run, &mut records);
             stream.flush().unwrap();
-            // Nobody has it between two packets.
+            // There is no memory between two packets.
             assert!(stream.packet.is_empty());
             let state = stream.state();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), state.written);
@@ -842,12 +849,12 @@ mod tests {
         assert!(padded > 0);
     }
 
-    /// A word has 48 bits of an event's time: where more passed since the event before, a packet
-    /// begins, which has all of them.
+    /// A header word has 48 bits of an event's time. After a longer pause, a new packet has the
+    /// full time.
     #[test]
-    fn events_that_are_days_apart_are_in_packets_of_their_own() {
+    fn events_days_apart_have_separate_packets() {
         let directory = tempfile::tempdir().unwrap();
-        let (channel, of) = (StreamChannel::new("main", 1), StreamOf::Process(0));
+        let (channel, of) = (StreamChannel::new("main", 1), StreamOwner::Process(0));
         let mut stream = StreamWriter::create(directory.path(), [7; 16], &channel, of, 10).unwrap();
         let far = 1 << 48;
         let times = [11, 10 + far, 10 + 2 * far, 11 + 3 * far, 12 + 4 * far];
@@ -856,8 +863,7 @@ mod tests {
         }
         assert!(stream.takes_run(11 + 5 * far) && !stream.takes_run(12 + 5 * far));
         assert!(!stream.takes_run(11 + 4 * far));
-        // What is lost is told by a packet that begins where the one before ended, unless that is
-        // too far away.
+        // The packet of a loss begins where the one before ended, unless that is too long ago.
         stream.discard(1);
         assert!(!stream.takes_run(11 + 5 * far));
         stream.event(1, 20 + 6 * far, &[], &[1; 8]).unwrap();

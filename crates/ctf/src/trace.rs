@@ -1,4 +1,4 @@
-//! One trace: the directory of one process.
+//! Writes the directory of a trace.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +10,8 @@ use usertrace_sys::Scope;
 use crate::description::{Class, environment};
 use crate::version::RECORD_SEPARATOR;
 use crate::{
-    Clock, Crash, METADATA, StreamChannel, StreamOf, StreamState, StreamWriter, TraceInfo, Version,
+    Clock, Crash, METADATA, StreamChannel, StreamOwner, StreamState, StreamWriter, TraceInfo,
+    Version,
 };
 
 /// Writes one trace.
@@ -23,7 +24,7 @@ pub struct TraceWriter {
     is_one_shot: bool,
     crash: Option<Crash>,
     clock: Clock,
-    /// None: there is nothing in it that could be read yet.
+    /// None until a class of streams is declared.
     metadata: Option<File>,
     metadata_len: u64,
     /// Classes of streams.
@@ -32,20 +33,20 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Creates the directory.
+    /// Creates the directory of a new trace.
     ///
     /// # Errors
-    /// When the directory exists, or cannot be created.
+    /// If the directory exists, or cannot be created.
     pub fn create(directory: &Path, info: TraceInfo, clock: Clock) -> io::Result<Self> {
         fs::create_dir(directory)?;
         Ok(Self::new(directory, info, clock, new_uuid()?, Vec::new()))
     }
 
-    /// Creates the directory, or goes on with one that another writer left. The events of these
-    /// descriptions will be declared.
+    /// Creates the directory, or resumes one that another writer left. The given descriptions will
+    /// be declared.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// If it cannot be created.
     pub fn resume(
         directory: &Path,
         info: TraceInfo,
@@ -79,7 +80,7 @@ impl TraceWriter {
         }
     }
 
-    /// Changes in which version of CTF it is written. To be done before anything is declared.
+    /// Sets the version of CTF. Must be called before anything is declared.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
     }
@@ -95,7 +96,7 @@ impl TraceWriter {
         &self.directory
     }
 
-    /// Says that it is from a dump. To be done before anything is declared.
+    /// Marks the trace as one of a dump. Must be called before anything is declared.
     pub fn set_crash(&mut self, crash: Crash) {
         self.crash = Some(crash);
     }
@@ -112,14 +113,14 @@ impl TraceWriter {
         &self.clock
     }
 
-    /// What was declared, in this order.
+    /// Descriptions that were declared, in this order.
     #[must_use]
     pub fn descriptions(&self) -> &[Description] {
         &self.descriptions
     }
 
-    /// Declares the class of the streams of a channel whose rings are such ones'. To be done before
-    /// there is one.
+    /// Declares the class of streams for channels of a scope without contexts. Must be called
+    /// before such a stream is created.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -128,8 +129,7 @@ impl TraceWriter {
         self.declare_streams(Class { scope, contexts })
     }
 
-    /// Declares the class of the streams of a channel whose rings are such ones', and whose records
-    /// have contexts.
+    /// Declares the class of streams for a channel with contexts.
     ///
     /// # Errors
     /// When the metadata cannot be written.
@@ -149,7 +149,7 @@ impl TraceWriter {
         if self.classes.contains(&class) {
             return Ok(());
         }
-        let text = self.of_class(&class);
+        let text = self.class_text(&class);
         self.classes.push(class);
         if self.metadata.is_none() {
             return self.write_metadata();
@@ -157,10 +157,10 @@ impl TraceWriter {
         self.append(&text)
     }
 
-    /// Declares an event. To be done before one of its kind is written.
+    /// Declares an event. Must be called before such an event is written.
     ///
     /// # Errors
-    /// When the metadata cannot be written; they end with a whole event then, if that can be had.
+    /// If the metadata cannot be written. They then end with a complete event, if possible.
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
         let classes = self.classes.iter();
         let text: String = classes
@@ -171,7 +171,7 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Says what the command line of the process is.
+    /// Declares the command line of the process.
     ///
     /// # Errors
     /// When the metadata cannot be written; the old ones remain then.
@@ -201,8 +201,8 @@ impl TraceWriter {
     /// Creates a stream.
     ///
     /// # Errors
-    /// When its file cannot be created.
-    pub fn stream(&self, channel: &StreamChannel, of: StreamOf) -> io::Result<StreamWriter> {
+    /// If its file cannot be created.
+    pub fn stream(&self, channel: &StreamChannel, of: StreamOwner) -> io::Result<StreamWriter> {
         let start = self.clock.start();
         let mut stream = StreamWriter::create(&self.directory, self.uuid, channel, of, start)?;
         if self.is_one_shot {
@@ -211,14 +211,14 @@ impl TraceWriter {
         Ok(stream)
     }
 
-    /// Goes on with a stream, or creates it.
+    /// Resumes a stream, or creates it.
     ///
     /// # Errors
-    /// When its file cannot be opened.
+    /// If its file cannot be opened.
     pub fn resume_stream(
         &self,
         channel: &StreamChannel,
-        of: StreamOf,
+        of: StreamOwner,
         state: Option<&StreamState>,
     ) -> io::Result<StreamWriter> {
         let new = StreamState {
@@ -229,10 +229,10 @@ impl TraceWriter {
         StreamWriter::resume(&self.directory, self.uuid, channel, of, state)
     }
 
-    /// Writes the metadata once more, with a clock that is known better.
+    /// Rewrites the metadata with a clock that is known better.
     ///
     /// # Errors
-    /// When they cannot be written; the old ones remain then.
+    /// If they cannot be written. The old ones remain then.
     pub fn set_clock(&mut self, clock: Clock) -> io::Result<()> {
         let before = std::mem::replace(&mut self.clock, clock);
         let written = self.write_metadata();
@@ -242,18 +242,17 @@ impl TraceWriter {
         written
     }
 
-    /// Writes the metadata as a whole, or not at all: whoever reads them, or goes on with them,
-    /// finds no half.
+    /// Replaces the metadata atomically, so that readers and later writers never find a part.
     fn write_metadata(&mut self) -> io::Result<()> {
         let environment = environment(&self.info, self.cmdline(), self.crash, &self.clock);
         let mut text = self.version.preamble(&self.uuid, environment, &self.clock);
         for class in &self.classes {
-            text += &self.of_class(class);
+            text += &self.class_text(class);
         }
         let path = self.directory.join(METADATA);
         let new = self.directory.join(".metadata.new");
         if let Err(error) = fs::write(&new, &text).and_then(|()| fs::rename(&new, &path)) {
-            // If this fails too, there is no better error to tell.
+            // The first error is the one to report.
             let _ = fs::remove_file(&new);
             return Err(error);
         }
@@ -262,8 +261,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// A class of streams, and what may be in them.
-    fn of_class(&self, class: &Class) -> String {
+    /// The declarations of a class of streams and its events.
+    fn class_text(&self, class: &Class) -> String {
         let described = self.descriptions.iter();
         let events = described.filter_map(|described| match described {
             Description::Event(event) => Some(self.version.event(event, class)),
@@ -279,7 +278,7 @@ impl TraceWriter {
             return Ok(());
         };
         if let Err(error) = metadata.write_all(text.as_bytes()) {
-            // If this fails too, there is no better error to tell.
+            // The first error is the one to report.
             let _ = metadata.set_len(self.metadata_len);
             return Err(error);
         }
@@ -287,15 +286,14 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Bytes of the metadata.
+    /// Length of the metadata in bytes.
     #[must_use]
     pub fn metadata_len(&self) -> u64 {
         self.metadata_len
     }
 }
 
-/// Takes away what a writer that was killed left half written in a trace's directory, if there is
-/// one.
+/// Removes what a killed writer left half written in a trace's directory, if there is one.
 pub fn mend(directory: &Path) -> io::Result<()> {
     let files = match fs::read_dir(directory) {
         Ok(files) => files,
@@ -310,12 +308,12 @@ pub fn mend(directory: &Path) -> io::Result<()> {
             _ => super::stream::mend(&file.path())?,
         }
     }
-    // If there is nothing in it: readers want no such one.
+    // Only succeeds if the directory is empty: readers refuse such traces.
     let _ = fs::remove_dir(directory);
     Ok(())
 }
 
-/// The preamble is there as a whole; what was written behind it may end in the middle of an event.
+/// The preamble was written atomically, but a later declaration may be truncated.
 fn mend_metadata(path: &Path) -> io::Result<()> {
     let text = fs::read(path)?;
     // In CTF 2, a declaration is a line.
@@ -334,10 +332,10 @@ fn mend_metadata(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A UUID of version 4, which is: random.
+/// Creates a random UUID (version 4).
 ///
 /// # Errors
-/// When there is nothing random to be had.
+/// If there is no random number generator.
 pub fn new_uuid() -> io::Result<[u8; 16]> {
     let mut uuid = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut uuid)?;
@@ -351,16 +349,18 @@ mod tests {
     use usertrace_sys::uapi::LttClockSync;
 
     use super::*;
-    use crate::TraceOf;
+    use crate::TraceOrigin;
 
-    /// A10: metadata end with a whole declaration, wherever their writer was killed.
+    /// Repaired metadata end with a complete declaration, wherever their writer was killed.
+    ///
+    /// Requirements: A10
     #[test]
-    fn a10_metadata_are_mended() {
+    fn metadata_are_mended() {
         for version in [Version::V1_8, Version::V2] {
             let directory = tempfile::tempdir().unwrap();
             let info = TraceInfo {
                 trace_name: "t".into(),
-                of: TraceOf::Process {
+                origin: TraceOrigin::Process {
                     name: "p".into(),
                     pid: 1,
                     process: 1,

@@ -1,19 +1,18 @@
-//! The text of a trace's `metadata` file as CTF 1.8 has it (TSDL), as `lttng-ust` writes it.
+//! Writes the `metadata` file of CTF 1.8 (TSDL), like `lttng-ust` does.
 
 use std::fmt::Write as _;
 
 use usertrace_ring::schema::{Element, Event, FieldType, Integer, Label, Scalar};
-use usertrace_sys::printable;
 
 use crate::Clock;
 use crate::description::{
-    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid,
+    self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
 
-/// What texts are made of.
+/// Type of a string's elements.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";
 
-/// Everything up to the classes of streams.
+/// Everything before the classes of streams.
 pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: &Clock) -> String {
     let byte_order = if cfg!(target_endian = "little") {
         "le"
@@ -44,7 +43,7 @@ env {{
     for (name, value) in environment {
         let _ = match value {
             Value::Number(number) => writeln!(text, "\t{name} = {number};"),
-            Value::Text(value) => writeln!(text, "\t{name} = {};", string(&value)),
+            Value::Text(value) => writeln!(text, "\t{name} = {};", string_literal(&value)),
         };
     }
     let _ = write!(
@@ -70,8 +69,8 @@ typealias integer {{
 	map = clock.{CLOCK}.value;
 }} := ltt_event_time_t;
 ",
-        name = string(CLOCK),
-        description = string(CLOCK_DESCRIPTION),
+        name = string_literal(CLOCK),
+        description = string_literal(CLOCK_DESCRIPTION),
         freq = clock.freq(),
         offset_s = clock.offset_s(),
         offset = clock.offset(),
@@ -94,11 +93,11 @@ pub(super) fn class(class: &Class) -> String {
     text + "};\n"
 }
 
-/// An event, as it may be in streams of this class.
+/// An event, for streams of this class.
 pub(super) fn event(event: &Event, class: &Class) -> String {
     let mut text = format!(
         "\nevent {{\n\tname = {};\n\tid = {};\n\tstream_id = {};\n",
-        string(&event.name),
+        string_literal(&event.name),
         event.id,
         class.id()
     );
@@ -106,11 +105,11 @@ pub(super) fn event(event: &Event, class: &Class) -> String {
         let _ = writeln!(text, "\tloglevel = {loglevel};");
     }
     if let Some(format) = &event.format {
-        // There is no attribute for it that `babeltrace2` does not warn of.
+        // A comment, as `babeltrace2` warns of every attribute for it.
         let _ = writeln!(
             text,
             "\t/* format = {} */",
-            string(format).replace("*/", "* /")
+            string_literal(format).replace("*/", "* /")
         );
     }
     let fields = structure(&description::members(&event.fields));
@@ -127,7 +126,7 @@ fn structure(members: &[Member<'_>]) -> String {
 }
 
 fn declaration(member: &Member<'_>) -> String {
-    // Readers drop the underscore at its start, which keeps it apart from the language's own words.
+    // Readers drop the leading underscore, which keeps the name apart from keywords.
     let name = format!("_{}", member.name);
     match &member.kind {
         Kind::Own(Role::Uuid) => format!("uint8_t {}[{}]", member.name, Role::Uuid.len()),
@@ -184,30 +183,10 @@ fn integer(kind: Integer) -> String {
 }
 
 fn enumerator(label: &Label) -> String {
-    let (name, first, last) = (string(&label.name), label.first, label.last);
+    let (name, first, last) = (string_literal(&label.name), label.first, label.last);
     if first == last {
         format!("{name} = {first}")
     } else {
         format!("{name} = {first} ... {last}")
-    }
-}
-
-/// A string literal.
-fn string(text: &str) -> String {
-    let text = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{text}\"")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strings_are_escaped() {
-        assert_eq!(string("plain ü"), "\"plain ü\"");
-        assert_eq!(
-            string("a\"b\\c\n1\u{85}"),
-            "\"a\\\"b\\\\c\u{fffd}1\u{fffd}\""
-        );
     }
 }

@@ -1,31 +1,31 @@
-//! Events that find no room on the disk.
+//! Counts events that do not fit on the disk.
 //!
-//! A recorder leaves them in the rings, and tries again. `extract` and `snapshot` read a ring once:
-//! they count such events, and write the rest.
+//! A recorder leaves such events in the rings and retries. `extract` and `snapshot` read a ring
+//! once: they count the events and write the rest.
 
 use std::io;
 
-/// Events that were read, and not written.
+/// Events that were read but not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unwritten {
     events: u64,
-    /// Why not, the first time.
+    /// The first error.
     error: Option<String>,
 }
 
 impl Unwritten {
-    /// So many more, because of this.
+    /// Adds events that failed with this error.
     pub(super) fn add(&mut self, events: u64, error: &io::Error) {
         self.events += events;
         self.error.get_or_insert_with(|| error.to_string());
     }
 
-    /// One more, for the same reason.
+    /// Adds an event that failed for the same reason.
     pub(super) fn add_one(&mut self) {
         self.events += 1;
     }
 
-    /// Those of another stream, too.
+    /// Adds those of another stream.
     pub(super) fn join(&mut self, other: &Self) {
         self.events += other.events;
         if self.error.is_none() {
@@ -33,7 +33,7 @@ impl Unwritten {
         }
     }
 
-    /// Was there no room once?
+    /// Whether the disk was full once.
     pub(super) fn is_full(&self) -> bool {
         self.error.is_some()
     }
@@ -47,7 +47,7 @@ impl Unwritten {
     }
 }
 
-/// Says the error that there is no room for what was to be written?
+/// Whether an error means that the disk, a quota or the file size limit is exhausted.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The versions of CTF.
+//! Versions of CTF.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use usertrace_ring::schema::Event;
 use crate::description::{Class, Value};
 use crate::{Clock, json, tsdl};
 
-/// What each declaration of CTF 2 begins with, and none of CTF 1.8.
+/// Start of each declaration in CTF 2. CTF 1.8 has no such byte.
 pub const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// A version of CTF.
@@ -20,7 +20,7 @@ pub enum Version {
     V2,
 }
 
-/// It is neither `1.8` nor `2`.
+/// Error for a version other than `1.8` and `2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("neither 1.8 nor 2")]
 pub struct UnknownVersion;

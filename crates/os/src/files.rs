@@ -1,4 +1,4 @@
-//! Files in directories to which others may have written.
+//! Safe access to files in directories that other users may write to.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,23 +7,23 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often to try to get a lock, and how long to wait between.
+/// Number of attempts to get a lock, and the pause between them.
 const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Opens a regular file, and nothing else: where a FIFO or a device has its name, this does not
-/// wait.
+/// Opens a regular file, and rejects everything else. Never blocks on a FIFO or a device.
 ///
 /// # Errors
-/// Those of opening it, and if it is something else.
+/// Those of opening, or if it is not a regular file.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with(options, 0, path)
 }
 
-/// Likewise, to write: a link, which may lead to any file of this user's, is something else, too.
+/// Opens a regular file for writing. Also rejects symbolic links, which could lead to any file of
+/// this user.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub fn open_to_write(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with(options, libc::O_NOFOLLOW, path)
 }
@@ -32,7 +32,7 @@ fn open_with(options: &mut OpenOptions, flags: libc::c_int, path: &Path) -> io::
     let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
     let flags = flags | libc::O_NONBLOCK;
     let file = match options.custom_flags(flags).open(path) {
-        // A FIFO that nobody reads, or a socket; a link that is not followed.
+        // A FIFO without a reader, a socket, or a link that was not followed.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ELOOP)) => {
             return Err(other());
         }
@@ -44,43 +44,43 @@ fn open_with(options: &mut OpenOptions, flags: libc::c_int, path: &Path) -> io::
     }
 }
 
-/// Opens a directory, and nothing to which a link leads.
+/// Opens a directory, but not through a symbolic link.
 ///
 /// # Errors
-/// Those of opening it, and if it is something else.
+/// Those of opening, or if it is not a directory.
 pub fn open_directory(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     options.read(true).custom_flags(flags).open(path)
 }
 
-/// Locks a whole file, as long as it is open here or in a child of `fork`.
+/// Locks a whole file, as long as the description is open here or in a child of `fork`.
 ///
 /// # Errors
-/// If somebody else has locked it, or it cannot be locked there.
+/// If another process holds the lock, or the file system has no locks.
 pub fn lock(file: &File) -> io::Result<()> {
     ask(file, libc::F_OFD_SETLK).map(drop)
 }
 
-/// Locks a file that this process may only read, with others (`LOCK_SH`) or alone (`LOCK_EX`), as
-/// long as it is open here or in a child of `fork`.
+/// Locks a file, shared (`LOCK_SH`) or exclusively (`LOCK_EX`), as long as the description is open
+/// here or in a child of `fork`. Read access is sufficient.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] if somebody else has locked it; others if that cannot be done
-/// there.
+/// [`io::ErrorKind::WouldBlock`] if another process holds the lock; others if the file system has
+/// no locks.
 pub fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
-    // SAFETY: a descriptor that is open.
+    // SAFETY: the call accesses no memory, and `file` keeps the descriptor open.
     match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Tries to get a lock that others have for a moment, for up to a second.
+/// Retries to get a lock that others hold only briefly, for up to a second.
 ///
 /// # Errors
 /// The last one of `lock`.
-pub fn insist(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
+pub fn retry_lock(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
     let mut tries = 0;
     loop {
         match lock() {
@@ -91,10 +91,10 @@ pub fn insist(lock: impl Fn() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether somebody else has locked a file. Nobody notices the question.
+/// Whether another process holds the lock. Does not take it.
 ///
 /// # Errors
-/// If files cannot be locked there.
+/// If the file system has no locks.
 pub fn is_locked(file: &File) -> io::Result<bool> {
     let found = ask(file, libc::F_OFD_GETLK)?;
     Ok(found.l_type != libc::F_UNLCK as libc::c_short)
@@ -105,11 +105,11 @@ fn ask(file: &File, what: libc::c_int) -> io::Result<libc::flock> {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
-        // Up to the end, wherever that comes to be.
+        // Up to the end of the file, even if it grows.
         l_len: 0,
         l_pid: 0,
     };
-    // SAFETY: the kernel reads the description of a lock, and writes one.
+    // SAFETY: both commands read and write one `flock`, and `lock` is valid for that.
     match unsafe { libc::fcntl(file.as_raw_fd(), what, &raw mut lock) } {
         0 => Ok(lock),
         _ => Err(io::Error::last_os_error()),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_seen_and_not_taken_by_the_question() {
+    fn is_locked_does_not_take_the_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = || File::options().read(true).write(true).open(file.path());
         let (first, second) = (open().unwrap(), File::open(file.path()).unwrap());

@@ -1,7 +1,9 @@
-//! Files and processes, for the tools and the fallback.
+//! Access to files and processes, for the tools and the fallback.
 //!
 //! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
-//! `/proc` has of other processes. Nothing here knows a file of a trace or of a ring.
+//! `/proc` has of other processes, and [`process`] opens descriptors of them. Nothing here knows a
+//! file of a trace or of a ring.
 
 pub mod files;
+pub mod process;
 pub mod procfs;

@@ -1,20 +1,20 @@
-//! An event of a trace.
+//! Events of a trace.
 
 use crate::metadata::{EventClass, StreamClass};
 use crate::trace::Trace;
 
-/// An event.
+/// An event, with references to its trace and its class.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// The trace that it is in.
     pub trace: &'a Trace,
     /// The class of its stream.
     pub stream: &'a StreamClass,
-    /// What it is.
+    /// The class of the event.
     pub class: &'a EventClass,
     /// Nanoseconds since 1970.
     pub ns: i64,
-    /// What its packet says of whose it is: [`StreamClass::packet`].
+    /// The context of its packet: [`StreamClass::packet`].
     pub packet: &'a [u8],
     /// Its contexts: [`StreamClass::contexts`].
     pub contexts: &'a [u8],
@@ -23,8 +23,8 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Finds an event of this name in its process, which may be declared in another chunk of the
-    /// recording only. Gives whether it was asked for.
+    /// Finds an event of this name in the same process. Another chunk of the recording may declare
+    /// it. Returns whether it is selected.
     #[must_use]
     pub fn other(&self, name: &str) -> Option<bool> {
         let events = self.stream.events();

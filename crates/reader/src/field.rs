@@ -1,4 +1,4 @@
-//! Fields as a trace declares them.
+//! Fields that a trace declares.
 
 use usertrace_ring::schema::FieldType;
 
@@ -9,15 +9,15 @@ pub struct Field {
     pub name: String,
     /// Its type.
     pub kind: FieldType,
-    /// What the number of its elements is called, if it is a sequence.
+    /// Name of the member that has the number of elements, if this is a sequence.
     pub length_name: Option<String>,
 }
 
-/// How long fields are together.
+/// Total length of some fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Fixed(usize),
-    /// That depends on what they are.
+    /// It depends on the values.
     Varies,
 }
 
@@ -28,8 +28,8 @@ impl Length {
         sum.map_or(Self::Varies, Self::Fixed)
     }
 
-    /// How long such fields are at the start of `bytes`; it may be more than there is. None: more
-    /// than there is.
+    /// Length of these fields at the start of `bytes`. It may exceed `bytes`. None if a field is
+    /// cut off.
     #[inline]
     pub(crate) fn at(self, fields: &[Field], bytes: &[u8]) -> Option<usize> {
         if let Self::Fixed(len) = self {

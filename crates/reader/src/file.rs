@@ -7,7 +7,8 @@ use std::path::Path;
 use usertrace_ctf::recording::finished;
 use usertrace_os::files;
 
-/// Opens a file of a trace, also if its chunk was finished meanwhile, and so has another name.
+/// Opens a file of a trace. If its chunk was finished meanwhile, the file is found under its new
+/// name.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let open = |path: &Path| files::open(OpenOptions::new().read(true), path);
     match open(path) {

@@ -1,17 +1,18 @@
-//! A `metadata` file of CTF 2: of the JSON in which it is, as much as [`ctf`](usertrace_ctf)
-//! writes.
+//! Parses the `metadata` file of CTF 2: the part of its JSON that [`ctf`](usertrace_ctf) writes.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
-use usertrace_ctf::{LOGLEVELS, OF_READER, RECORD_SEPARATOR};
+use usertrace_ctf::{LOGLEVELS, READER_NAMESPACE, RECORD_SEPARATOR};
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
-use crate::declared::{Declared, Member, Of, Type, fields, parse_uuid};
+use crate::declarations::{
+    Declarations, Member, Shape, Type, fields, is_hex, number_len, parse_uuid,
+};
 use crate::field::Field;
 use crate::metadata::{EnvValue, Metadata};
-use crate::token::Fault;
+use crate::token::ParseError;
 
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["little-endian", "big-endian"]
@@ -19,38 +20,38 @@ const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["big-endian", "little-endian"]
 };
 
-/// Reads the text of the file.
-pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
-    let (mut declared, mut line, mut cut) = (Declared::default(), 1, None);
+/// Parses the file.
+pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
+    let (mut declared, mut line, mut cut) = (Declarations::default(), 1, None);
     for fragment in text.split(|&byte| byte == RECORD_SEPARATOR).skip(1) {
-        let fault = |what: String, is_at_end| Fault {
+        let error = |what: String, is_at_end| ParseError {
             line,
             what,
             is_at_end,
         };
-        // A number may go on, so what has no end of its line is not there as a whole, whatever it
-        // is.
+        // A number may be truncated, so a fragment without the end of its line is incomplete,
+        // whatever it is.
         let Some(fragment) = fragment.strip_suffix(b"\n") else {
             if declared.is_enough() {
                 cut = Some(line);
                 break;
             }
             let what = "it ends in the middle of a declaration".to_owned();
-            return Err(fault(what, true));
+            return Err(error(what, true));
         };
         let parsed = serde_json::from_slice(fragment).map_err(|error| error.to_string());
         let declared_it = parsed.and_then(|fragment| declare(&mut declared, fragment));
-        declared_it.map_err(|what| fault(what, false))?;
+        declared_it.map_err(|what| error(what, false))?;
         line += 1 + fragment.iter().filter(|&&byte| byte == b'\n').count();
     }
-    declared.end(cut).map_err(|what| Fault {
+    declared.end(cut).map_err(|what| ParseError {
         line,
         what,
         is_at_end: true,
     })
 }
 
-/// Names with values, in the order in which they stand there.
+/// A JSON object as pairs, in their order.
 #[derive(Debug, Default)]
 struct Named<T>(Vec<(String, T)>);
 
@@ -202,7 +203,7 @@ struct MemberClass {
     field_class: Class,
 }
 
-/// Where a number is.
+/// Location of a number.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Location {
@@ -210,7 +211,7 @@ struct Location {
     path: Vec<String>,
 }
 
-fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
+fn declare(declared: &mut Declarations, fragment: Fragment) -> Result<(), String> {
     if declared.uuid().is_none() && !matches!(fragment, Fragment::Preamble { .. }) {
         return Err("it does not begin with a preamble".to_owned());
     }
@@ -221,31 +222,7 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
             uid,
             environment,
             packet_header_field_class,
-        } => {
-            if parse_uuid(&uid) != declared.uuid() {
-                return Err(format!("the trace is called {uid:?}"));
-            }
-            let mut header = members(packet_header_field_class)?;
-            own(
-                &mut header,
-                &[
-                    ("magic", 4, "packet-magic-number"),
-                    ("uuid", 16, "metadata-stream-uuid"),
-                    ("stream_id", 4, "data-stream-class-id"),
-                    ("stream_instance_id", 8, "data-stream-id"),
-                ],
-            )?;
-            is_all(&header)?;
-            let values = environment.0.into_iter().map(|(name, value)| {
-                let value = match value {
-                    EnvJson::Number(number) => EnvValue::Number(number),
-                    EnvJson::Text(text) => EnvValue::Text(text),
-                };
-                (name, value)
-            });
-            declared.environment(values);
-            Ok(())
-        }
+        } => declare_trace(declared, &uid, environment, packet_header_field_class),
         Fragment::ClockClass {
             id,
             frequency,
@@ -266,31 +243,8 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
             if !declared.is_clock(&default_clock_class_id) {
                 return Err(format!("unknown clock {default_clock_class_id:?}"));
             }
-            let mut packet = members(packet_context_field_class)?;
-            own(
-                &mut packet,
-                &[
-                    ("timestamp_begin", 8, "default-clock-timestamp"),
-                    ("timestamp_end", 8, "packet-end-default-clock-timestamp"),
-                    ("content_size", 8, "packet-content-length"),
-                    ("packet_size", 8, "packet-total-length"),
-                    ("packet_seq_num", 8, "packet-sequence-number"),
-                    (
-                        "events_discarded",
-                        8,
-                        "discarded-event-record-counter-snapshot",
-                    ),
-                ],
-            )?;
-            let mut header = members(event_record_header_field_class)?;
-            own(
-                &mut header,
-                &[
-                    ("id", 2, "event-record-class-id"),
-                    ("timestamp", 6, "default-clock-timestamp"),
-                ],
-            )?;
-            is_all(&header)?;
+            let packet = packet_members(packet_context_field_class)?;
+            check_event_header(event_record_header_field_class)?;
             let contexts = event_record_common_context_field_class
                 .map(|class| fields_of(members(class)?, "event-record-common-context"));
             declared.stream(id, fields_of(packet, "")?, contexts.transpose()?)
@@ -302,19 +256,90 @@ fn declare(declared: &mut Declared, fragment: Fragment) -> Result<(), String> {
             attributes,
             payload_field_class,
         } => {
-            let attributes = attributes.0.iter();
-            let mut levels = attributes
-                .filter(|(of, _)| of == OF_READER)
-                .filter_map(|(_, attributes)| attributes.get("log-level")?.as_str());
-            let loglevel = levels.next().map(|level| {
-                let known = LOGLEVELS.iter().position(|known| *known == level);
-                known.ok_or_else(|| format!("log level {level:?}"))
-            });
-            let loglevel = loglevel.transpose()?.map(|level| level as u32);
+            let loglevel = loglevel(&attributes)?;
             let fields = fields_of(members(payload_field_class)?, "event-record-payload")?;
             declared.event(data_stream_class_id, id, name, loglevel, fields)
         }
     }
+}
+
+fn declare_trace(
+    declared: &mut Declarations,
+    uid: &str,
+    environment: Named<EnvJson>,
+    packet_header: Class,
+) -> Result<(), String> {
+    if parse_uuid(uid) != declared.uuid() {
+        return Err(format!("the trace is called {uid:?}"));
+    }
+    let mut header = members(packet_header)?;
+    take_format_members(
+        &mut header,
+        &[
+            ("magic", 4, "packet-magic-number"),
+            ("uuid", 16, "metadata-stream-uuid"),
+            ("stream_id", 4, "data-stream-class-id"),
+            ("stream_instance_id", 8, "data-stream-id"),
+        ],
+    )?;
+    check_no_more(&header)?;
+    let values = environment.0.into_iter().map(|(name, value)| {
+        let value = match value {
+            EnvJson::Number(number) => EnvValue::Number(number),
+            EnvJson::Text(text) => EnvValue::Text(text),
+        };
+        (name, value)
+    });
+    declared.environment(values);
+    Ok(())
+}
+
+/// The members of a packet's context that follow those of the format.
+fn packet_members(context: Class) -> Result<Vec<MemberClass>, String> {
+    let mut packet = members(context)?;
+    take_format_members(
+        &mut packet,
+        &[
+            ("timestamp_begin", 8, "default-clock-timestamp"),
+            ("timestamp_end", 8, "packet-end-default-clock-timestamp"),
+            ("content_size", 8, "packet-content-length"),
+            ("packet_size", 8, "packet-total-length"),
+            ("packet_seq_num", 8, "packet-sequence-number"),
+            (
+                "events_discarded",
+                8,
+                "discarded-event-record-counter-snapshot",
+            ),
+        ],
+    )?;
+    Ok(packet)
+}
+
+fn check_event_header(header: Class) -> Result<(), String> {
+    let mut header = members(header)?;
+    take_format_members(
+        &mut header,
+        &[
+            ("id", 2, "event-record-class-id"),
+            ("timestamp", 6, "default-clock-timestamp"),
+        ],
+    )?;
+    check_no_more(&header)
+}
+
+/// The log level among the attributes of an event.
+fn loglevel(
+    attributes: &Named<serde_json::Map<String, serde_json::Value>>,
+) -> Result<Option<u32>, String> {
+    let attributes = attributes.0.iter();
+    let mut levels = attributes
+        .filter(|(of, _)| of == READER_NAMESPACE)
+        .filter_map(|(_, attributes)| attributes.get("log-level")?.as_str());
+    let level = levels.next().map(|level| {
+        let known = LOGLEVELS.iter().position(|known| *known == level);
+        known.ok_or_else(|| format!("log level {level:?}"))
+    });
+    Ok(level.transpose()?.map(|level| level as u32))
 }
 
 fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
@@ -324,9 +349,12 @@ fn members(structure: Class) -> Result<Vec<MemberClass>, String> {
     }
 }
 
-/// Takes the first members off, which are to be these, of so many bytes. An event's id begins a
-/// word, and so its event does.
-fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result<(), String> {
+/// Removes the leading members, which must be these, with their lengths in bytes and their roles.
+/// An event's id is aligned to a word, and so is the event.
+fn take_format_members(
+    members: &mut Vec<MemberClass>,
+    expected: &[(&str, u64, &str)],
+) -> Result<(), String> {
     let rest = members.split_off(members.len().min(expected.len()));
     let first = std::mem::replace(members, rest);
     let is = |member: &MemberClass, &(name, len, role): &(&str, u64, &str)| {
@@ -356,36 +384,35 @@ fn own(members: &mut Vec<MemberClass>, expected: &[(&str, u64, &str)]) -> Result
     Err(format!("a header other than of {}", names.join(", ")))
 }
 
-fn is_all(rest: &[MemberClass]) -> Result<(), String> {
+fn check_no_more(rest: &[MemberClass]) -> Result<(), String> {
     match rest.first() {
         None => Ok(()),
         Some(member) => Err(format!("{} in a header", member.name)),
     }
 }
 
-/// What members are, for those who read events. `origin`: what the place is called in which they
-/// are.
+/// Converts members to fields. `origin` names the structure that they are in.
 fn fields_of(members: Vec<MemberClass>, origin: &str) -> Result<Vec<Field>, String> {
     let members = members.into_iter().map(|member| {
-        let (kind, of) = type_of(member.field_class, origin)
+        let (kind, shape) = type_of(member.field_class, origin)
             .map_err(|what| format!("{} is {what}", member.name))?;
         Ok(Member {
             line: 0,
             name: member.name,
             kind,
-            of,
+            shape,
         })
     });
     let members = members.collect::<Result<_, String>>()?;
     fields(members, |name| name).map_err(|(_, what)| what)
 }
 
-fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
+fn type_of(class: Class, origin: &str) -> Result<(Type, Shape), String> {
     let of_sequence = |location: Location| match <[String; 1]>::try_from(location.path) {
-        Ok([name]) if location.origin == origin => Ok(Of::Sequence(name)),
+        Ok([name]) if location.origin == origin => Ok(Shape::Sequence(name)),
         _ => Err("as long as something elsewhere says"),
     };
-    let one = |kind| Ok((Type::Field(kind), Of::One));
+    let one = |kind| Ok((Type::Field(kind), Shape::Single));
     match class {
         Class::FixedLengthUnsignedInteger {
             length,
@@ -420,20 +447,20 @@ fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
             _ => Err("a floating point number of a strange kind".to_owned()),
         },
         Class::NullTerminatedString {} => one(FieldType::Str),
-        Class::StaticLengthString { length } => Ok((Type::Char, Of::Array(length.into()))),
+        Class::StaticLengthString { length } => Ok((Type::Char, Shape::Array(length.into()))),
         Class::DynamicLengthString {
             length_field_location,
         } => Ok((Type::Char, of_sequence(length_field_location)?)),
         Class::StaticLengthArray {
             length,
             element_field_class,
-        } => Ok((element(*element_field_class)?, Of::Array(length.into()))),
+        } => Ok((element(*element_field_class)?, Shape::Array(length.into()))),
         Class::DynamicLengthArray {
             length_field_location,
             element_field_class,
         } => {
-            let of = of_sequence(length_field_location)?;
-            Ok((element(*element_field_class)?, of))
+            let shape = of_sequence(length_field_location)?;
+            Ok((element(*element_field_class)?, shape))
         }
         Class::StaticLengthBlob { .. } | Class::Structure { .. } => {
             Err("of a strange type".to_owned())
@@ -441,29 +468,23 @@ fn type_of(class: Class, origin: &str) -> Result<(Type, Of), String> {
     }
 }
 
-/// What an array is made of: a number.
+/// The type of an array's elements: a number.
 fn element(class: Class) -> Result<Type, String> {
     match type_of(class, "")? {
-        (kind @ Type::Field(FieldType::Scalar(_)), Of::One) => Ok(kind),
+        (kind @ Type::Field(FieldType::Scalar(_)), Shape::Single) => Ok(kind),
         _ => Err("an array of something strange".to_owned()),
     }
 }
 
-/// Bytes, and whether they are in the other order.
+/// Length in bytes, and whether the byte order is not the native one.
 fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), String> {
-    let len = match bits {
-        8 => 1,
-        16 => 2,
-        32 => 4,
-        64 => 8,
-        _ => return Err(format!("a number of {bits} bits")),
-    };
+    let len = number_len(bits).ok_or_else(|| format!("a number of {bits} bits"))?;
     if alignment != 8 {
         return Err(format!("aligned to {alignment} bits"));
     }
     match BYTE_ORDERS.iter().position(|known| *known == order) {
         Some(0) => Ok((len, false)),
-        // Of big-endian machines there is no such field.
+        // A big-endian machine has no such field.
         Some(1) if order == "big-endian" => Ok((len, true)),
         _ => Err(format!("of byte order {order:?}")),
     }
@@ -471,16 +492,12 @@ fn layout((bits, order, alignment): (u64, &str, u64)) -> Result<(u8, bool), Stri
 
 fn integer<T: Into<i128>>(
     signed: bool,
-    of: (u64, &str, u64),
+    format: (u64, &str, u64),
     base: u64,
     mappings: Named<Vec<(T, T)>>,
 ) -> Result<FieldType, String> {
-    let (len, big_endian) = layout(of)?;
-    let hex = match base {
-        10 => false,
-        16 => true,
-        _ => return Err(format!("an integer of base {base}")),
-    };
+    let (len, big_endian) = layout(format)?;
+    let hex = is_hex(base).ok_or_else(|| format!("an integer of base {base}"))?;
     let integer = Integer {
         len,
         signed,

@@ -1,15 +1,15 @@
-//! Reads traces that [`usertrace_ctf`] wrote: those of all processes, merged by time (E8), and as
-//! text.
+//! Reads traces that [`usertrace_ctf`] wrote, merges the streams of all processes by time (E8), and
+//! prints events as text.
 //!
-//! It reads what usertrace writes, and no other CTF: what it does not understand it says, and
-//! leaves the rest to `babeltrace2`, with which it agrees byte by byte about what it prints.
+//! It reads what usertrace writes, and no other CTF. It reports whatever it does not understand;
+//! `babeltrace2` reads other traces. The text is byte-identical to that of `babeltrace2`.
 //!
-//! The files may be damaged, or still be written: nothing is taken for granted that they say. What
-//! is wrong somewhere costs the rest of that packet, or of that stream, and nothing else. Of each
-//! stream no more than a part is in memory.
+//! The files may be damaged, or still be written, so the reader validates everything. An error
+//! costs the rest of its packet, or of its stream, and nothing else. Of each stream, only a part is
+//! in memory.
 //!
 //! ```no_run
-//! use usertrace_reader::{Item, Problem, Reader, Selection};
+//! use usertrace_reader::{Item, ReadError, Reader, Selection};
 //!
 //! let mut reader = Reader::open(&["traces".into()], Selection::default())?;
 //! while let Some(item) = reader.next() {
@@ -17,24 +17,24 @@
 //!         println!("{} of {:?}", event.class.name, event.trace.metadata().pid());
 //!     }
 //! }
-//! # Ok::<(), Problem>(())
+//! # Ok::<(), ReadError>(())
 //! ```
 
 mod completion;
-mod copies;
-mod declared;
+mod declarations;
+mod duplicates;
 mod event;
 mod field;
 mod file;
 mod fragments;
 mod lost;
 mod merge;
+mod merged_stream;
 mod metadata;
 mod parser;
-mod place;
 mod processes;
 pub mod quoted;
-mod same;
+mod shared_classes;
 mod stream;
 mod text;
 mod time;
@@ -48,21 +48,21 @@ use std::path::{Path, PathBuf};
 
 pub use event::Event;
 pub use field::Field;
-pub use lost::{Lost, What};
+pub use lost::{LossKind, Lost};
 pub use merge::{Item, Reader};
 pub use metadata::{Clock, EnvValue, EventClass, Metadata, StreamClass};
 pub use text::Printer;
 pub use time::Time;
 pub use trace::Trace;
 use usertrace_ctf::recording::is_recorded;
-pub use usertrace_sys::filter::{BadPattern, Patterns};
+pub use usertrace_sys::filter::{PatternError, Patterns};
 pub use value::{Enumeration, List, Number, Value, Values};
 
-/// Whether anybody may still write to the traces in these directories: who records them, or else
-/// their processes. `was_recorded` is for the next time: whether somebody was seen who records.
+/// Whether a recorder, or without one the traced processes, may still write to the traces in these
+/// directories. `was_recorded` is state for the next call: whether a recorder was seen.
 pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut bool) -> bool {
     let traces = reader.traces();
-    // What records may do so in chunks: then it is one level higher.
+    // A recorder that writes chunks has its files one level higher.
     let parents = traces.iter().filter_map(|trace| trace.directory().parent());
     let chunks = parents.clone().filter_map(Path::parent);
     let parents: BTreeSet<&Path> = parents
@@ -73,7 +73,7 @@ pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut 
         *was_recorded = true;
         return true;
     }
-    // Who recorded it has come to the end, if processes have or not.
+    // The recorder has finished, whether the processes have ended or not.
     if *was_recorded {
         return false;
     }
@@ -81,32 +81,32 @@ pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut 
     traces.is_empty() || pids().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Which events are asked for.
+/// Selects the events to read.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// Those whose names are accepted; None: all.
+    /// Patterns of event names. None selects all.
     pub events: Option<Patterns>,
-    /// Those of processes of these ids, and of those of `names`; neither: of all.
+    /// Process ids. Without any, and without `names`, all processes are selected.
     pub pids: Vec<i64>,
-    /// Names of processes, of which traces have as much as the kernel has.
+    /// Names of processes, which traces have as the kernel truncates them.
     pub names: Vec<String>,
-    /// Those from this time on, in ns since 1970.
+    /// First time, in ns since 1970.
     pub from: Option<i64>,
-    /// Those up to this time.
+    /// Last time, in ns since 1970.
     pub to: Option<i64>,
 }
 
 impl Selection {
-    /// Is a trace of this process asked for?
+    /// Whether traces of this process are selected.
     fn has_process(&self, pid: Option<i64>, name: Option<&str>) -> bool {
-        let is_it = |wanted: &str| name.is_some_and(|name| name == comm(wanted));
+        let is_named = |wanted: &str| name.is_some_and(|name| name == comm(wanted));
         self.pids.is_empty() && self.names.is_empty()
             || pid.is_some_and(|pid| self.pids.contains(&pid))
-            || self.names.iter().any(|wanted| is_it(wanted))
+            || self.names.iter().any(|wanted| is_named(wanted))
     }
 }
 
-/// A process's name as the kernel has it: at most 15 bytes of it.
+/// Truncates a process name like the kernel does: to 15 bytes.
 #[must_use]
 pub fn comm(name: &str) -> &str {
     const MAX: usize = 15;
@@ -115,31 +115,31 @@ pub fn comm(name: &str) -> &str {
     &name[..end.unwrap_or(0)]
 }
 
-/// Something that cannot be read.
+/// What cannot be read, and why.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
-    /// The system says why not.
+pub enum ReadError {
+    /// A system call failed.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Of what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// There is no trace in a directory, nor below it.
+    /// There is no trace in or below a directory.
     #[error("{}: there is no trace here", path.display())]
     NoTrace {
         /// The directory.
         path: PathBuf,
     },
-    /// There are streams, and no metadata that say what is in them.
+    /// There are streams without metadata that describe them.
     #[error("{}: there are streams, but no metadata, so nobody can read them", path.display())]
     NoMetadata {
         /// The directory.
         path: PathBuf,
     },
-    /// Whoever wrote a trace has ended before all was written.
+    /// The writer of a trace ended before it wrote everything.
     #[error(
         "{}: this trace is incomplete: its end is missing{}",
         path.display(),
@@ -148,15 +148,15 @@ pub enum Problem {
     Incomplete {
         /// The directory.
         path: PathBuf,
-        /// Why; empty if that is not known.
+        /// The reason; empty if it is unknown.
         why: String,
     },
-    /// Streams that are there twice. They are read once.
+    /// Two copies of the same streams. One is read.
     #[error("{} has the same streams as {}: each is read once", path.display(), of.display())]
-    Copy {
-        /// The directory of the trace whose streams are left out.
+    Duplicate {
+        /// The directory of the trace whose streams are skipped.
         path: PathBuf,
-        /// That of the one whose streams are read.
+        /// The directory of the trace whose streams are read.
         of: PathBuf,
     },
     /// Metadata that usertrace has not written.
@@ -167,7 +167,7 @@ pub enum Problem {
     Metadata {
         /// The file.
         path: PathBuf,
-        /// The line in it.
+        /// The line.
         line: usize,
         /// What is wrong there.
         what: String,
@@ -182,7 +182,7 @@ pub enum Problem {
         /// What is wrong there.
         what: String,
     },
-    /// The end of a stream that its writer could not write.
+    /// A stream that ends within a packet.
     #[error("{}, at byte {offset}: a packet is cut short after {bytes} bytes; events up to there are read", path.display())]
     CutShort {
         /// The file.
@@ -192,17 +192,17 @@ pub enum Problem {
         /// How many bytes of the packet are there.
         bytes: u64,
     },
-    /// The end of the metadata that their writer could not write.
+    /// Metadata that end within a declaration.
     #[error("{}, line {line}: a declaration that is not there as a whole is passed over", path.display())]
     MetadataCutShort {
         /// The file.
         path: PathBuf,
-        /// The line in it.
+        /// The line.
         line: usize,
     },
 }
 
-/// The reason, if there is one, behind what it is the reason of.
+/// Formats a reason, if there is one.
 fn because(why: &str) -> String {
     match why {
         "" => String::new(),
@@ -210,17 +210,17 @@ fn because(why: &str) -> String {
     }
 }
 
-impl Problem {
-    /// Is an end missing, as a writer leaves it that is killed or finds no room?
+impl ReadError {
+    /// Whether only an end is missing, as after a killed writer or on a full disk.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         matches!(self, Self::CutShort { .. } | Self::MetadataCutShort { .. })
     }
 
-    /// Is something damaged, or missing? Else it is only to be known.
+    /// Whether events are damaged or missing. Otherwise it is only a warning.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        !matches!(self, Self::Copy { .. })
+        !matches!(self, Self::Duplicate { .. })
     }
 
     fn io(path: &Path, error: io::Error) -> Self {
@@ -230,11 +230,11 @@ impl Problem {
         }
     }
 
-    fn of_stream(path: &Path, fault: stream::Fault) -> Self {
+    fn of_stream(path: &Path, error: stream::StreamError) -> Self {
         let path = path.to_owned();
-        match fault {
-            stream::Fault::Damage { offset, what } => Self::Damaged { path, offset, what },
-            stream::Fault::Io(error) => Self::Io { path, error },
+        match error {
+            stream::StreamError::Damage { offset, what } => Self::Damaged { path, offset, what },
+            stream::StreamError::Io(error) => Self::Io { path, error },
         }
     }
 }

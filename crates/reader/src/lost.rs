@@ -1,29 +1,29 @@
-//! What a stream says that is missing in it.
+//! Losses that streams report.
 
 use std::path::PathBuf;
 
-/// What was lost.
+/// What was lost, and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// So many events.
+pub enum LossKind {
+    /// This many events.
     Events(u64),
-    /// So many packets of events.
+    /// This many packets of events.
     Packets(u64),
 }
 
-/// Something is missing in a stream.
+/// A loss of events or packets in a stream.
 #[derive(Clone, Debug)]
 pub struct Lost {
-    /// The trace: its place in [`Reader::traces`](crate::Reader::traces).
+    /// The trace, as an index into [`Reader::traces`](crate::Reader::traces).
     pub trace: usize,
     /// The stream's file.
     pub path: PathBuf,
-    /// The CPU whose ring it was, if it was one's.
+    /// The CPU, if the ring belonged to one.
     pub cpu: Option<u32>,
-    /// What.
-    pub what: What,
-    /// It is missing since then, in ns since 1970.
+    /// What was lost.
+    pub kind: LossKind,
+    /// Start of the loss, in ns since 1970.
     pub begin: i64,
-    /// And up to then.
+    /// End of the loss, in ns since 1970.
     pub end: i64,
 }

@@ -1,4 +1,4 @@
-//! All streams of all traces, merged by time (E8).
+//! Merges all streams of all traces by time (E8).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -8,75 +8,75 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use usertrace_ctf::METADATA;
 use usertrace_ctf::recording::finished;
+use usertrace_ctf::{METADATA, PACKET_MAGIC};
 use usertrace_os::files;
 
 use crate::completion::Completion;
-use crate::copies::drop_copies;
+use crate::duplicates::drop_duplicates;
 use crate::event::Event;
 use crate::lost::Lost;
-use crate::place::{Next, Place};
+use crate::merged_stream::{MergedStream, Next};
 use crate::processes::Processes;
-use crate::same::SameClasses;
-use crate::stream::{Fault, MAGIC, NextPacket, Stream};
+use crate::shared_classes::SharedClasses;
+use crate::stream::{NextPacket, Stream, StreamError};
 use crate::trace::{Trace, is_hidden};
-use crate::{Problem, Selection};
+use crate::{ReadError, Selection};
 
-/// Memory for what is read of all streams, as long as each has enough.
+/// Limit of the read buffers of all streams, as long as each gets its minimum.
 const MEMORY: usize = 32 << 20;
-/// What is read of a stream at once.
+/// Smallest and largest number of bytes to read of a stream at once.
 const MIN_CHUNK: usize = 1 << 10;
 const MAX_CHUNK: usize = 256 << 10;
 
-/// What comes next.
+/// An item of the merged traces.
 #[derive(Debug)]
 pub enum Item<'a> {
     /// An event.
     Event(Event<'a>),
-    /// Something is missing.
+    /// Events or packets were lost.
     Lost(Lost),
-    /// Something cannot be read. What else there is, is read nevertheless.
-    Problem(Problem),
+    /// Something cannot be read. The reader continues with everything else.
+    Error(ReadError),
 }
 
-enum Said {
+enum PendingItem {
     Lost(Lost),
-    Problem(Problem),
+    Error(ReadError),
 }
 
-/// Where a stream stands in the order of all.
+/// Position of a stream in the merged order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct MergeKey {
     ns: i64,
     rank: u32,
     index: u32,
 }
 
-/// Reads traces, event by event, in the order of time.
+/// Reads traces event by event, in the order of time.
 ///
-/// Of events of the same time those come first whose trace's UUID is lower, then those of the lower
-/// class of streams, then those of the stream with the lower number, as `babeltrace2` has it.
+/// Events of the same time are ordered by the UUID of their trace, the class of their stream, and
+/// the number of their stream, like in `babeltrace2`.
 pub struct Reader {
     roots: Vec<PathBuf>,
     selection: Selection,
-    /// There may be more to read later.
+    /// The traces may grow.
     follows: bool,
     traces: Vec<Trace>,
     processes: Processes,
-    same: SameClasses,
-    /// Canonical paths of traces that are known, also of those that were not asked for.
+    same: SharedClasses,
+    /// Canonical paths of all known traces, selected or not.
     known: HashSet<PathBuf>,
-    places: Vec<Place>,
-    /// Streams that have something, other than `current`.
-    heap: BinaryHeap<Reverse<Key>>,
-    /// The stream of which something was given last.
+    streams: Vec<MergedStream>,
+    /// Streams with a next item, other than `current`.
+    heap: BinaryHeap<Reverse<MergeKey>>,
+    /// The stream of the last returned item.
     current: Option<u32>,
-    /// What comes next of all.
-    chosen: Option<Key>,
-    said: VecDeque<Said>,
+    /// The next item.
+    chosen: Option<MergeKey>,
+    pending: VecDeque<PendingItem>,
     completion: Completion,
-    /// What may not be read, and was said.
+    /// Paths without read permission that were reported.
     denied: HashSet<PathBuf>,
     memory: Vec<Vec<u8>>,
 }
@@ -86,42 +86,43 @@ impl std::fmt::Debug for Reader {
         f.debug_struct("Reader")
             .field("roots", &self.roots)
             .field("traces", &self.traces.len())
-            .field("streams", &self.places.len())
+            .field("streams", &self.streams.len())
             .finish_non_exhaustive()
     }
 }
 
 impl Reader {
-    /// Opens all traces in these directories, or below them.
+    /// Opens all traces in or below these directories.
     ///
     /// # Errors
-    /// When a directory cannot be read, or has no trace.
-    pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+    /// If a directory cannot be read, or has no trace.
+    pub fn open(roots: &[PathBuf], selection: Selection) -> Result<Self, ReadError> {
         Self::new(roots, selection, false)
     }
 
-    /// Likewise, with more to come: see [`Reader::refresh`]. There may be no trace yet.
+    /// Like [`Reader::open`], for traces that may still grow: see [`Reader::refresh`]. There may be
+    /// no trace yet.
     ///
     /// # Errors
-    /// When a directory cannot be read.
-    pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, Problem> {
+    /// If a directory cannot be read.
+    pub fn follow(roots: &[PathBuf], selection: Selection) -> Result<Self, ReadError> {
         Self::new(roots, selection, true)
     }
 
-    fn new(roots: &[PathBuf], selection: Selection, follows: bool) -> Result<Self, Problem> {
+    fn new(roots: &[PathBuf], selection: Selection, follows: bool) -> Result<Self, ReadError> {
         let mut reader = Self {
             roots: roots.to_owned(),
             selection,
             follows,
             traces: Vec::new(),
             processes: Processes::default(),
-            same: SameClasses::default(),
+            same: SharedClasses::default(),
             known: HashSet::new(),
-            places: Vec::new(),
+            streams: Vec::new(),
             heap: BinaryHeap::new(),
             current: None,
             chosen: None,
-            said: VecDeque::new(),
+            pending: VecDeque::new(),
             completion: Completion::default(),
             denied: HashSet::new(),
             memory: Vec::new(),
@@ -129,55 +130,54 @@ impl Reader {
         for root in roots {
             let found = reader
                 .find(root)
-                .map_err(|error| Problem::io(root, error))?;
+                .map_err(|error| ReadError::io(root, error))?;
             if !found && !follows {
-                return Err(reader.why_not(root));
+                return Err(reader.no_trace_error(root));
             }
         }
         reader.find_streams();
         Ok(reader)
     }
 
-    /// All traces that were asked for and can be read.
+    /// All selected traces that can be read.
     #[must_use]
     pub fn traces(&self) -> &[Trace] {
         &self.traces
     }
 
-    /// Looks for what there is now that was not there before.
+    /// Looks for new traces, streams and packets.
     pub fn refresh(&mut self) {
         for root in self.roots.clone() {
-            // What cannot be read now may be there later.
+            // It may become readable later.
             let _ = self.find(&root);
         }
         self.find_streams();
     }
 
-    /// Likewise, and for the last time: what is not there as a whole is cut short.
+    /// Like [`Reader::refresh`], for the last time: incomplete packets count as cut short.
     pub fn finish(&mut self) {
         self.follows = false;
         self.refresh();
     }
 
-    /// Changes which times are asked for. To be done before the first event is taken.
+    /// Sets the time range. Must be called before the first event is read.
     pub fn set_times(&mut self, from: Option<i64>, to: Option<i64>) {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
-    /// When the first packet begins, and when the last one ends, in ns since 1970. It looks at all
-    /// packets of all streams, but not at what is in them.
+    /// Start of the first packet and end of the last one, in ns since 1970. Reads the headers of
+    /// all packets of all streams, but no events.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         let mut span: Option<(i64, i64)> = None;
-        for place in &self.places {
-            let metadata = &self.traces[place.stream.trace].metadata;
-            let mut stream = Stream::new(place.stream.path.clone(), place.stream.trace);
-            stream.len = place.stream.len;
-            while let Ok(NextPacket::Is) = stream.next_packet(metadata, self.follows) {
-                let ns = |cycles| metadata.clock().ns(cycles);
-                let times = stream.packet.as_ref();
-                let times = times.and_then(|packet| Some((ns(packet.begin)?, ns(packet.end)?)));
-                let Some((begin, end)) = times else { break };
+        for merged in &self.streams {
+            let metadata = &self.traces[merged.stream.trace].metadata;
+            let mut stream = Stream::new(merged.stream.path.clone(), merged.stream.trace);
+            stream.len = merged.stream.len;
+            while let Ok(NextPacket::Found) = stream.next_packet(metadata, self.follows) {
+                let Some((begin, end)) = stream.packet_ns(metadata) else {
+                    break;
+                };
                 let (first, last) = span.unwrap_or((begin, end));
                 span = Some((first.min(begin), last.max(end)));
             }
@@ -185,35 +185,35 @@ impl Reader {
         span
     }
 
-    /// Why no trace was found in a directory.
-    fn why_not(&mut self, root: &Path) -> Problem {
-        let said = self.said.drain(..).find_map(|said| match said {
-            Said::Problem(problem) => Some(problem),
+    /// The error for a directory without a trace.
+    fn no_trace_error(&mut self, root: &Path) -> ReadError {
+        let error = self.pending.drain(..).find_map(|item| match item {
+            PendingItem::Error(error) => Some(error),
             _ => None,
         });
-        said.unwrap_or(Problem::NoTrace {
+        error.unwrap_or(ReadError::NoTrace {
             path: root.to_owned(),
         })
     }
 
-    /// Finds traces in a directory, or below it. False: there is none.
+    /// Finds traces in or below a directory. Returns whether there are any.
     fn find(&mut self, root: &Path) -> io::Result<bool> {
         let mut found = false;
-        // Not by recursion: directories may be as deep as they like, and links may lead back.
+        // Not recursive: directories may be arbitrarily deep, and links may lead back.
         let (mut todo, mut seen) = (vec![root.to_owned()], HashSet::new());
         while let Some(directory) = todo.pop() {
-            // It may have got its other name since it was found.
+            // Its chunk may have been finished, and so renamed, since it was found.
             let is_there = directory.exists();
             let directory = match is_there {
                 true => directory,
                 false => finished(&directory),
             };
             let canonical = match directory.canonicalize() {
-                // By one name, whether its chunk is finished or not.
+                // One name for a chunk, finished or not.
                 Ok(canonical) => finished(&canonical),
                 Err(error) if directory == root => return Err(error),
                 Err(error) => {
-                    self.cannot_look(&directory, error);
+                    self.report_io(&directory, error);
                     continue;
                 }
             };
@@ -226,9 +226,9 @@ impl Reader {
                     continue;
                 }
                 Ok(false) => {}
-                // Nor can anything else in there.
+                // Nothing else in there can be looked up either.
                 Err(error) => {
-                    self.cannot_look(&directory.join(METADATA), error);
+                    self.report_io(&directory.join(METADATA), error);
                     continue;
                 }
             }
@@ -239,7 +239,7 @@ impl Reader {
                 Ok(entries) => entries,
                 Err(error) if directory == root => return Err(error),
                 Err(error) => {
-                    self.cannot_look(&directory, error);
+                    self.report_io(&directory, error);
                     continue;
                 }
             };
@@ -248,13 +248,13 @@ impl Reader {
                 match entry {
                     Ok(entry) => paths.push(entry.path()),
                     Err(error) => {
-                        self.cannot_look(&directory, error);
+                        self.report_io(&directory, error);
                         break;
                     }
                 }
             }
             if !self.follows && paths.iter().any(|path| is_stream(path)) {
-                self.say(Problem::NoMetadata {
+                self.report(ReadError::NoMetadata {
                     path: directory.clone(),
                 });
             }
@@ -264,7 +264,7 @@ impl Reader {
                 match is_directory(&path) {
                     Ok(true) => below.push(path),
                     Ok(false) => {}
-                    Err(error) => self.cannot_look(&path, error),
+                    Err(error) => self.report_io(&path, error),
                 }
             }
             below.sort_unstable_by(|a, b| b.cmp(a));
@@ -273,60 +273,64 @@ impl Reader {
         Ok(found)
     }
 
-    /// Something cannot be looked at.
-    fn cannot_look(&mut self, path: &Path, error: io::Error) {
-        self.say_unless_followed(Problem::io(path, error));
+    /// Reports an error of a system call.
+    fn report_io(&mut self, path: &Path, error: io::Error) {
+        self.report_unless_followed(ReadError::io(path, error));
     }
 
-    /// What is followed may be whole later. That it may not be read is said, once.
-    fn say_unless_followed(&mut self, problem: Problem) {
-        let denied = match &problem {
-            Problem::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
+    /// Reports an error, unless the traces may still grow and so become valid. Missing permissions
+    /// are reported once.
+    fn report_unless_followed(&mut self, error: ReadError) {
+        let denied = match &error {
+            ReadError::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => {
                 Some(path.clone())
             }
             _ => None,
         };
-        let is_said = match denied {
+        let is_reported = match denied {
             Some(path) => self.denied.insert(path),
             None => !self.follows,
         };
-        if is_said {
-            self.say(problem);
+        if is_reported {
+            self.report(error);
         }
     }
 
-    fn say(&mut self, problem: Problem) {
-        self.said.push_back(Said::Problem(problem));
+    fn report(&mut self, error: ReadError) {
+        self.pending.push_back(PendingItem::Error(error));
     }
 
     fn add_trace(&mut self, directory: PathBuf, canonical: PathBuf) {
         if !self.follows
             && let Some(why) = self.completion.wait(&directory)
         {
-            self.say(Problem::Incomplete {
+            self.report(ReadError::Incomplete {
                 path: directory.clone(),
                 why,
             });
         }
         let mut trace = match Trace::open(directory, &self.selection, &mut self.same) {
             Ok(trace) => trace,
-            // It may be whole the next time.
-            Err(problem) if self.follows => return self.say_unless_followed(problem),
-            Err(problem) => {
+            // It may be complete the next time.
+            Err(error) if self.follows => return self.report_unless_followed(error),
+            Err(error) => {
                 self.known.insert(canonical);
-                return self.say(problem);
+                return self.report(error);
             }
         };
         self.known.insert(canonical);
         let metadata = &trace.metadata;
-        if self.selection.has_process(metadata.pid(), metadata.whose()) {
+        if self
+            .selection
+            .has_process(metadata.pid(), metadata.owner_name())
+        {
             trace.number = self.traces.len();
             trace.process = self.processes.number(&trace.metadata);
             self.traces.push(trace);
         }
     }
 
-    /// Tells the traces of a process which events the others of them declare.
+    /// Shares the declared events between the traces of a process.
     fn share_declarations(&mut self) {
         let mut of_process: HashMap<usize, Vec<usize>> = HashMap::new();
         for trace in &self.traces {
@@ -335,7 +339,7 @@ impl Reader {
                 .or_default()
                 .push(trace.number);
         }
-        // One that is alone has no others.
+        // A single trace has nothing to share.
         for numbers in of_process.into_values().filter(|all| all.len() > 1) {
             let mut declared: HashMap<String, bool> = HashMap::new();
             let traces = numbers.iter().map(|&number| &self.traces[number]);
@@ -351,26 +355,27 @@ impl Reader {
         }
     }
 
-    /// Finds new stream files, and what is new in those that are known.
+    /// Finds new stream files, and new packets in known ones.
     fn find_streams(&mut self) {
         if let Some(current) = self.current.take() {
             self.step(current as usize);
         }
         self.find_finished();
-        for place in &mut self.places {
-            if let Ok(file) = fs::metadata(&place.stream.path) {
-                place.stream.len = place.stream.len.max(file.len());
+        for merged in &mut self.streams {
+            if let Ok(file) = fs::metadata(&merged.stream.path) {
+                merged.stream.len = merged.stream.len.max(file.len());
             }
         }
         let mut found = Vec::new();
         for index in 0..self.traces.len() {
-            let mut problems = Vec::new();
-            found.extend(self.traces[index].find_streams(index, &mut problems));
-            for problem in problems {
-                self.say_unless_followed(problem);
+            let mut errors = Vec::new();
+            found.extend(self.traces[index].find_streams(index, &mut errors));
+            for error in errors {
+                self.report_unless_followed(error);
             }
         }
-        // What events are is written before they are: so it is looked at after them.
+        // Writers declare events before they write them, so read the declarations after the
+        // streams.
         let mut is_declared = !found.is_empty();
         for index in 0..self.traces.len() {
             let trace = &mut self.traces[index];
@@ -378,11 +383,11 @@ impl Reader {
             let cut = trace.metadata.cut.filter(|_| !self.follows);
             let path = trace.directory.join(METADATA);
             match (refreshed, cut) {
-                (Err(problem), _) => self.say_unless_followed(problem),
+                (Err(error), _) => self.report_unless_followed(error),
                 (Ok(is_other), cut) => {
                     is_declared |= is_other;
                     if let Some(line) = cut {
-                        self.say(Problem::MetadataCutShort { path, line });
+                        self.report(ReadError::MetadataCutShort { path, line });
                     }
                 }
             }
@@ -390,26 +395,27 @@ impl Reader {
         if is_declared {
             self.share_declarations();
         }
-        let (found, copies) = drop_copies(&self.traces, &self.places, found);
-        self.said.extend(copies.into_iter().map(Said::Problem));
+        let (found, copies) = drop_duplicates(&self.traces, &self.streams, found);
+        self.pending
+            .extend(copies.into_iter().map(PendingItem::Error));
         let is_new = !found.is_empty();
-        self.places.extend(found);
-        for index in 0..self.places.len() {
-            if self.places[index].next == Next::Nothing {
+        self.streams.extend(found);
+        for index in 0..self.streams.len() {
+            if self.streams[index].next == Next::Nothing {
                 self.step(index);
             }
         }
         if is_new {
-            // Each one's first packet says where it is among all.
+            // Each stream's first packet has its class and number.
             self.rank();
         }
         self.heap.clear();
         self.chosen = None;
-        let keys = (0..self.places.len()).filter_map(|index| self.key(index));
+        let keys = (0..self.streams.len()).filter_map(|index| self.key(index));
         self.heap = keys.map(Reverse).collect();
     }
 
-    /// Finds traces again whose chunk was finished.
+    /// Updates the paths of traces whose chunk was finished.
     fn find_finished(&mut self) {
         for (index, trace) in self.traces.iter_mut().enumerate() {
             let directory = finished(&trace.directory);
@@ -417,18 +423,18 @@ impl Reader {
                 continue;
             }
             trace.directory = directory;
-            let places = self.places.iter_mut();
-            for place in places.filter(|place| place.stream.trace == index) {
-                place.stream.path = finished(&place.stream.path);
+            let streams = self.streams.iter_mut();
+            for merged in streams.filter(|merged| merged.stream.trace == index) {
+                merged.stream.path = finished(&merged.stream.path);
             }
         }
     }
 
-    /// Orders streams, for when they have something at the same time.
+    /// Orders streams with items at the same time.
     fn rank(&mut self) {
-        let mut order: Vec<usize> = (0..self.places.len()).collect();
+        let mut order: Vec<usize> = (0..self.streams.len()).collect();
         let key = |index: usize| {
-            let stream = &self.places[index].stream;
+            let stream = &self.streams[index].stream;
             let packet = stream.packet.as_ref();
             let packet = packet.map(|packet| (packet.class_id, packet.instance));
             (
@@ -439,17 +445,17 @@ impl Reader {
         };
         order.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)));
         for (rank, index) in (0..).zip(order) {
-            self.places[index].rank = rank;
+            self.streams[index].rank = rank;
         }
     }
 
-    fn key(&self, index: usize) -> Option<Key> {
-        let place = &self.places[index];
-        match place.next {
+    fn key(&self, index: usize) -> Option<MergeKey> {
+        let merged = &self.streams[index];
+        match merged.next {
             Next::Nothing => None,
-            Next::Packet(ns) | Next::Event(ns) => Some(Key {
+            Next::Packet(ns) | Next::Event(ns) => Some(MergeKey {
                 ns,
-                rank: place.rank,
+                rank: merged.rank,
                 index: index as u32,
             }),
         }
@@ -457,87 +463,88 @@ impl Reader {
 
     /// Bytes to read of a stream at once.
     fn chunk(&self) -> usize {
-        (MEMORY / self.places.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
+        (MEMORY / self.streams.len().max(1)).clamp(MIN_CHUNK, MAX_CHUNK)
     }
 
-    /// Finds what comes next of a stream.
+    /// Finds the next item of a stream.
     fn step(&mut self, index: usize) {
         let chunk = self.chunk();
-        let place = &mut self.places[index];
-        place.next = Next::Nothing;
-        if place.is_given_up {
+        let merged = &mut self.streams[index];
+        merged.next = Next::Nothing;
+        if merged.is_given_up {
             return;
         }
-        let metadata = &self.traces[place.stream.trace].metadata;
-        if place.is_in_packet {
-            match place.next_event(metadata, &self.selection, chunk) {
+        let metadata = &self.traces[merged.stream.trace].metadata;
+        if merged.is_in_packet {
+            match merged.next_event(metadata, &self.selection, chunk) {
                 Ok(Some(ns)) => {
-                    place.next = Next::Event(ns);
+                    merged.next = Next::Event(ns);
                     return;
                 }
                 Ok(None) => {}
-                Err(fault) => {
-                    // What cannot be read any more is said once.
-                    place.is_given_up = matches!(fault, Fault::Io(_));
-                    let problem = Problem::of_stream(&place.stream.path, fault);
-                    self.said.push_back(Said::Problem(problem));
+                Err(error) => {
+                    // Report an unreadable file once.
+                    merged.is_given_up = matches!(error, StreamError::Io(_));
+                    let error = ReadError::of_stream(&merged.stream.path, error);
+                    self.pending.push_back(PendingItem::Error(error));
                 }
             }
-            place.is_in_packet = false;
-            self.memory.push(place.stream.take_memory());
+            merged.is_in_packet = false;
+            self.memory.push(merged.stream.take_memory());
         }
-        if place.is_given_up {
+        if merged.is_given_up {
             return;
         }
-        match place.next_packet(metadata, &self.selection, self.follows) {
-            Ok(NextPacket::Is) => {}
+        match merged.next_packet(metadata, &self.selection, self.follows) {
+            Ok(NextPacket::Found) => {}
             Ok(NextPacket::End) => {}
             Ok(NextPacket::CutShort(_)) if self.follows => {}
             Ok(NextPacket::CutShort(bytes)) => {
-                place.is_given_up = true;
-                let (path, offset) = (place.stream.path.clone(), place.stream.offset());
-                self.say(Problem::CutShort {
+                merged.is_given_up = true;
+                let (path, offset) = (merged.stream.path.clone(), merged.stream.offset());
+                self.report(ReadError::CutShort {
                     path,
                     offset,
                     bytes,
                 });
             }
-            Err(fault) => {
-                place.is_given_up = true;
-                let problem = Problem::of_stream(&place.stream.path, fault);
-                self.say(problem);
+            Err(error) => {
+                merged.is_given_up = true;
+                let error = ReadError::of_stream(&merged.stream.path, error);
+                self.report(error);
             }
         }
     }
 
-    /// The packet of a stream comes next: goes into it.
+    /// Enters the packet that comes next of a stream.
     fn enter(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        let metadata = &self.traces[place.stream.trace].metadata;
-        let said = place.enter(metadata);
-        self.said.extend(said.into_iter().flatten().map(Said::Lost));
+        let merged = &mut self.streams[index];
+        let metadata = &self.traces[merged.stream.trace].metadata;
+        let losses = merged.enter(metadata);
+        self.pending
+            .extend(losses.into_iter().flatten().map(PendingItem::Lost));
         if let Some(memory) = self.memory.pop() {
-            place.stream.give_memory(memory);
+            merged.stream.give_memory(memory);
         }
     }
 
-    /// What comes next. None: nothing more is there, see [`Reader::refresh`].
+    /// Returns the next item. None if there is none now, see [`Reader::refresh`].
     #[allow(
         clippy::should_implement_trait,
         reason = "what it gives borrows from it"
     )]
     pub fn next(&mut self) -> Option<Item<'_>> {
         loop {
-            if let Some(said) = self.said.pop_front() {
-                return Some(match said {
-                    Said::Lost(lost) => Item::Lost(lost),
-                    Said::Problem(problem) => Item::Problem(problem),
+            if let Some(item) = self.pending.pop_front() {
+                return Some(match item {
+                    PendingItem::Lost(lost) => Item::Lost(lost),
+                    PendingItem::Error(error) => Item::Error(error),
                 });
             }
             if let Some(key) = self.chosen.take() {
                 let index = key.index as usize;
                 self.current = Some(key.index);
-                if let Next::Packet(_) = self.places[index].next {
+                if let Next::Packet(_) = self.streams[index].next {
                     self.enter(index);
                     continue;
                 }
@@ -545,7 +552,7 @@ impl Reader {
             }
             if let Some(current) = self.current.take() {
                 self.step(current as usize);
-                // Mostly, what comes next is of the same stream.
+                // Usually the next item belongs to the same stream.
                 let key = self.key(current as usize);
                 self.chosen = key.map(|key| match self.heap.peek_mut() {
                     Some(mut first) if first.0 < key => {
@@ -557,14 +564,14 @@ impl Reader {
             if self.chosen.is_none() {
                 self.chosen = self.heap.pop().map(|Reverse(key)| key);
             }
-            if self.chosen.is_none() && self.said.is_empty() {
+            if self.chosen.is_none() && self.pending.is_empty() {
                 return None;
             }
         }
     }
 
     fn event(&self, index: usize, ns: i64) -> Option<Event<'_>> {
-        let stream = &self.places[index].stream;
+        let stream = &self.streams[index].stream;
         let trace = &self.traces[stream.trace];
         let packet = stream.packet.as_ref()?;
         let class_of_stream = trace.metadata.classes().get(packet.class)?;
@@ -581,9 +588,8 @@ impl Reader {
     }
 }
 
-/// Does a file begin like a stream? Only a file whose name is like those of streams
-/// (`CHANNEL_NUMBER`) is opened: the kernel has files in which a reader waits, or takes what others
-/// wanted to read.
+/// Whether a file begins like a stream. Only opens files whose name is like that of a stream
+/// (`CHANNEL_NUMBER`): reading some of the kernel's files blocks, or takes data from other readers.
 fn is_stream(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let number = name.and_then(|name| name.rsplit_once('_'));
@@ -593,13 +599,13 @@ fn is_stream(path: &Path) -> bool {
         return false;
     }
     let mut magic = [0; 4];
-    // It may be something else by now, such as a FIFO.
+    // It may have become something else, such as a FIFO.
     let file = files::open(OpenOptions::new().read(true), path);
     file.is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
-        && u32::from_le_bytes(magic) == MAGIC
+        && u32::from_le_bytes(magic) == PACKET_MAGIC
 }
 
-/// Is it a file, or a link to one?
+/// Whether it is a file or a link to one.
 fn is_file(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(file) => Ok(file.is_file()),
@@ -610,7 +616,7 @@ fn is_file(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Is it a directory, or a link to one? A link to nothing is none.
+/// Whether it is a directory or a link to one. A dangling link is not.
 fn is_directory(path: &Path) -> io::Result<bool> {
     match fs::metadata(path).or_else(|_| fs::metadata(finished(path))) {
         Ok(file) => Ok(file.is_dir()),
@@ -621,18 +627,18 @@ fn is_directory(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter};
+    use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter};
     use usertrace_ring::schema::Event as Declared;
     use usertrace_sys::Scope;
     use usertrace_sys::uapi::LttClockSync;
 
     use super::*;
 
-    /// Begins the trace of a process, with a class of events.
+    /// Creates the trace of a process, with one class of events.
     fn trace(directory: &Path, pid: u32) -> TraceWriter {
         let info = TraceInfo {
             trace_name: "t".into(),
-            of: TraceOf::Process {
+            origin: TraceOrigin::Process {
                 name: "p".into(),
                 pid,
                 process: pid.into(),
@@ -649,14 +655,14 @@ mod tests {
         trace
     }
 
-    /// Bytes of streams that a reader has in memory.
+    /// Size of all read buffers.
     fn memory(reader: &Reader) -> usize {
-        let streams = reader.places.iter().map(|place| place.stream.memory());
+        let streams = reader.streams.iter().map(|merged| merged.stream.memory());
         streams.chain(reader.memory.iter().map(Vec::capacity)).sum()
     }
 
-    /// Streams that have events at the same time share a limit, and traces that declare the same
-    /// share that.
+    /// Streams with events at the same time share a memory limit, and traces share identical
+    /// declarations.
     ///
     /// Requirements: E8
     #[test]
@@ -669,7 +675,7 @@ mod tests {
             let trace = trace(directory.path(), pid);
             for cpu in 0..STREAMS {
                 let channel = StreamChannel::new("main", 1);
-                let mut stream = trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap();
+                let mut stream = trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap();
                 for n in 1..=EVENTS {
                     stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
                 }
@@ -681,7 +687,7 @@ mod tests {
         let classes = &reader.traces[0].metadata.classes;
         assert_eq!(Arc::strong_count(classes), TRACES as usize);
         let all = u64::from(TRACES * STREAMS) * EVENTS;
-        // At this one, all streams have been begun.
+        // By then, all streams are being read.
         for n in 0..all / 2 {
             assert!(matches!(reader.next(), Some(Item::Event(_))), "{n}");
         }
@@ -689,14 +695,16 @@ mod tests {
         assert!((MEMORY / 4..=MEMORY).contains(&memory), "{memory}");
     }
 
-    /// E8: of streams that come one after the other, the memory of one is enough.
+    /// Streams that follow each other need the memory of one.
+    ///
+    /// Requirements: E8
     #[test]
     fn memory_does_not_grow_with_streams_and_packets() {
         let directory = tempfile::tempdir().unwrap();
         let trace = trace(directory.path(), 1);
         let (channel, mut events) = (StreamChannel::new("main", 1), 0u64);
         for n in 0..50 {
-            let mut stream = trace.stream(&channel, StreamOf::Cpu(n)).unwrap();
+            let mut stream = trace.stream(&channel, StreamOwner::Cpu(n)).unwrap();
             for _ in 0..5 {
                 for _ in 0..3000 {
                     events += 1;

@@ -1,4 +1,4 @@
-//! What a trace's `metadata` file says.
+//! Parsed metadata of a trace.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use usertrace_sys::printable;
 
 use crate::field::{Field, Length};
 
-/// What a trace says of itself.
+/// The metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     pub(super) uuid: [u8; 16],
     pub(super) clock: Clock,
     pub(super) env: Vec<(String, EnvValue)>,
-    /// Shared with other traces, see [`SameClasses`](super::same::SameClasses).
+    /// Shared with other traces, see [`SharedClasses`](super::shared_classes::SharedClasses).
     pub(super) classes: Arc<Vec<StreamClass>>,
-    /// The last declaration is cut short.
+    /// Line at which the last declaration is cut short.
     pub(super) cut: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ pub enum EnvValue {
     Text(String),
 }
 
-/// How the clock of a trace runs.
+/// The clock of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     freq: u64,
@@ -35,52 +35,52 @@ pub struct Clock {
     at_zero: i64,
 }
 
-/// A class of streams.
+/// A class of streams, with the events that they may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamClass {
     /// Its number.
     pub id: u32,
-    /// What packets say of whose they are.
+    /// Context of packets: the owner of the ring.
     pub packet: Vec<Field>,
     pub(super) packet_len: usize,
-    /// What events begin with: their contexts, if they have some.
+    /// Contexts at the start of each event, if there are any.
     pub contexts: Option<Vec<Field>>,
     pub(super) contexts_len: Length,
-    /// By their ids.
+    /// Sorted by id.
     events: Vec<EventClass>,
-    /// Of each id that is low enough, the place in `events`, and 1.
+    /// For low ids, the index into `events` plus 1; 0 for none.
     places: Vec<u16>,
 }
 
-/// A kind of event.
+/// A class of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventClass {
     /// Its id in its process.
     pub id: u16,
     /// `PROVIDER:NAME`.
     pub name: String,
-    /// Its log level, if it is one that readers know.
+    /// Its log level, if readers know it.
     pub loglevel: Option<u32>,
     /// Its fields.
     pub fields: Vec<Field>,
     pub(super) len: Length,
-    /// Was it asked for?
+    /// It is selected.
     pub(super) is_wanted: bool,
 }
 
 impl Clock {
-    /// None: it does not run, or is of too long ago.
+    /// None if the frequency is 0, or the offset out of range.
     pub(super) fn new(freq: u64, offset_s: i64, offset: u64) -> Option<Self> {
         let at_zero = offset_s.checked_mul(1_000_000_000)?;
-        let is_good = freq != 0 && offset < freq;
-        let at_zero = is_good.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
+        let is_valid = freq != 0 && offset < freq;
+        let at_zero = is_valid.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
         Some(Self { freq, at_zero })
     }
 
-    /// Nanoseconds since 1970. None: beyond what 64 bits can say.
+    /// Converts cycles to nanoseconds since 1970. None if the result is out of range.
     ///
-    /// It is `babeltrace2`'s arithmetic, rounding included: after some months of clock, the last
-    /// digits differ from the exact ones, and what is printed is to be the same everywhere.
+    /// This is the arithmetic of `babeltrace2`, with its rounding: after months of clock, the last
+    /// digits differ from the exact ones, but both programs print the same.
     #[inline]
     #[must_use]
     pub fn ns(&self, cycles: u64) -> Option<i64> {
@@ -94,13 +94,13 @@ fn ns_of(freq: u64, cycles: u64) -> u64 {
     if freq == 1_000_000_000 {
         cycles
     } else {
-        // What is too large becomes the largest number.
+        // The cast saturates.
         (1e9 * cycles as f64 / freq as f64) as u64
     }
 }
 
 impl EventClass {
-    /// Was it asked for?
+    /// Whether it is selected.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.is_wanted
@@ -108,7 +108,7 @@ impl EventClass {
 }
 
 impl Metadata {
-    /// What stands before the names of a trace's events.
+    /// The text before the event names of this trace.
     pub(crate) fn head(&self) -> String {
         let mut parts: Vec<String> = ["hostname", "procname"]
             .into_iter()
@@ -123,8 +123,8 @@ impl Metadata {
         parts.join(":") + " "
     }
 
-    /// Takes control characters out of all names. Whoever wrote the trace chose them, and they are
-    /// printed as they are.
+    /// Replaces control characters in all names. The trace's author chose the names, and a terminal
+    /// may obey such characters.
     pub(super) fn make_printable(&mut self) {
         let mut texts: Vec<&mut String> = Vec::new();
         for (name, value) in &mut self.env {
@@ -177,7 +177,7 @@ impl StreamClass {
         self.events.push(event);
     }
 
-    /// All events are declared. Gives an id that was declared twice.
+    /// Ends the declarations. Returns an id that was declared twice.
     pub(super) fn end(&mut self) -> Option<u16> {
         self.events.sort_by_key(|event| event.id);
         self.find_places();
@@ -187,7 +187,7 @@ impl StreamClass {
             .map(|pair| pair[0].id)
     }
 
-    /// The CPU that a packet of such a stream says that it is of.
+    /// The CPU in the context of a packet.
     #[must_use]
     pub fn cpu(&self, packet: &[u8]) -> Option<u32> {
         let index = self
@@ -216,8 +216,8 @@ impl StreamClass {
         &self.events
     }
 
-    /// Makes `places`: as long as ids are dense, which those of the library are, and never much
-    /// larger than the text that declared them.
+    /// Fills `places` if the ids are dense, as those of the library are. It never gets much larger
+    /// than the declarations.
     fn find_places(&mut self) {
         let end = self
             .events
@@ -262,9 +262,9 @@ impl Metadata {
         }
     }
 
-    /// Whose events these are: the process's name, or `kernel` for the kernel's own.
+    /// Name of the owner of the events: the process, or `kernel`.
     #[must_use]
-    pub fn whose(&self) -> Option<&str> {
+    pub fn owner_name(&self) -> Option<&str> {
         let is_kernel = self.env_text("domain") == Some("kernel");
         self.env_text("procname")
             .or_else(|| is_kernel.then_some("kernel"))
@@ -285,13 +285,13 @@ impl Metadata {
         &self.classes
     }
 
-    /// Where the class of this number is.
+    /// Index of the class with this number.
     pub(super) fn class_index(&self, id: u32) -> Option<usize> {
         self.classes.iter().position(|class| class.id == id)
     }
 
-    /// Says of each event whether it is asked for.
-    pub(super) fn want(&mut self, mut is_wanted: impl FnMut(&str) -> bool) {
+    /// Selects events by name.
+    pub(super) fn select(&mut self, mut is_wanted: impl FnMut(&str) -> bool) {
         let classes = Arc::make_mut(&mut self.classes).iter_mut();
         for event in classes.flat_map(|class| &mut class.events) {
             event.is_wanted = is_wanted(&event.name);

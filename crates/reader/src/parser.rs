@@ -1,32 +1,34 @@
-//! A `metadata` file: of the language in which it is (TSDL), as much as [`ctf`](usertrace_ctf)
-//! writes.
+//! Parses the `metadata` file of CTF 1.8: the part of TSDL that [`ctf`](usertrace_ctf) writes.
 
 use std::collections::HashMap;
 
 use usertrace_ring::schema::{FieldType, Integer, Label, Scalar};
 
-use crate::declared::{Declared, Member, Of, Type, Wrong, fields, parse_uuid, unsigned};
+use crate::declarations::{
+    Declarations, Member, MemberError, Shape, Type, fields, is_hex, number_len, parse_uuid,
+    unsigned,
+};
 use crate::field::Field;
 use crate::metadata::{EnvValue, Metadata};
-use crate::token::{Fault, Token, Tokens};
+use crate::token::{ParseError, Token, Tokens};
 
-/// What the file begins with.
+/// Start of the file.
 const SIGNATURE: &str = "/* CTF 1.8 */";
 
-/// The byte order of this machine, and the other one.
+/// The native byte order, and the other one.
 const BYTE_ORDERS: [&str; 2] = if cfg!(target_endian = "little") {
     ["le", "be"]
 } else {
     ["be", "le"]
 };
 
-/// Reads the text of the file.
-pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
+/// Parses the file.
+pub(super) fn parse(text: &[u8]) -> Result<Metadata, ParseError> {
     let text = match std::str::from_utf8(text) {
         Ok(text) => text,
         Err(error) => {
             let before = &text[..error.valid_up_to()];
-            return Err(Fault {
+            return Err(ParseError {
                 line: 1 + before.iter().filter(|&&b| b == b'\n').count(),
                 what: "it is not text".to_owned(),
                 is_at_end: error.error_len().is_none(),
@@ -35,22 +37,22 @@ pub(super) fn parse(text: &[u8]) -> Result<Metadata, Fault> {
     };
     let tokens = Tokens::new(text);
     if !text.starts_with(SIGNATURE) {
-        return Err(tokens.fault(format!("it does not begin with {SIGNATURE}")));
+        return Err(tokens.error(format!("it does not begin with {SIGNATURE}")));
     }
     Parser::new(tokens).metadata()
 }
 
 impl Member {
-    fn is(&self, name: &str, kind: &Type, of: &Of) -> bool {
-        self.name == name && self.kind == *kind && self.of == *of
+    fn is(&self, name: &str, kind: &Type, shape: &Shape) -> bool {
+        self.name == name && self.kind == *kind && self.shape == *shape
     }
 }
 
 struct Parser<'a> {
     tokens: Tokens<'a>,
-    /// Only of numbers: what is short stays short, however often it is used.
+    /// Only numbers, so that an alias cannot multiply the size of a type.
     aliases: HashMap<String, Type>,
-    declared: Declared,
+    declared: Declarations,
 }
 
 impl<'a> Parser<'a> {
@@ -58,83 +60,83 @@ impl<'a> Parser<'a> {
         Self {
             tokens,
             aliases: HashMap::new(),
-            declared: Declared::default(),
+            declared: Declarations::default(),
         }
     }
 
-    fn metadata(mut self) -> Result<Metadata, Fault> {
+    fn metadata(mut self) -> Result<Metadata, ParseError> {
         let mut cut = None;
         loop {
             match self.declaration() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // What was there before it can be read, if there is a trace at all.
-                Err(fault) if fault.is_at_end && self.declared.is_enough() => {
-                    cut = Some(fault.line);
+                // The declarations before the cut suffice, if they include a trace.
+                Err(error) if error.is_at_end && self.declared.is_enough() => {
+                    cut = Some(error.line);
                     break;
                 }
-                Err(fault) => return Err(fault),
+                Err(error) => return Err(error),
             }
         }
         let tokens = self.tokens;
-        self.declared.end(cut).map_err(|what| tokens.fault(what))
+        self.declared.end(cut).map_err(|what| tokens.error(what))
     }
 
-    fn expect(&mut self, expected: &Token<'_>) -> Result<(), Fault> {
+    fn expect(&mut self, expected: &Token<'_>) -> Result<(), ParseError> {
         match self.tokens.next()? {
-            Token::End => Err(self.tokens.fault_at_end()),
+            Token::End => Err(self.tokens.error_at_end()),
             found if found == *expected => Ok(()),
             found => Err(self.unexpected(&found)),
         }
     }
 
-    fn sign(&mut self, sign: char) -> Result<(), Fault> {
+    fn sign(&mut self, sign: char) -> Result<(), ParseError> {
         self.expect(&Token::Sign(sign))
     }
 
-    fn unexpected(&self, found: &Token<'_>) -> Fault {
+    fn unexpected(&self, found: &Token<'_>) -> ParseError {
         if *found == Token::End {
-            return self.tokens.fault_at_end();
+            return self.tokens.error_at_end();
         }
-        self.tokens.fault(match found {
+        self.tokens.error(match found {
             Token::Word(word) => format!("unexpected {word}"),
             Token::Number(number) => format!("unexpected {number}"),
             Token::Text(text) => format!("unexpected {text:?}"),
             Token::Sign(sign) => format!("unexpected {sign:?}"),
-            Token::Is => "unexpected :=".to_owned(),
-            Token::To => "unexpected ...".to_owned(),
+            Token::Assign => "unexpected :=".to_owned(),
+            Token::Range => "unexpected ...".to_owned(),
             Token::End => unreachable!(),
         })
     }
 
-    fn word(&mut self) -> Result<&'a str, Fault> {
+    fn word(&mut self) -> Result<&'a str, ParseError> {
         match self.tokens.next()? {
             Token::Word(word) => Ok(word),
             found => Err(self.unexpected(&found)),
         }
     }
 
-    fn text(&mut self) -> Result<String, Fault> {
+    fn text(&mut self) -> Result<String, ParseError> {
         match self.tokens.next()? {
             Token::Text(text) => Ok(text),
             found => Err(self.unexpected(&found)),
         }
     }
 
-    fn number(&mut self) -> Result<i128, Fault> {
+    fn number(&mut self) -> Result<i128, ParseError> {
         match self.tokens.next()? {
             Token::Number(number) => Ok(number),
             found => Err(self.unexpected(&found)),
         }
     }
 
-    fn number_as<T: TryFrom<i128>>(&mut self) -> Result<T, Fault> {
+    fn number_as<T: TryFrom<i128>>(&mut self) -> Result<T, ParseError> {
         let number = self.number()?;
-        T::try_from(number).map_err(|_| self.tokens.fault(format!("{number} is out of range")))
+        T::try_from(number).map_err(|_| self.tokens.error(format!("{number} is out of range")))
     }
 
-    /// Names with points between them, of which the first one was read.
-    fn path(&mut self, first: &'a str) -> Result<(String, Token<'a>), Fault> {
+    /// Parses the rest of a dotted path, and the token behind it.
+    fn path(&mut self, first: &'a str) -> Result<(String, Token<'a>), ParseError> {
         let mut path = first.to_owned();
         loop {
             match self.tokens.next()? {
@@ -147,26 +149,26 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next of `NAME = ...;` or `NAME := ...;` in braces. None: there is none, the brace was
-    /// read.
-    fn attribute(&mut self) -> Result<Option<String>, Fault> {
+    /// Parses the start of `NAME = ...;` or `NAME := ...;`. None if there is a closing brace
+    /// instead, which is consumed.
+    fn attribute(&mut self) -> Result<Option<String>, ParseError> {
         let word = match self.tokens.next()? {
             Token::Word(word) => word,
             Token::Sign('}') => return Ok(None),
             found => return Err(self.unexpected(&found)),
         };
         match self.path(word)? {
-            (path, Token::Sign('=') | Token::Is) => Ok(Some(path)),
+            (path, Token::Sign('=') | Token::Assign) => Ok(Some(path)),
             (_, found) => Err(self.unexpected(&found)),
         }
     }
 
-    fn unknown(&self, what: &str) -> Fault {
-        self.tokens.fault(format!("unknown {what}"))
+    fn unknown(&self, what: &str) -> ParseError {
+        self.tokens.error(format!("unknown {what}"))
     }
 
-    /// False: there is none any more.
-    fn declaration(&mut self) -> Result<bool, Fault> {
+    /// Parses a declaration. False at the end of the file.
+    fn declaration(&mut self) -> Result<bool, ParseError> {
         match self.tokens.next()? {
             Token::Word("typealias") => self.typealias()?,
             Token::Word("trace") => self.trace()?,
@@ -180,25 +182,25 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// A declaration ends here: only now it counts.
-    fn end(&mut self) -> Result<(), Fault> {
+    /// Parses the end of a declaration. It only counts if this succeeds.
+    fn end(&mut self) -> Result<(), ParseError> {
         self.sign(';')
     }
 
-    fn typealias(&mut self) -> Result<(), Fault> {
+    fn typealias(&mut self) -> Result<(), ParseError> {
         let kind = self.type_()?;
         let is_own = matches!(kind, Type::Time | Type::EventTime | Type::EventId);
         if !is_own && !matches!(kind, Type::Field(FieldType::Scalar(_))) {
-            return Err(self.tokens.fault("an alias of what is no number"));
+            return Err(self.tokens.error("an alias of what is no number"));
         }
-        self.expect(&Token::Is)?;
+        self.expect(&Token::Assign)?;
         let name = self.word()?.to_owned();
         self.end()?;
         self.aliases.insert(name, kind);
         Ok(())
     }
 
-    fn trace(&mut self) -> Result<(), Fault> {
+    fn trace(&mut self) -> Result<(), ParseError> {
         let (mut uuid, mut has_header) = (None, false);
         self.sign('{')?;
         while let Some(name) = self.attribute()? {
@@ -206,19 +208,19 @@ impl<'a> Parser<'a> {
                 "major" | "minor" => {
                     let version = if name == "major" { 1 } else { 8 };
                     if self.number()? != version {
-                        return Err(self.tokens.fault("a version other than 1.8"));
+                        return Err(self.tokens.error("a version other than 1.8"));
                     }
                 }
                 "uuid" => {
                     let text = self.text()?;
                     uuid = parse_uuid(&text);
                     if uuid.is_none() {
-                        return Err(self.tokens.fault(format!("{text:?} is no UUID")));
+                        return Err(self.tokens.error(format!("{text:?} is no UUID")));
                     }
                 }
                 "byte_order" => {
                     if self.word()? != BYTE_ORDERS[0] {
-                        return Err(self.tokens.fault("the byte order of another machine"));
+                        return Err(self.tokens.error("the byte order of another machine"));
                     }
                 }
                 "packet.header" => {
@@ -226,10 +228,10 @@ impl<'a> Parser<'a> {
                     let u32 = Type::Field(unsigned(4));
                     let u64 = Type::Field(unsigned(8));
                     self.layout(&[
-                        ("magic", &u32, Of::One),
-                        ("uuid", &bytes, Of::Array(16)),
-                        ("stream_id", &u32, Of::One),
-                        ("stream_instance_id", &u64, Of::One),
+                        ("magic", &u32, Shape::Single),
+                        ("uuid", &bytes, Shape::Array(16)),
+                        ("stream_id", &u32, Shape::Single),
+                        ("stream_instance_id", &u64, Shape::Single),
                     ])?;
                     has_header = true;
                 }
@@ -239,13 +241,13 @@ impl<'a> Parser<'a> {
         }
         self.end()?;
         let uuid = uuid.filter(|_| has_header);
-        let uuid = uuid.ok_or_else(|| self.tokens.fault("a trace without a UUID or a header"))?;
+        let uuid = uuid.ok_or_else(|| self.tokens.error("a trace without a UUID or a header"))?;
         let declared = self.declared.trace(uuid);
-        declared.map_err(|what| self.tokens.fault(what))?;
+        declared.map_err(|what| self.tokens.error(what))?;
         Ok(())
     }
 
-    fn environment(&mut self) -> Result<(), Fault> {
+    fn environment(&mut self) -> Result<(), ParseError> {
         let mut env = Vec::new();
         self.sign('{')?;
         while let Some(name) = self.attribute()? {
@@ -253,7 +255,7 @@ impl<'a> Parser<'a> {
                 Token::Text(text) => EnvValue::Text(text),
                 Token::Number(number) => {
                     let number = i64::try_from(number);
-                    EnvValue::Number(number.map_err(|_| self.tokens.fault("a number too large"))?)
+                    EnvValue::Number(number.map_err(|_| self.tokens.error("a number too large"))?)
                 }
                 found => return Err(self.unexpected(&found)),
             };
@@ -265,7 +267,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn clock(&mut self) -> Result<(), Fault> {
+    fn clock(&mut self) -> Result<(), ParseError> {
         let (mut name, mut freq, mut offset_s, mut offset) = (None, 0u64, 0i64, 0u64);
         self.sign('{')?;
         while let Some(attribute) = self.attribute()? {
@@ -275,19 +277,19 @@ impl<'a> Parser<'a> {
                 "freq" => freq = self.number_as()?,
                 "offset_s" => offset_s = self.number_as()?,
                 "offset" => offset = self.number_as()?,
-                // All that it would change is whether traces of several machines may be merged.
+                // It only matters for merging traces of several machines.
                 "absolute" => drop(self.word()?),
                 _ => return Err(self.unknown(&attribute)),
             }
             self.sign(';')?;
         }
         self.end()?;
-        let name = name.ok_or_else(|| self.tokens.fault("a clock without a name"))?;
+        let name = name.ok_or_else(|| self.tokens.error("a clock without a name"))?;
         let declared = self.declared.clock(name, freq, offset_s, offset);
-        declared.map_err(|what| self.tokens.fault(what))
+        declared.map_err(|what| self.tokens.error(what))
     }
 
-    fn stream(&mut self) -> Result<(), Fault> {
+    fn stream(&mut self) -> Result<(), ParseError> {
         let (mut id, mut packet, mut has_header, mut contexts) = (0, None, false, None);
         self.sign('{')?;
         while let Some(name) = self.attribute()? {
@@ -300,20 +302,20 @@ impl<'a> Parser<'a> {
                     self.compare(
                         &members,
                         &[
-                            ("timestamp_begin", &Type::Time, Of::One),
-                            ("timestamp_end", &Type::Time, Of::One),
-                            ("content_size", &u64, Of::One),
-                            ("packet_size", &u64, Of::One),
-                            ("packet_seq_num", &u64, Of::One),
-                            ("events_discarded", &u64, Of::One),
+                            ("timestamp_begin", &Type::Time, Shape::Single),
+                            ("timestamp_end", &Type::Time, Shape::Single),
+                            ("content_size", &u64, Shape::Single),
+                            ("packet_size", &u64, Shape::Single),
+                            ("packet_seq_num", &u64, Shape::Single),
+                            ("events_discarded", &u64, Shape::Single),
                         ],
                     )?;
                     packet = Some(self.fields(own)?);
                 }
                 "event.header" => {
                     self.layout(&[
-                        ("id", &Type::EventId, Of::One),
-                        ("timestamp", &Type::EventTime, Of::One),
+                        ("id", &Type::EventId, Shape::Single),
+                        ("timestamp", &Type::EventTime, Shape::Single),
                     ])?;
                     has_header = true;
                 }
@@ -327,12 +329,12 @@ impl<'a> Parser<'a> {
         }
         self.end()?;
         let packet = packet.filter(|_| has_header);
-        let packet = packet.ok_or_else(|| self.tokens.fault("a stream without a header"))?;
+        let packet = packet.ok_or_else(|| self.tokens.error("a stream without a header"))?;
         let declared = self.declared.stream(id, packet, contexts);
-        declared.map_err(|what| self.tokens.fault(what))
+        declared.map_err(|what| self.tokens.error(what))
     }
 
-    fn event(&mut self) -> Result<(), Fault> {
+    fn event(&mut self) -> Result<(), ParseError> {
         let (mut id, mut stream_id, mut name, mut loglevel, mut fields) = (0, 0, None, None, None);
         self.sign('{')?;
         while let Some(attribute) = self.attribute()? {
@@ -353,28 +355,32 @@ impl<'a> Parser<'a> {
         let (Some(name), Some(fields)) = (name, fields) else {
             return Err(self
                 .tokens
-                .fault("an event without a name, or without fields"));
+                .error("an event without a name, or without fields"));
         };
         let declared = self.declared.event(stream_id, id, name, loglevel, fields);
-        declared.map_err(|what| self.tokens.fault(what))
+        declared.map_err(|what| self.tokens.error(what))
     }
 
-    /// A structure that is to be so.
-    fn layout(&mut self, expected: &[(&str, &Type, Of)]) -> Result<(), Fault> {
+    /// Parses a structure that must have these members.
+    fn layout(&mut self, expected: &[(&str, &Type, Shape)]) -> Result<(), ParseError> {
         let members = self.members()?;
         self.compare(&members, expected)
     }
 
-    fn compare(&self, members: &[Member], expected: &[(&str, &Type, Of)]) -> Result<(), Fault> {
+    fn compare(
+        &self,
+        members: &[Member],
+        expected: &[(&str, &Type, Shape)],
+    ) -> Result<(), ParseError> {
         let mut pairs = members.iter().zip(expected);
-        let differs = pairs.find(|(member, (name, kind, of))| !member.is(name, kind, of));
+        let differs = pairs.find(|(member, (name, kind, shape))| !member.is(name, kind, shape));
         let line = match differs {
             Some((member, _)) => member.line,
             None if members.len() == expected.len() => return Ok(()),
             None => self.tokens.line(),
         };
         let names: Vec<_> = expected.iter().map(|(name, ..)| *name).collect();
-        Err(Fault {
+        Err(ParseError {
             line,
             what: format!("a header other than of {}", names.join(", ")),
             is_at_end: false,
@@ -382,7 +388,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The members of a structure.
-    fn members(&mut self) -> Result<Vec<Member>, Fault> {
+    fn members(&mut self) -> Result<Vec<Member>, ParseError> {
         self.expect(&Token::Word("struct"))?;
         self.sign('{')?;
         let mut members = Vec::new();
@@ -394,13 +400,13 @@ impl<'a> Parser<'a> {
             let kind = self.type_of(first)?;
             let name = self.word()?.to_owned();
             let line = self.tokens.line();
-            let mut of = Of::One;
+            let mut shape = Shape::Single;
             match self.tokens.next()? {
                 Token::Sign(';') => {}
                 Token::Sign('[') => {
-                    of = match self.tokens.next()? {
-                        Token::Number(len) => Of::Array(len),
-                        Token::Word(name) => Of::Sequence(name.to_owned()),
+                    shape = match self.tokens.next()? {
+                        Token::Number(len) => Shape::Array(len),
+                        Token::Word(name) => Shape::Sequence(name.to_owned()),
                         found => return Err(self.unexpected(&found)),
                     };
                     self.sign(']')?;
@@ -412,25 +418,25 @@ impl<'a> Parser<'a> {
                 line,
                 name,
                 kind,
-                of,
+                shape,
             });
         }
     }
 
-    fn fields(&self, members: Vec<Member>) -> Result<Vec<Field>, Fault> {
-        fields(members, shown).map_err(|(line, what): Wrong| Fault {
+    fn fields(&self, members: Vec<Member>) -> Result<Vec<Field>, ParseError> {
+        fields(members, shown).map_err(|(line, what): MemberError| ParseError {
             line: line.unwrap_or(self.tokens.line()),
             what,
             is_at_end: false,
         })
     }
 
-    fn type_(&mut self) -> Result<Type, Fault> {
+    fn type_(&mut self) -> Result<Type, ParseError> {
         let first = self.tokens.next()?;
         self.type_of(first)
     }
 
-    fn type_of(&mut self, first: Token<'a>) -> Result<Type, Fault> {
+    fn type_of(&mut self, first: Token<'a>) -> Result<Type, ParseError> {
         match first {
             Token::Word("integer") => self.integer(),
             Token::Word("floating_point") => self.float(),
@@ -453,7 +459,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn integer(&mut self) -> Result<Type, Fault> {
+    fn integer(&mut self) -> Result<Type, ParseError> {
         let (mut size, mut signed, mut base, mut order) = (0, false, 10, BYTE_ORDERS[0]);
         let (mut is_char, mut is_time, mut align) = (false, false, 8);
         self.sign('{')?;
@@ -494,11 +500,11 @@ impl<'a> Parser<'a> {
         }
         let big_endian = match BYTE_ORDERS.iter().position(|&known| known == order) {
             Some(0) => false,
-            // Of big-endian machines there is no such field.
+            // A big-endian machine has no such field.
             Some(1) if order == "be" => true,
             _ => return Err(self.unknown(order)),
         };
-        // What events begin with: the two parts of a word.
+        // The two parts of an event's header.
         if !signed && base == 10 && !is_char && !big_endian {
             match (size, align, is_time) {
                 (16, 64, false) => return Ok(Type::EventId),
@@ -508,19 +514,11 @@ impl<'a> Parser<'a> {
         }
         self.is_aligned(align)?;
         let integer = Integer {
-            len: match size {
-                8 => 1,
-                16 => 2,
-                32 => 4,
-                64 => 8,
-                _ => return Err(self.tokens.fault(format!("an integer of {size} bits"))),
-            },
+            len: number_len(size)
+                .ok_or_else(|| self.tokens.error(format!("an integer of {size} bits")))?,
             signed,
-            hex: match base {
-                10 => false,
-                16 => true,
-                _ => return Err(self.tokens.fault(format!("an integer of base {base}"))),
-            },
+            hex: is_hex(base)
+                .ok_or_else(|| self.tokens.error(format!("an integer of base {base}")))?,
             big_endian,
         };
         let kind = FieldType::Scalar(Scalar::Integer(integer));
@@ -528,19 +526,19 @@ impl<'a> Parser<'a> {
             (false, false) => Ok(Type::Field(kind)),
             (true, false) if kind == unsigned(1) => Ok(Type::Char),
             (false, true) if kind == unsigned(8) => Ok(Type::Time),
-            _ => Err(self.tokens.fault("an integer of a strange kind")),
+            _ => Err(self.tokens.error("an integer of a strange kind")),
         }
     }
 
-    /// Everything else begins at a byte.
-    fn is_aligned(&self, align: i128) -> Result<(), Fault> {
+    /// Checks that an alignment is one byte, as for everything except event headers.
+    fn is_aligned(&self, align: i128) -> Result<(), ParseError> {
         match align {
             8 => Ok(()),
-            other => Err(self.tokens.fault(format!("an alignment of {other}"))),
+            other => Err(self.tokens.error(format!("an alignment of {other}"))),
         }
     }
 
-    fn float(&mut self) -> Result<Type, Fault> {
+    fn float(&mut self) -> Result<Type, ParseError> {
         let (mut exponent, mut mantissa) = (0, 0);
         self.sign('{')?;
         while let Some(name) = self.attribute()? {
@@ -561,18 +559,18 @@ impl<'a> Parser<'a> {
             _ => {
                 return Err(self
                     .tokens
-                    .fault("a floating point number of a strange kind"));
+                    .error("a floating point number of a strange kind"));
             }
         };
         Ok(Type::Field(FieldType::Scalar(Scalar::Float { len })))
     }
 
-    fn enumeration(&mut self) -> Result<Type, Fault> {
+    fn enumeration(&mut self) -> Result<Type, ParseError> {
         self.sign(':')?;
-        // Not any type: one within the other, they would be as deep as the text says.
+        // Not any type, which could be nested arbitrarily deep.
         self.expect(&Token::Word("integer"))?;
         let Type::Field(FieldType::Scalar(Scalar::Integer(integer))) = self.integer()? else {
-            return Err(self.tokens.fault("an enumeration of what is no integer"));
+            return Err(self.tokens.error("an enumeration of what is no integer"));
         };
         self.sign('{')?;
         let mut labels = Vec::new();
@@ -582,12 +580,12 @@ impl<'a> Parser<'a> {
             let first = self.number()?;
             let mut last = first;
             let mut behind = self.tokens.next()?;
-            if behind == Token::To {
+            if behind == Token::Range {
                 last = self.number()?;
                 behind = self.tokens.next()?;
             }
             if first > last {
-                return Err(self.tokens.fault(format!("label {name:?} of nothing")));
+                return Err(self.tokens.error(format!("label {name:?} of nothing")));
             }
             labels.push(Label { name, first, last });
             match behind {
@@ -596,7 +594,7 @@ impl<'a> Parser<'a> {
                 found => return Err(self.unexpected(&found)),
             }
         }
-        // One that stands for several ranges is at the place of its first one.
+        // A label with several ranges stays at the place of its first one.
         let mut first = HashMap::new();
         let places: Vec<_> = (0usize..)
             .zip(&labels)
@@ -609,7 +607,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A name as it is shown: without what keeps it apart from the language's own words.
+/// The displayed name: without the prefix that keeps it apart from keywords.
 fn shown(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }

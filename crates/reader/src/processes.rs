@@ -1,4 +1,5 @@
-//! Which traces are of the same process: a recording that rotates has one in each of its chunks.
+//! Recognizes traces of the same process. A recording that rotates has one trace in each of its
+//! chunks.
 
 use std::collections::HashMap;
 use std::time::UNIX_EPOCH;
@@ -7,12 +8,12 @@ use usertrace_ctf::{CREATED, PROCESS_NUMBER};
 
 use crate::metadata::{EnvValue, Metadata};
 
-/// Two chunks may round the time at which their trace was created differently, as the clock's
-/// frequency is known better later. Another boot, or another machine without a name, created its
-/// trace further away.
+/// Tolerance for the creation time. Two chunks may round it differently, as the clock's frequency
+/// is known better later. Traces of another boot, or of another machine without a name, differ by
+/// more.
 const ROUNDING_NS: u128 = 1000;
 
-/// Identifies a process, with the time at which its trace was created.
+/// Identifies a process, together with the creation time of its trace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     hostname: Option<String>,
@@ -23,7 +24,7 @@ struct Key {
 }
 
 impl Key {
-    /// None: the trace does not say enough, and is one of its own.
+    /// None if the trace lacks some of it. It then is a process of its own.
     fn of(metadata: &Metadata) -> Option<Self> {
         let text = |name| metadata.env_text(name).map(str::to_owned);
         let &EnvValue::Number(number) = metadata.env(PROCESS_NUMBER)? else {
@@ -42,13 +43,13 @@ impl Key {
 /// Numbers processes.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    /// When traces of such processes were created, in ns since 1970, and their numbers.
+    /// For each key, creation times in ns since 1970, and process numbers.
     known: HashMap<Key, Vec<(u128, usize)>>,
     count: usize,
 }
 
 impl Processes {
-    /// The number of the process that a trace is of, from 0 on, by its metadata.
+    /// Returns the number of the process of a trace, from 0 on.
     pub(super) fn number(&mut self, metadata: &Metadata) -> usize {
         let created = metadata.env_text(CREATED).and_then(ns);
         let Some((key, created)) = Key::of(metadata).zip(created) else {
@@ -72,7 +73,7 @@ impl Processes {
     }
 }
 
-/// Nanoseconds since 1970 of a date.
+/// Parses a date as nanoseconds since 1970.
 fn ns(date: &str) -> Option<u128> {
     let time = humantime::parse_rfc3339(date).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_nanos())

@@ -1,21 +1,21 @@
-//! Texts between quotes, in which some characters are escaped.
+//! Quoted strings with escaped characters.
 
-/// The first byte of U+0080 to U+009F in UTF-8: control characters of two bytes, which some
-/// terminals obey.
+/// First byte of U+0080 to U+009F in UTF-8: control characters of two bytes, which some terminals
+/// obey.
 const C1: u8 = 0xc2;
 
-/// What has to be escaped in a text.
+/// A character that must be escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// A byte.
     Byte(u8),
-    /// A control character of these two bytes, U+0080 to U+009F. The second one is the low byte of
-    /// its number, too.
+    /// A control character U+0080 to U+009F, as two bytes. The second is also the low byte of its
+    /// code point.
     C1([u8; 2]),
 }
 
-/// Appends a text between quotes. `is_special` says which bytes `escape` is called for, in addition
-/// to control characters of two bytes.
+/// Appends a text between quotes. Calls `escape` for bytes that `is_special` selects, and for
+/// control characters of two bytes.
 #[inline]
 pub fn append(
     out: &mut Vec<u8>,
@@ -33,7 +33,7 @@ pub fn append(
                 escape(out, Special::C1([C1, second]));
                 rest
             }
-            // Of another character, or of a text that was cut.
+            // Part of another character, or of a truncated text.
             [C1, ref rest @ ..] => {
                 out.push(C1);
                 rest

@@ -1,54 +1,51 @@
-//! One stream file: its packets, and the events in them.
+//! A stream file: its packets and their events.
 //!
-//! The file may be damaged, and it may grow, or be cut, while it is read. So each place is looked
-//! at only if it is within what there is, and it is read, not mapped: a mapping of what is cut
-//! kills the reader. It is open only while it is read, as there may be more files than a process
-//! may have open.
+//! The file may be damaged, and it may grow or shrink while it is read. So each access is checked
+//! against its length. The file is read, not mapped: access to a mapping of a truncated file kills
+//! the reader. It is only open during a read, as there may be more files than a process may have
+//! open.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
+use usertrace_ctf::{EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC};
 use usertrace_ring::{record_id, record_time};
 
 use crate::metadata::{EventClass, Metadata, StreamClass};
 
-pub(super) const MAGIC: u32 = 0xc1fc_1fc1;
-/// What packets begin with, up to the fields of their context that tell of whose they are.
-const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8;
-/// Longest fields of that kind.
+/// Longest context of a packet, without the fields of the format.
 pub(super) const MAX_PACKET_CONTEXT: usize = 256;
-/// What events begin with, at a multiple of as many bytes in their packet: id, and the low 48 bits
-/// of the time.
-const EVENT_HEADER_LEN: usize = 8;
-/// No event is longer: a ring has no room for it.
+/// Longest header of a packet, with its context.
+const LONGEST_HEADER_LEN: usize = PACKET_HEADER_LEN + MAX_PACKET_CONTEXT;
+/// Longest event that fits into a ring.
 const MAX_EVENT: usize = usertrace_ring::MAX_RING_SIZE as usize;
 
-/// What is wrong at a place in a stream.
+/// An error in a stream.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum StreamError {
     Damage { offset: u64, what: String },
     Io(io::Error),
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for StreamError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-/// The next packet.
+/// Result of looking for the next packet.
 #[derive(Debug)]
 pub(super) enum NextPacket {
-    Is,
-    /// It is cut short: so many bytes of it are there, and the events in them were given.
+    Found,
+    /// It is cut short after this many bytes, whose events were read.
     CutShort(u64),
-    /// There is none.
+    /// There is no packet.
     End,
 }
 
-/// What the header of a packet says.
+/// The header of a packet.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) class: usize,
@@ -69,7 +66,62 @@ impl Packet {
     }
 }
 
-/// An event that was found.
+/// Sizes of a packet in bytes: of its header with its context, up to the end of its events, and of
+/// all of it.
+struct PacketSizes {
+    header: u64,
+    content: u64,
+    packet: u64,
+}
+
+/// Parses the header of a packet, or says what is wrong with it.
+fn parse_header(
+    header: &[u8; LONGEST_HEADER_LEN],
+    metadata: &Metadata,
+) -> Result<(Packet, PacketSizes), &'static str> {
+    let u32_at = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 4]));
+    let u64_at = |at: usize| u64::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 8]));
+    if u32_at(0) != PACKET_MAGIC {
+        return Err("there is no packet");
+    }
+    if header[4..20] != metadata.uuid {
+        return Err("a packet of another trace");
+    }
+    let class_id = u32_at(20);
+    let Some(class) = metadata.class_index(class_id) else {
+        return Err("a packet of a stream that is not declared");
+    };
+    let context_len = metadata.classes()[class].packet_len;
+    let words: [u64; 6] = std::array::from_fn(|n| u64_at(32 + 8 * n));
+    let [begin, end, content_bits, packet_bits, number, discarded] = words;
+    let sizes = PacketSizes {
+        header: (PACKET_HEADER_LEN + context_len) as u64,
+        content: content_bits / 8,
+        packet: packet_bits / 8,
+    };
+    if content_bits % 8 + packet_bits % 8 != 0
+        || sizes.content < sizes.header
+        || sizes.packet < sizes.content
+    {
+        return Err("a packet of an impossible size");
+    }
+    let mut context = [0; MAX_PACKET_CONTEXT];
+    context[..context_len].copy_from_slice(&header[PACKET_HEADER_LEN..][..context_len]);
+    let packet = Packet {
+        class,
+        class_id,
+        instance: u64_at(24),
+        begin,
+        end,
+        number,
+        discarded,
+        context,
+        context_len,
+    };
+    Ok((packet, sizes))
+}
+
+/// Position of the current event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     id: u16,
@@ -79,7 +131,7 @@ struct Found {
     len: usize,
 }
 
-/// A part of the file.
+/// A part of the file in memory.
 #[derive(Debug, Default)]
 struct Window {
     bytes: Vec<u8>,
@@ -87,7 +139,7 @@ struct Window {
 }
 
 impl Window {
-    /// What there is from `at` up to `end` at most.
+    /// The bytes from `at` up to `end`, as far as they are in memory.
     #[inline]
     fn get(&self, at: u64, end: u64) -> &[u8] {
         let skip = usize::try_from(at.wrapping_sub(self.start)).unwrap_or(usize::MAX);
@@ -96,7 +148,7 @@ impl Window {
         &bytes[..bytes.len().min(len)]
     }
 
-    /// Reads `len` bytes at `at`. Fewer than that: the file is shorter now.
+    /// Reads `len` bytes at `at`, or fewer if the file has become shorter.
     fn read(&mut self, file: &File, at: u64, len: usize) -> io::Result<()> {
         let kept = self.get(at, u64::MAX).len();
         let before = self.bytes.len() - kept;
@@ -128,19 +180,19 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<usize> 
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) path: PathBuf,
-    /// The trace that it is of.
+    /// Index of its trace.
     pub(super) trace: usize,
-    /// Bytes in the file, as far as it is looked at.
+    /// Known length of the file.
     pub(super) len: u64,
-    /// Where the next packet is.
+    /// Offset of the next packet.
     next: u64,
-    /// The packet that is read, or will be next.
+    /// The current packet.
     pub(super) packet: Option<Packet>,
-    /// Where the packet is, where what was read of it ends, and where its end is.
+    /// Start of the packet, end of what was read, end of its events.
     start: u64,
     at: u64,
     end: u64,
-    /// The packet is cut short: so many bytes of it are there.
+    /// The packet is cut short after this many bytes.
     cut: Option<u64>,
     found: Found,
     window: Window,
@@ -163,18 +215,18 @@ impl Stream {
         }
     }
 
-    /// Where the next packet is.
+    /// Offset of the next packet.
     pub(super) fn offset(&self) -> u64 {
         self.next
     }
 
-    /// Reads the header of the next packet. After an error there is no other one. `follows`: leaves
-    /// a packet that is cut short until it is whole.
+    /// Reads the header of the next packet. After an error, there are no more packets. `follows`:
+    /// ignores an incomplete packet until it is complete.
     pub(super) fn next_packet(
         &mut self,
         metadata: &Metadata,
         follows: bool,
-    ) -> Result<NextPacket, Fault> {
+    ) -> Result<NextPacket, StreamError> {
         if let Some(there) = self.cut.take() {
             return Ok(NextPacket::CutShort(there));
         }
@@ -182,93 +234,73 @@ impl Stream {
         if rest == 0 {
             return Ok(NextPacket::End);
         }
-        if rest < HEADER_LEN as u64 {
+        if rest < PACKET_HEADER_LEN as u64 {
             return Ok(NextPacket::CutShort(rest));
         }
-        // No second one is looked for if this one is none.
+        // If this packet is damaged, nothing behind it is read.
         self.next = self.len;
         let damage = |what: &str| {
-            Err(Fault::Damage {
+            Err(StreamError::Damage {
                 offset: start,
                 what: what.to_owned(),
             })
         };
-        let mut header = [0; HEADER_LEN + MAX_PACKET_CONTEXT];
+        let mut header = [0; LONGEST_HEADER_LEN];
         let file = crate::file::open(&self.path)?;
         let read = read_at(&file, &mut header, start)?;
-        if read < HEADER_LEN {
+        if read < PACKET_HEADER_LEN {
             return damage("the file was cut while it was read");
         }
-        let u32_at = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 4]));
-        let u64_at = |at: usize| u64::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 8]));
-        if u32_at(0) != MAGIC {
-            return damage("there is no packet");
-        }
-        if header[4..20] != metadata.uuid {
-            return damage("a packet of another trace");
-        }
-        let class_id = u32_at(20);
-        let Some(class) = metadata.class_index(class_id) else {
-            return damage("a packet of a stream that is not declared");
+        let (packet, sizes) = match parse_header(&header, metadata) {
+            Ok(parsed) => parsed,
+            Err(what) => return damage(what),
         };
-        let context_len = metadata.classes()[class].packet_len;
-        let words: [u64; 6] = std::array::from_fn(|n| u64_at(32 + 8 * n));
-        let [begin, end, content_bits, packet_bits, number, discarded] = words;
-        let header_len = (HEADER_LEN + context_len) as u64;
-        let (content, packet) = (content_bits / 8, packet_bits / 8);
-        if content_bits % 8 + packet_bits % 8 != 0 || content < header_len || packet < content {
-            return damage("a packet of an impossible size");
-        }
-        if packet > rest {
+        if sizes.packet > rest {
             // Its writer may have completed it since the file was looked at.
             self.len = self.len.max(file.metadata()?.len());
         }
         let rest = self.len.saturating_sub(start);
-        let is_cut = packet > rest;
-        if is_cut && (follows || rest < header_len) {
+        let is_cut = sizes.packet > rest;
+        if is_cut && (follows || rest < sizes.header) {
             self.next = start;
             return Ok(NextPacket::CutShort(rest));
         }
-        if read < HEADER_LEN + context_len {
+        if (read as u64) < sizes.header {
             return damage("the file was cut while it was read");
         }
-        if end < begin || self.packet.as_ref().is_some_and(|last| begin < last.end) {
+        let begin = packet.begin;
+        if packet.end < begin || self.packet.as_ref().is_some_and(|last| begin < last.end) {
             return damage("a packet of the time before");
         }
-        let mut context = [0; MAX_PACKET_CONTEXT];
-        context[..context_len].copy_from_slice(&header[HEADER_LEN..][..context_len]);
-        // Nothing is behind one that is cut, and where it begins is told.
-        self.next = if is_cut { start } else { start + packet };
+        // A cut packet is the last one. Its offset is reported.
+        self.next = if is_cut { start } else { start + sizes.packet };
         self.cut = is_cut.then_some(rest);
         self.start = start;
-        self.at = start + header_len;
-        self.end = start + content.min(rest);
+        self.at = start + sizes.header;
+        self.end = start + sizes.content.min(rest);
         self.found = Found {
             time: begin,
             ..Found::default()
         };
-        self.packet = Some(Packet {
-            class,
-            class_id,
-            instance: u64_at(24),
-            begin,
-            end,
-            number,
-            discarded,
-            context,
-            context_len,
-        });
-        Ok(NextPacket::Is)
+        self.packet = Some(packet);
+        Ok(NextPacket::Found)
     }
 
-    /// Finds the next event of the packet, and gives its time, in cycles. None: there is none.
-    /// After an error there is no other one in the packet. `chunk`: bytes to read at once.
+    /// Begin and end of the packet, in ns since 1970. None if they are out of range.
+    pub(super) fn packet_ns(&self, metadata: &Metadata) -> Option<(i64, i64)> {
+        let packet = self.packet.as_ref()?;
+        let ns = |cycles| metadata.clock().ns(cycles);
+        Some((ns(packet.begin)?, ns(packet.end)?))
+    }
+
+    /// Finds the next event of the packet, and returns its time in cycles. None if there is none.
+    /// After an error, the packet has no more events. `chunk`: bytes to read at once.
     #[inline]
     pub(super) fn next_event(
         &mut self,
         metadata: &Metadata,
         chunk: usize,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<u64>, StreamError> {
         if self.at == self.end {
             return Ok(None);
         }
@@ -288,8 +320,8 @@ impl Stream {
         }
         loop {
             let bytes = self.window.get(self.at, self.end);
-            match look(class, bytes, self.found.time) {
-                Look::Is(found) if found.time <= last => {
+            match parse_event(class, bytes, self.found.time) {
+                Parsed::Event(found) if found.time <= last => {
                     self.found = Found {
                         at: self.at,
                         ..found
@@ -297,27 +329,29 @@ impl Stream {
                     self.at += (EVENT_HEADER_LEN + found.contexts_len + found.len) as u64;
                     return Ok(Some(found.time));
                 }
-                Look::Is(_) => {
+                Parsed::Event(_) => {
                     return self.damage("an event of a time that is not its packet's");
                 }
-                Look::Unknown(id) => return self.damage(&format!("event id {id} is not declared")),
-                Look::TooShort if self.is_cut_here() => {
+                Parsed::Unknown(id) => {
+                    return self.damage(&format!("event id {id} is not declared"));
+                }
+                Parsed::TooShort if self.is_cut_here() => {
                     self.at = self.end;
                     return Ok(None);
                 }
-                Look::TooShort => self.read_more(chunk)?,
+                Parsed::TooShort => self.read_more(chunk)?,
             }
         }
     }
 
-    /// Is the packet cut short, and all read that is there of it?
+    /// Whether the packet is cut short and all of it was read.
     #[cold]
     fn is_cut_here(&self) -> bool {
         let there = self.window.get(self.at, self.end).len() as u64;
         self.cut.is_some() && there == self.end - self.at
     }
 
-    /// Was the event that was found asked for?
+    /// Whether the current event is selected.
     #[inline]
     pub(super) fn is_wanted(&self, metadata: &Metadata) -> bool {
         let packet = self.packet.as_ref();
@@ -326,19 +360,19 @@ impl Stream {
         event.is_some_and(|event| event.is_wanted)
     }
 
-    /// Something is wrong with what was found last: there is nothing more in the packet.
+    /// Returns an error, and skips the rest of the packet.
     #[cold]
-    pub(super) fn damage<T>(&mut self, what: &str) -> Result<T, Fault> {
+    pub(super) fn damage<T>(&mut self, what: &str) -> Result<T, StreamError> {
         let offset = std::mem::replace(&mut self.at, self.end);
-        Err(Fault::Damage {
+        Err(StreamError::Damage {
             offset,
             what: what.to_owned(),
         })
     }
 
-    /// Reads more of the event that is begun.
+    /// Reads more of the current event.
     #[cold]
-    fn read_more(&mut self, chunk: usize) -> Result<(), Fault> {
+    fn read_more(&mut self, chunk: usize) -> Result<(), StreamError> {
         let there = self.window.get(self.at, self.end).len();
         let rest = self.end - self.at;
         if there as u64 == rest {
@@ -360,7 +394,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The event that was found: its kind, its contexts, its payload.
+    /// The current event: its class, its contexts, its payload.
     #[inline]
     pub(super) fn event<'a>(
         &'a self,
@@ -373,7 +407,7 @@ impl Stream {
         Some((class.event(found.id)?, contexts, payload.get(..found.len)?))
     }
 
-    /// The memory for what is read, when it is not needed for a while, for another stream to use.
+    /// Takes the read buffer, while it is not needed, for another stream to use.
     pub(super) fn take_memory(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.window.bytes);
         bytes.clear();
@@ -390,25 +424,26 @@ impl Stream {
     }
 }
 
-/// What is at the beginning of some bytes.
-enum Look {
-    Is(Found),
+/// Result of parsing an event.
+enum Parsed {
+    Event(Found),
     Unknown(u16),
     TooShort,
 }
 
-/// What follows an event of the time `before`, or begins a packet of that time.
+/// Parses the event at the start of `bytes`. `before`: time of the last event, or of the packet's
+/// start.
 #[inline]
-fn look(class: &StreamClass, bytes: &[u8], before: u64) -> Look {
+fn parse_event(class: &StreamClass, bytes: &[u8], before: u64) -> Parsed {
     let Some((header, rest)) = bytes.split_first_chunk::<EVENT_HEADER_LEN>() else {
-        return Look::TooShort;
+        return Parsed::TooShort;
     };
     let word = u64::from_ne_bytes(*header);
     let id = record_id(word);
-    // Beyond the last time that there is: it is damage.
+    // A time that overflows exceeds the packet's end, and so is damage.
     let time = record_time(before, word).unwrap_or(u64::MAX);
     let Some(event) = class.event(id) else {
-        return Look::Unknown(id);
+        return Parsed::Unknown(id);
     };
     let fields = class.contexts.as_deref().unwrap_or_default();
     let lens = || {
@@ -417,8 +452,8 @@ fn look(class: &StreamClass, bytes: &[u8], before: u64) -> Look {
         let len = event.len.at(&event.fields, payload)?;
         (len <= payload.len()).then_some((contexts_len, len))
     };
-    lens().map_or(Look::TooShort, |(contexts_len, len)| {
-        Look::Is(Found {
+    lens().map_or(Parsed::TooShort, |(contexts_len, len)| {
+        Parsed::Event(Found {
             id,
             time,
             at: 0,

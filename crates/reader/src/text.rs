@@ -1,7 +1,7 @@
-//! Events as text, byte by byte as `babeltrace2` prints them.
+//! Prints events as text, byte-identical to `babeltrace2`.
 //!
-//! Where it does so on purpose: times before 1970 are seconds here, while it prints the time of day
-//! that they are before 1970, other than that of the first one.
+//! One difference is deliberate: times before 1970 are printed as seconds. `babeltrace2` prints a
+//! time of day for all but the first.
 
 use std::io::Write as _;
 
@@ -15,17 +15,17 @@ use crate::value::{Enumeration, List, Number, Value, Values};
 
 const NS: u64 = 1_000_000_000;
 
-/// Prints events, each in its line.
+/// Prints one line for each event.
 #[derive(Debug, Default)]
 pub struct Printer {
-    /// Time of the event before.
+    /// Time of the last event.
     last: Option<i64>,
-    /// The second that was printed last, and how.
+    /// The last printed second, and its text.
     second: Option<(i64, [u8; 9])>,
 }
 
 impl Printer {
-    /// One that has printed nothing.
+    /// Creates a printer that has printed nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -39,7 +39,7 @@ impl Printer {
         match self.last.replace(event.ns) {
             None => out.extend_from_slice(b"+?.?????????"),
             Some(last) => {
-                // Before it is only what came late, see `Reader::refresh`.
+                // Only events that arrived late are earlier, see `Reader::refresh`.
                 out.push(if event.ns < last { b'-' } else { b'+' });
                 let delta = event.ns.abs_diff(last);
                 decimal(out, delta / NS);
@@ -55,7 +55,7 @@ impl Printer {
         out.push(b'\n');
     }
 
-    /// Appends what stands behind an event's name in its line: whose ring it was in, contexts, and
+    /// Appends what follows an event's name in its line: the packet's context, contexts, and
     /// fields.
     pub fn values(&self, out: &mut Vec<u8>, event: &Event<'_>) {
         if !event.stream.packet.is_empty() {
@@ -69,7 +69,7 @@ impl Printer {
         fields(out, &event.class.fields, event.payload);
     }
 
-    /// Appends a time, in ns since 1970: the time of day.
+    /// Appends the time of day of a time in ns since 1970.
     pub fn time(&mut self, out: &mut Vec<u8>, ns: i64) {
         let (second, rest) = (ns.div_euclid(NS as i64), ns.rem_euclid(NS as i64) as u32);
         if ns < 0 {
@@ -109,7 +109,7 @@ static PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// A number below 10^9, with all nine digits.
+/// Appends a number below 10^9 with all nine digits.
 #[inline]
 fn nine(out: &mut Vec<u8>, number: u32) {
     let pair = |n: u32| PAIRS[(n % 100) as usize];
@@ -148,7 +148,7 @@ fn hexadecimal(out: &mut Vec<u8>, number: u64) {
     }));
 }
 
-/// Appends fields. `bytes` is what they are in, which was found to be long enough.
+/// Appends fields. The caller has checked that `bytes` has all of them.
 fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     out.push(b'{');
     let mut before: &[u8] = b" ";
@@ -202,7 +202,7 @@ fn number(out: &mut Vec<u8>, number: Number) {
 #[inline]
 fn integer(out: &mut Vec<u8>, kind: Integer, bits: u64) {
     if kind.hex {
-        // Of a signed one, as many digits as it has.
+        // A negative number has as many digits as its type.
         let above = 64 - 8 * u32::from(kind.len);
         hexadecimal(out, bits << above >> above);
     } else if kind.signed && bits.cast_signed() < 0 {
@@ -231,7 +231,7 @@ fn enumeration(out: &mut Vec<u8>, value: Enumeration<'_>) {
     out.extend_from_slice(b" )");
 }
 
-/// What stands for a byte in a string. None: itself.
+/// The character that escapes a byte in a string. None if the byte needs no escape.
 const fn escape(byte: u8) -> Option<u8> {
     Some(match byte {
         b'\\' | b'\'' | b'"' | b'?' => byte,
@@ -243,7 +243,7 @@ const fn escape(byte: u8) -> Option<u8> {
         b'\r' => b'r',
         b'\t' => b't',
         0x0b => b'v',
-        // Its digits follow.
+        // Hexadecimal digits follow.
         0..0x20 | 0x7f => b'x',
         _ => return None,
     })
@@ -259,8 +259,8 @@ static ESCAPES: [Option<u8>; 256] = {
     escapes
 };
 
-/// Appends a text between quotes. Control characters of two bytes, which `babeltrace2` prints as
-/// they are, become their bytes: a terminal may obey them.
+/// Appends a quoted string. Control characters of two bytes, which `babeltrace2` prints as they
+/// are, are escaped, as a terminal may obey them.
 fn string(out: &mut Vec<u8>, text: &[u8]) {
     let is_special = |byte: u8| ESCAPES[usize::from(byte)].is_some();
     quoted::append(out, text, is_special, |out, special| match special {
@@ -277,7 +277,7 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
     });
 }
 
-/// Appends a number of six digits at most, as C's `%g` does.
+/// Appends a number like C's `%g`.
 fn float(out: &mut Vec<u8>, number: f64, is_negative: bool) {
     if is_negative {
         out.push(b'-');
@@ -288,7 +288,7 @@ fn float(out: &mut Vec<u8>, number: f64, is_negative: bool) {
     if number.is_infinite() {
         return out.extend_from_slice(b"inf");
     }
-    // `D.DDDDDeX`, of which the digits are the right ones, whichever way they are printed.
+    // `D.DDDDDeX`: these six digits are right for both notations.
     let mut text = [0; 16];
     let mut rest = &mut text[..];
     let _ = write!(rest, "{:.5e}", number.abs());
@@ -348,18 +348,19 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// As C has it.
-    fn by_the_book(number: f64) -> String {
+    /// C's own output.
+    fn printed_by_c(number: f64) -> String {
         let mut text = [0u8; 64];
-        // SAFETY: it writes no more than `text` has room for; the format takes one double.
+        // SAFETY: `snprintf` writes at most the 64 bytes of `text`; the format takes one double.
         let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), 64, c"%g".as_ptr(), number) };
         std::str::from_utf8(&text[..len as usize])
             .unwrap()
             .to_owned()
     }
 
+    /// Requirements: B1
     #[test]
-    fn b1_special_numbers_are_printed_as_c_does() {
+    fn special_numbers_are_printed_like_c() {
         for number in [
             0.0,
             -0.0,
@@ -395,7 +396,7 @@ mod tests {
         ] {
             assert_eq!(
                 text(|out| float(out, number, number.is_sign_negative())),
-                by_the_book(number)
+                printed_by_c(number)
             );
         }
     }
@@ -417,7 +418,7 @@ mod tests {
             escaped.contains(r"&\'()*") && escaped.contains(r">\?@") && escaped.contains(r"[\\]")
         );
         assert_eq!(text(|out| string(out, "日本".as_bytes())), "\"日本\"");
-        // These it prints as they are.
+        // `babeltrace2` prints these as they are.
         let all: String = ('\u{7e}'..='\u{a3}').collect();
         let escaped = text(|out| string(out, all.as_bytes()));
         assert!(
@@ -437,11 +438,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
+        /// Requirements: B1
         #[test]
-        fn b1_numbers_are_printed_as_c_does(bits in any::<u64>(), short in any::<u32>(), small in -99_999_999i64..99_999_999) {
+        fn numbers_are_printed_like_c(bits in any::<u64>(), short in any::<u32>(), small in -99_999_999i64..99_999_999) {
             for number in [f64::from_bits(bits), small as f64, small as f64 / 1e4, f64::from(f32::from_bits(short))] {
                 let negative = number.is_sign_negative();
-                prop_assert_eq!(text(|out| float(out, number, negative)), by_the_book(number));
+                prop_assert_eq!(text(|out| float(out, number, negative)), printed_by_c(number));
             }
         }
 

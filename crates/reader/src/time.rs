@@ -1,17 +1,17 @@
-//! Times as people say them.
+//! Times in command line arguments.
 
 use std::str::FromStr;
 
 const NS: i64 = 1_000_000_000;
-/// Longest trace of which each day is looked at.
+/// Longest trace, in days, whose days are all tried.
 const MAX_DAYS: i64 = 4000;
 
-/// A time that was asked for.
+/// A time of a selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// Nanoseconds since 1970.
     At(i64),
-    /// On whichever day: its hour, minute and second, and the rest in nanoseconds.
+    /// A time of any day.
     OfDay {
         /// 0 to 23.
         hour: i32,
@@ -19,14 +19,14 @@ pub enum Time {
         minute: i32,
         /// 0 to 60.
         second: i32,
-        /// Below 10^9.
+        /// Nanoseconds, below 10^9.
         ns: i64,
     },
 }
 
 impl Time {
-    /// Which time it is, in ns since 1970, in a trace that begins and ends then: of a time of day,
-    /// the first one that there is in the trace, or else that on its first day.
+    /// Resolves to ns since 1970, for a trace with this begin and end. A time of day is the first
+    /// one in the trace, or else that on its first day.
     #[must_use]
     pub fn within(self, (begin, end): (i64, i64)) -> i64 {
         let (hour, minute, second, ns) = match self {
@@ -100,10 +100,10 @@ fn parse(text: &str) -> Option<Time> {
     Some(Time::At(seconds(time).checked_mul(NS)?.checked_add(ns)?))
 }
 
-/// Digits only.
+/// Parses digits, without a sign.
 fn number(text: &str) -> Option<i64> {
-    let is_good = text.bytes().all(|b| b.is_ascii_digit());
-    is_good.then(|| text.parse().ok())?
+    let is_valid = text.bytes().all(|b| b.is_ascii_digit());
+    is_valid.then(|| text.parse().ok())?
 }
 
 fn three(text: &str, between: char) -> Option<[i32; 3]> {
@@ -113,7 +113,7 @@ fn three(text: &str, between: char) -> Option<[i32; 3]> {
     parts.next().is_none().then_some(three)
 }
 
-/// Hour, minute and second, as clocks here show it.
+/// Hour, minute and second in local time.
 pub(super) fn of_day(second: i64) -> (u32, u32, u32) {
     let time = local(second);
     let part = |n: i32| u32::try_from(n).unwrap_or(0);
@@ -121,18 +121,18 @@ pub(super) fn of_day(second: i64) -> (u32, u32, u32) {
 }
 
 fn local(second: i64) -> libc::tm {
-    // SAFETY: it is plain data; the zone may be a null pointer.
+    // SAFETY: `tm` is plain data, all zeros are valid, and its zone may be null.
     let mut time: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both point to what they are said to.
+    // SAFETY: both pointers come from references to values of the right types.
     unsafe { libc::localtime_r(&raw const second, &raw mut time) };
     time
 }
 
-/// Since 1970, as clocks here show it; fields may be beyond what they are at most.
+/// Converts local time to seconds since 1970. Fields may exceed their usual ranges.
 fn seconds(mut time: libc::tm) -> i64 {
-    // Whether it is summer then is not known.
+    // Let `mktime` find out about daylight saving time.
     time.tm_isdst = -1;
-    // SAFETY: it is one of `localtime_r`, with other numbers; the zone is not looked at.
+    // SAFETY: `time` comes from `localtime_r`, with other numbers. `mktime` does not read its zone.
     unsafe { libc::mktime(&raw mut time) }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_understood() {
+    fn times_are_parsed() {
         let of_day = |hour, minute, second, ns| Time::OfDay {
             hour,
             minute,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_of_here() {
+    fn dates_are_local() {
         let at: Time = "2023-11-14 22:13:20.25".parse().unwrap();
         let Time::At(ns) = at else { panic!("{at:?}") };
         assert_eq!(of_day(ns / NS), (22, 13, 20));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_day_is_the_first_one_in_the_trace() {
+    fn time_of_day_is_the_first_one_in_the_trace() {
         let at = |text: &str| match text.parse() {
             Ok(Time::At(ns)) => ns,
             other => panic!("{other:?}"),

@@ -1,31 +1,31 @@
-//! The words of a `metadata` file.
+//! Tokens of a TSDL `metadata` file.
 
-/// Something that is not understood.
+/// An error in a `metadata` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct ParseError {
     pub(super) line: usize,
     pub(super) what: String,
-    /// More text might have made it good.
+    /// At the end of the file, which may be truncated.
     pub(super) is_at_end: bool,
 }
 
-/// A word, or a sign.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     Word(&'a str),
     Number(i128),
-    /// What is between quotes, without what keeps it apart from them.
+    /// Contents of a string literal, unescaped.
     Text(String),
     Sign(char),
     /// `:=`
-    Is,
+    Assign,
     /// `...`
-    To,
-    /// There is nothing more.
+    Range,
+    /// End of the file.
     End,
 }
 
-/// Reads a text word by word.
+/// Splits a text into tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Tokens<'a> {
     rest: &'a str,
@@ -40,24 +40,24 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The line that it is at.
+    /// The current line.
     pub(super) fn line(&self) -> usize {
         self.line
     }
 
-    /// What is wrong here.
-    pub(super) fn fault(&self, what: impl Into<String>) -> Fault {
-        Fault {
+    /// An error at the current line.
+    pub(super) fn error(&self, what: impl Into<String>) -> ParseError {
+        ParseError {
             line: self.line,
             what: what.into(),
-            // The last word may be only the beginning of one.
+            // The last word may be truncated.
             is_at_end: self.rest.is_empty(),
         }
     }
 
-    /// The text ends here, where it must not.
-    pub(super) fn fault_at_end(&self) -> Fault {
-        Fault {
+    /// An unexpected end of the file.
+    pub(super) fn error_at_end(&self) -> ParseError {
+        ParseError {
             line: self.line,
             what: "it ends in the middle of a declaration".to_owned(),
             is_at_end: true,
@@ -71,13 +71,13 @@ impl<'a> Tokens<'a> {
         skipped
     }
 
-    /// Goes to where the next word begins, beyond what is only for people.
-    fn skip_blanks(&mut self) -> Result<(), Fault> {
+    /// Skips white space and comments.
+    fn skip_blanks(&mut self) -> Result<(), ParseError> {
         loop {
             let blanks = self.rest.len() - self.rest.trim_start().len();
             self.skip(blanks);
             let len = if let Some(comment) = self.rest.strip_prefix("/*") {
-                comment.find("*/").ok_or_else(|| self.fault_at_end())? + 4
+                comment.find("*/").ok_or_else(|| self.error_at_end())? + 4
             } else if self.rest.starts_with("//") {
                 self.rest.find('\n').unwrap_or(self.rest.len())
             } else {
@@ -87,7 +87,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Token<'a>, ParseError> {
         self.skip_blanks()?;
         let Some(first) = self.rest.chars().next() else {
             return Ok(Token::End);
@@ -106,12 +106,12 @@ impl<'a> Tokens<'a> {
             let parsed = number.parse();
             return parsed
                 .map(Token::Number)
-                .map_err(|_| self.fault(format!("{number} is no decimal number")));
+                .map_err(|_| self.error(format!("{number} is no decimal number")));
         }
         if first == '"' {
             return self.text().map(Token::Text);
         }
-        for (sign, token) in [(":=", Token::Is), ("...", Token::To)] {
+        for (sign, token) in [(":=", Token::Assign), ("...", Token::Range)] {
             if self.rest.starts_with(sign) {
                 self.skip(sign.len());
                 return Ok(token);
@@ -121,7 +121,7 @@ impl<'a> Tokens<'a> {
         Ok(Token::Sign(first))
     }
 
-    fn text(&mut self) -> Result<String, Fault> {
+    fn text(&mut self) -> Result<String, ParseError> {
         let mut text = String::new();
         let mut chars = self.rest.char_indices().skip(1);
         while let Some((at, c)) = chars.next() {
@@ -132,14 +132,14 @@ impl<'a> Tokens<'a> {
                 }
                 '\\' => match chars.next() {
                     Some((_, c @ ('"' | '\\'))) => text.push(c),
-                    Some((_, c)) => return Err(self.fault(format!("\\{c} in a text"))),
+                    Some((_, c)) => return Err(self.error(format!("\\{c} in a text"))),
                     None => break,
                 },
-                '\n' => return Err(self.fault("a text that does not end on its line")),
+                '\n' => return Err(self.error("a text that does not end on its line")),
                 c => text.push(c),
             }
         }
-        Err(self.fault_at_end())
+        Err(self.error_at_end())
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_told_apart() {
+    fn text_is_split_into_tokens() {
         let mut tokens =
             Tokens::new("/* x\n */ a_1:=-5 ... \"q\\\"\\\\ü//\" // more\n{} 18446744073709551615;");
         let mut all = Vec::new();
@@ -160,9 +160,9 @@ mod tests {
         }
         let expected = [
             Token::Word("a_1"),
-            Token::Is,
+            Token::Assign,
             Token::Number(-5),
-            Token::To,
+            Token::Range,
             Token::Text("q\"\\ü//".into()),
             Token::Sign('{'),
             Token::Sign('}'),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_refused() {
+    fn invalid_tokens_are_refused() {
         for (text, is_at_end) in [
             ("0x10 ", false),
             ("- ", false),
@@ -186,8 +186,8 @@ mod tests {
             ("\"abc\\", true),
             ("/* abc", true),
         ] {
-            let fault = Tokens::new(text).next().unwrap_err();
-            assert_eq!((fault.line, fault.is_at_end), (1, is_at_end), "{text}");
+            let error = Tokens::new(text).next().unwrap_err();
+            assert_eq!((error.line, error.is_at_end), (1, is_at_end), "{text}");
         }
     }
 }

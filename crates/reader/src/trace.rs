@@ -1,4 +1,4 @@
-//! A trace: its metadata, and its streams' files.
+//! One trace: its metadata and its stream files.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -11,39 +11,38 @@ use std::sync::Arc;
 use usertrace_ctf::recording::finished;
 use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
 
+use crate::merged_stream::{MergedStream, Next};
 use crate::metadata::{Metadata, StreamClass};
-use crate::place::{Next, Place};
-use crate::same::SameClasses;
+use crate::shared_classes::SharedClasses;
 use crate::stream::Stream;
-use crate::{Problem, Selection};
+use crate::{ReadError, Selection};
 
-/// One trace: that of a process, or of a chunk of its recording.
+/// The trace of a process, or of a chunk of its recording.
 #[derive(Debug)]
 pub struct Trace {
     pub(crate) number: usize,
     pub(crate) process: usize,
-    /// Events that other traces of the process declare, and whether they were asked for.
+    /// Events that other traces of the process declare, and whether they are selected.
     pub(crate) declared_elsewhere: Arc<HashMap<String, bool>>,
     pub(crate) directory: PathBuf,
     pub(crate) metadata: Metadata,
-    /// Of its metadata, when they were read.
+    /// Stamp of the metadata file when it was read.
     stamp: Stamp,
-    /// Its stream files that are known.
+    /// Names of the known stream files.
     files: HashSet<OsString>,
-    /// What text says of it before the names of events.
+    /// The text before event names.
     pub(crate) head: String,
 }
 
-/// By which a file is known to be another one, or longer: length, inode, and time of its last
-/// change.
+/// Detects that a file was replaced or has grown: length, inode, and modification time.
 type Stamp = (u64, u64, i64, i64);
 
 impl Trace {
     pub(crate) fn open(
         directory: PathBuf,
         selection: &Selection,
-        same: &mut SameClasses,
-    ) -> Result<Self, Problem> {
+        same: &mut SharedClasses,
+    ) -> Result<Self, ReadError> {
         let (stamp, mut metadata) = read_metadata(&directory, selection)?;
         same.share(&mut metadata);
         Ok(Self {
@@ -58,14 +57,13 @@ impl Trace {
         })
     }
 
-    /// Its place in [`Reader::traces`](crate::Reader::traces).
+    /// Its index in [`Reader::traces`](crate::Reader::traces).
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// The number of the process that it is of, from 0 on: the chunks of a recording have one trace
-    /// each of a process.
+    /// Number of its process, from 0 on. Each chunk of a recording has a trace of the process.
     #[must_use]
     pub fn process(&self) -> usize {
         self.process
@@ -77,18 +75,18 @@ impl Trace {
         &self.directory
     }
 
-    /// What it says of itself.
+    /// Its metadata.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Reads its metadata again if they are others. True: they were.
+    /// Reads the metadata again if the file changed. Returns whether it did.
     pub(crate) fn refresh(
         &mut self,
         selection: &Selection,
-        same: &mut SameClasses,
-    ) -> Result<bool, Problem> {
+        same: &mut SharedClasses,
+    ) -> Result<bool, ReadError> {
         let path = self.directory.join(METADATA);
         if fs::metadata(path).is_ok_and(|file| stamp(&file) == self.stamp) {
             return Ok(false);
@@ -99,31 +97,34 @@ impl Trace {
         Ok(true)
     }
 
-    /// All events that it declares, and whether they were asked for.
+    /// All events that it declares, and whether they are selected.
     pub(crate) fn declared(&self) -> impl Iterator<Item = (&str, bool)> {
         let events = self.metadata.classes().iter().flat_map(StreamClass::events);
         events.map(|event| (&*event.name, event.is_wanted))
     }
 
-    /// Its stream files that are not known yet. What cannot be looked at is among the problems, and
-    /// takes nothing else with it.
-    pub(crate) fn find_streams(&mut self, index: usize, problems: &mut Vec<Problem>) -> Vec<Place> {
-        let mut places = Vec::new();
-        // Its chunk may be finished at any moment.
+    /// Finds stream files that are not known yet. Errors do not affect other files.
+    pub(crate) fn find_streams(
+        &mut self,
+        index: usize,
+        errors: &mut Vec<ReadError>,
+    ) -> Vec<MergedStream> {
+        let mut streams = Vec::new();
+        // A recorder may finish the chunk, and so rename it, at any moment.
         let entries =
             fs::read_dir(&self.directory).or_else(|_| fs::read_dir(finished(&self.directory)));
         let entries = match entries {
             Ok(entries) => entries,
             Err(error) => {
-                problems.push(Problem::io(&self.directory, error));
-                return places;
+                errors.push(ReadError::io(&self.directory, error));
+                return streams;
             }
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    problems.push(Problem::io(&self.directory, error));
+                    errors.push(ReadError::io(&self.directory, error));
                     break;
                 }
             };
@@ -134,7 +135,7 @@ impl Trace {
             let file = match fs::metadata(&path).or_else(|_| fs::metadata(finished(&path))) {
                 Ok(file) => file,
                 Err(error) => {
-                    problems.push(Problem::io(&path, error));
+                    errors.push(ReadError::io(&path, error));
                     continue;
                 }
             };
@@ -144,7 +145,7 @@ impl Trace {
             self.files.insert(name);
             let mut stream = Stream::new(path, index);
             stream.len = file.len();
-            places.push(Place {
+            streams.push(MergedStream {
                 stream,
                 next: Next::Nothing,
                 is_in_packet: false,
@@ -153,7 +154,7 @@ impl Trace {
                 last: None,
             });
         }
-        places
+        streams
     }
 }
 
@@ -161,29 +162,29 @@ fn stamp(file: &fs::Metadata) -> Stamp {
     (file.len(), file.ino(), file.mtime(), file.mtime_nsec())
 }
 
-fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), Problem> {
+fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Metadata), ReadError> {
     let path = directory.join(METADATA);
     let read = || {
         let mut file = crate::file::open(&path)?;
-        // Before they are read: what is added meanwhile makes them others.
+        // Take the stamp before reading, so that a later addition changes it.
         let stamp = stamp(&file.metadata()?);
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
         Ok((stamp, text))
     };
-    let (stamp, text) = read().map_err(|error| Problem::io(&path, error))?;
+    let (stamp, text) = read().map_err(|error| ReadError::io(&path, error))?;
     let parsed = match text.first() {
         Some(&RECORD_SEPARATOR) => crate::fragments::parse(&text),
         _ => crate::parser::parse(&text),
     };
-    let mut metadata = parsed.map_err(|fault| Problem::Metadata {
+    let mut metadata = parsed.map_err(|error| ReadError::Metadata {
         path,
-        line: fault.line,
-        what: fault.what,
+        line: error.line,
+        what: error.what,
     })?;
     metadata.make_printable();
     if let Some(patterns) = &selection.events {
-        metadata.want(|event| patterns.accept(event));
+        metadata.select(|event| patterns.accept(event));
     }
     Ok((stamp, metadata))
 }

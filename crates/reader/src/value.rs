@@ -1,37 +1,37 @@
-//! What fields of an event are.
+//! Values of an event's fields.
 
 use usertrace_ring::schema::{Element, FieldType, Integer, Label, Scalar};
 
 use crate::field::Field;
 
-/// What a field is.
+/// Value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// A number.
     Scalar(Number),
-    /// A text: of any bytes but NUL, as the program wrote it.
+    /// A string: any bytes except NUL, as the program wrote it.
     Text(&'a [u8]),
-    /// A number with names for some values.
+    /// A number with labels.
     Enum(Enumeration<'a>),
-    /// Several numbers.
+    /// An array or a sequence of numbers.
     List(List<'a>),
 }
 
-/// What a number is.
+/// Value of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// An integer: its type, and its bits, with its sign in all that are above it.
+    /// An integer: its type and its bits, sign-extended.
     Integer(Integer, u64),
-    /// A byte that is to be 0 or 1.
+    /// A byte, which should be 0 or 1.
     Bool(u8),
-    /// A number of single precision.
+    /// A single-precision number.
     F32(f32),
-    /// A number of double precision.
+    /// A double-precision number.
     F64(f64),
 }
 
 impl Number {
-    /// Reads one at the start of `bytes`, and says how long it is. What is missing is 0.
+    /// Reads a number at the start of `bytes`, and returns its length. Missing bytes are 0.
     #[inline]
     fn read(kind: Scalar, bytes: &[u8]) -> (Self, usize) {
         match kind {
@@ -49,18 +49,18 @@ impl Number {
     }
 }
 
-/// What an integer is that has names for some values.
+/// Value of an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enumeration<'a> {
     /// Its type.
     pub kind: Integer,
-    /// Its bits, as those of [`Number::Integer`].
+    /// Its bits, sign-extended.
     pub bits: u64,
     labels: &'a [Label],
 }
 
 impl<'a> Enumeration<'a> {
-    /// The names that it has, each once.
+    /// The labels of the value, each once.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
         let value = match self.kind.signed {
             true => i128::from(self.bits.cast_signed()),
@@ -68,7 +68,7 @@ impl<'a> Enumeration<'a> {
         };
         let mut last: Option<&str> = None;
         self.labels.iter().filter_map(move |label| {
-            // Those of one name follow each other.
+            // Ranges of the same label are adjacent.
             let is_same = last == Some(&label.name);
             let is_its = !is_same && (label.first..=label.last).contains(&value);
             is_its.then(|| *last.insert(&label.name))
@@ -89,7 +89,7 @@ impl Iterator for List<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Number> {
-        // There are as many as was found; but whatever they are, this comes to an end.
+        // Bounds the iteration by the bytes, whatever the count is.
         if self.bytes.is_empty() {
             return None;
         }
@@ -100,7 +100,7 @@ impl Iterator for List<'_> {
     }
 }
 
-/// Fields, with what they are.
+/// Iterates over fields and their values.
 #[derive(Clone, Debug)]
 pub struct Values<'a> {
     fields: std::slice::Iter<'a, Field>,
@@ -108,8 +108,8 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// What fields are that are in `bytes`: those of [`Event`](super::Event), which were found to
-    /// be long enough. Of others, what is missing is 0, or empty.
+    /// Iterates over fields in `bytes`. Those of an [`Event`](super::Event) are known to be
+    /// complete. Otherwise, missing values are 0 or empty.
     #[inline]
     #[must_use]
     pub fn new(fields: &'a [Field], bytes: &'a [u8]) -> Self {
@@ -119,7 +119,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// If the next field is a sequence: how many elements it says that it has.
+    /// The number of elements, if the next field is a sequence.
     #[inline]
     pub(super) fn count_ahead(&self) -> u32 {
         u32::from_ne_bytes(*self.bytes.first_chunk().unwrap_or(&[0; 4]))
@@ -138,7 +138,7 @@ impl<'a> Iterator for Values<'a> {
     }
 }
 
-/// What the field at the start of `bytes` is, and how long it is.
+/// Reads the field at the start of `bytes`, and returns its length.
 #[inline]
 fn read<'a>(kind: &'a FieldType, bytes: &'a [u8]) -> (Value<'a>, usize) {
     match kind {
@@ -189,7 +189,7 @@ fn elements(element: Element, count: usize, bytes: &[u8]) -> (Value<'_>, usize) 
     }
 }
 
-/// Where the field of this index is among `bytes`, which all fields are in.
+/// The bytes from the field with this index on.
 fn find<'a>(fields: &[Field], index: usize, mut bytes: &'a [u8]) -> Option<&'a [u8]> {
     for field in fields.get(..index)? {
         let len = match field.kind.fixed_len() {
@@ -201,8 +201,7 @@ fn find<'a>(fields: &[Field], index: usize, mut bytes: &'a [u8]) -> Option<&'a [
     Some(bytes)
 }
 
-/// The bits of the field of this index, if it is an integer, a `bool` or an enumeration: with its
-/// sign in all that are above it.
+/// The bits of a field, sign-extended, if it is an integer, a `bool` or an enumeration.
 #[must_use]
 pub fn integer(fields: &[Field], index: usize, bytes: &[u8]) -> Option<u64> {
     let bytes = find(fields, index, bytes)?;
@@ -215,7 +214,7 @@ pub fn integer(fields: &[Field], index: usize, bytes: &[u8]) -> Option<u64> {
     }
 }
 
-/// The text of the field of this index, if it is one.
+/// The text of a field, if it is a string.
 #[must_use]
 pub fn text<'a>(fields: &[Field], index: usize, bytes: &'a [u8]) -> Option<&'a [u8]> {
     let bytes = find(fields, index, bytes)?;
@@ -231,7 +230,7 @@ pub fn text<'a>(fields: &[Field], index: usize, bytes: &'a [u8]) -> Option<&'a [
     bytes.split(|&b| b == 0).next()
 }
 
-/// An integer's bits, with its sign in all that are above it.
+/// Loads an integer, sign-extended.
 #[inline]
 fn load(kind: Integer, bytes: &[u8]) -> u64 {
     fn first<const N: usize>(bytes: &[u8], swap: bool) -> [u8; N] {
@@ -241,7 +240,7 @@ fn load(kind: Integer, bytes: &[u8]) -> u64 {
         }
         bytes
     }
-    // Marked are those only that are not in this machine's order.
+    // Only a type in the other byte order is marked.
     let swap = kind.big_endian;
     match (kind.len, kind.signed) {
         (1, false) => u8::from_ne_bytes(first(bytes, false)).into(),
@@ -268,10 +267,11 @@ mod tests {
         }
     }
 
-    /// B1: each field is found behind those whose length varies, and nothing is read beyond the
-    /// end.
+    /// Fields are found behind fields of variable length, and nothing beyond the end is read.
+    ///
+    /// Requirements: B1
     #[test]
-    fn b1_values_are_found_behind_what_varies() {
+    fn values_follow_fields_of_variable_length() {
         let fields: Vec<Field> = [
             "str s",
             "s16 n",

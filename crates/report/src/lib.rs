@@ -1,6 +1,6 @@
-//! Shows what [`usertrace_reader`] reads of traces.
+//! Presents traces that [`usertrace_reader`] reads.
 //!
-//! [`html`] makes one page of a trace; [`export`] writes it in the formats of others.
+//! [`html`] writes a trace as one page; [`export`] converts it to other formats.
 
 pub mod export;
 pub mod html;

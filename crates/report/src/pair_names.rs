@@ -1,8 +1,7 @@
-//! Events of which one says that something begins, and another one that it has ended: by their
-//! names.
+//! Recognizes begin and end events by their names.
 
-/// Last words of names: of what begins something, and of what ends it. As preloaded libraries, the
-/// layer for `tracing`, and most programs that are instrumented for other tracers call them.
+/// Last words of the names of begin and end events, as used by the preload libraries, the `tracing`
+/// layer, and most programs that are instrumented for other tracers.
 const WORDS: &[(&str, &str)] = &[
     ("entry", "exit"),
     ("enter", "exit"),
@@ -13,17 +12,17 @@ const WORDS: &[(&str, &str)] = &[
     ("req", "acq"),
     ("req", "done"),
     (NEW, "close"),
-    // `dlopen_req`, and `dlopen` when it is done.
+    // `dlopen_req`, and `dlopen` at its end.
     ("req", ""),
 ];
 
-/// Spans of `tracing`, which last longer than threads are in them.
+/// Spans of `tracing`. A span outlives the periods in which threads are inside it.
 const NEW: &str = "new";
 
-/// What keeps a name's last word apart.
+/// Separators before the last word.
 const SEPARATORS: [char; 4] = ['_', '.', '-', ':'];
 
-/// The event that ends what this one begins, among those for which `exists` says that they exist.
+/// The event that ends what this one begins, if `exists` says that it exists.
 pub(crate) fn end_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
     let mut ends = WORDS
         .iter()
@@ -31,7 +30,7 @@ pub(crate) fn end_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<String
     ends.find(|end| exists(end))
 }
 
-/// The event that begins what this one ends.
+/// The event that begins what this one ends, if it exists.
 pub(crate) fn begin_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
     WORDS.iter().find_map(|&(first, last)| {
         let begin = replace(name, last, first)?;
@@ -39,14 +38,14 @@ pub(crate) fn begin_of(name: &str, exists: &dyn Fn(&str) -> bool) -> Option<Stri
     })
 }
 
-/// Can it end in another thread than it has begun in, and after what began later? As the event's
-/// name says that begins it.
+/// Whether such a span may end in another thread, and after spans that began later. `begin` is the
+/// name of its begin event.
 pub(crate) fn is_async(begin: &str) -> bool {
     stem_of(begin, NEW).is_some()
 }
 
-/// What it is called that such an event begins: `libc:read` of `libc:read_entry`, `function` of
-/// `function:entry`.
+/// The name of a span, from the name of its begin event: `libc:read` for `libc:read_entry`,
+/// `function` for `function:entry`.
 pub(crate) fn stem(begin: &str) -> &str {
     let mut stems = WORDS.iter().filter_map(|(first, _)| stem_of(begin, first));
     stems.next().unwrap_or(begin)
@@ -57,7 +56,7 @@ fn stem_of<'a>(name: &'a str, word: &str) -> Option<&'a str> {
     (!stem.is_empty()).then_some(stem)
 }
 
-/// The name with another last word; an empty one has nothing before it that separates it.
+/// Replaces the last word of a name. An empty word has no separator.
 fn replace(name: &str, from: &str, to: &str) -> Option<String> {
     if from.is_empty() {
         return Some(format!("{name}_{to}"));
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_known_by_their_names() {
+    fn begin_and_end_events_are_paired_by_name() {
         let events = [
             "function:entry",
             "function:exit",
@@ -118,7 +117,7 @@ mod tests {
             assert_eq!(stem(begin), called);
             assert_eq!(is_async(begin), begin == "span.new");
         }
-        // Their other half is no event; nor is what only looks like a half one.
+        // Their counterparts do not exist, or they only look like a begin or an end.
         for name in ["x:tick_begin", "x:exit", "x:weekend", "x:carry", "m:lock"] {
             assert_eq!(
                 (begin_of(name, &exists), end_of(name, &exists)),

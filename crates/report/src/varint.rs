@@ -1,6 +1,6 @@
-//! Numbers of as many bytes as they need, as Protocol Buffers has them, and the page of `report`.
+//! Varints: variable-length numbers as in Protocol Buffers, also used in the page of `report`.
 
-/// Appends a number, seven bits in each byte, the lowest ones first.
+/// Appends a number: seven bits per byte, the lowest first.
 #[inline]
 pub(crate) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

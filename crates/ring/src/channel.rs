@@ -1,4 +1,4 @@
-//! A channel: rings of the same size, side by side.
+//! Channels: sets of rings with one size, mode, scope and protocol.
 
 use usertrace_sys::uapi::{LttInfoChannel, LttRingControl};
 use usertrace_sys::{Mode, Protocol, Scope};
@@ -6,66 +6,66 @@ use usertrace_sys::{Mode, Protocol, Scope};
 use crate::geometry::MAX_POSITION;
 use crate::{Geometry, GeometryError, Positions};
 
-/// Most rings that a channel can have: Linux has no more CPUs.
+/// Upper limit of rings in a channel. Linux supports no more CPUs.
 pub const MAX_RINGS: u32 = 8192;
 
-/// A channel that cannot be read.
+/// Why a channel cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// Its rings have no possible size.
+    /// Invalid ring size.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// Too many rings.
     #[error("{0} rings are more than {MAX_RINGS}")]
     Rings(u32),
-    /// A protocol that this program does not know.
+    /// Unknown protocol.
     #[error("protocol {0} is not known")]
     Protocol(u32),
-    /// A mode that this program does not know.
+    /// Unknown mode.
     #[error("mode {0} is not known")]
     Mode(u32),
-    /// A scope that this program does not know.
+    /// Unknown scope.
     #[error("scope {0} is not known")]
     Scope(u32),
-    /// Rings or control blocks that lie nowhere, or over each other.
+    /// Rings or control blocks that overflow the address space, overlap, or are misaligned.
     #[error("rings at {buffers:#x}, control blocks at {control:#x}, {stride} apart")]
-    Place {
-        /// Where the rings are.
+    Layout {
+        /// Offset of the first ring.
         buffers: u64,
-        /// Where the control blocks are.
+        /// Offset of the first control block.
         control: u64,
-        /// The distance between them.
+        /// Distance between two control blocks.
         stride: u32,
     },
 }
 
-/// How a ring is to be read.
+/// Layout and commit protocol of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Its sizes.
+    /// Sizes of the ring and its sub-buffers.
     pub geometry: Geometry,
-    /// How its records are committed.
+    /// Protocol by which writers commit records.
     pub protocol: Protocol,
 }
 
 impl Format {
-    /// The first sub-buffer of which nothing was overwritten. What becomes of records when the ring
-    /// is full may change at any time, so that is not asked: who discards overwrites nothing but
-    /// what was consumed.
+    /// The start of the oldest sub-buffer that no writer has begun to overwrite. It does not depend
+    /// on the mode, which may change at any time: a writer that discards only overwrites
+    /// sub-buffers that were consumed.
     pub(super) fn valid_from(self, positions: Positions) -> u64 {
         let geometry = self.geometry;
         let head = positions.head.min(MAX_POSITION);
         let newest = geometry.subbuf_start(head.saturating_sub(1));
-        // A sub-buffer that is begun takes the place of the one that was a ring before it. In a
-        // ring of protocol `Rseq` that overwrites, its place is claimed before; in one of protocol
-        // `Shared`, it is reserved before, by moving the head. No writer claims the newest one.
+        // A new sub-buffer replaces the one a ring size below it. In an overwriting ring of
+        // protocol `Rseq`, the writer raises `claimed` first. In a ring of protocol `Shared`, it
+        // reserves first, by moving the head. The newest sub-buffer is never claimed.
         let claimed = geometry.subbuf_start(positions.claimed).min(newest);
         geometry.oldest(head).max(claimed)
     }
 }
 
-/// Where the rings of a channel are, how large, and how they are written.
+/// A channel: location, size, mode and scope of its rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
     format: Format,
@@ -78,10 +78,10 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Checks what the kernel says of a channel.
+    /// Validates the kernel's description of a channel.
     ///
     /// # Errors
-    /// When no channel that this program can read is so.
+    /// If a size, a number or an offset is out of range, or a protocol, mode or scope is unknown.
     pub fn new(info: &LttInfoChannel) -> Result<Self, ChannelError> {
         let geometry = Geometry::new(info.subbuf_size, info.subbuf_count)?;
         if info.nr_rings > MAX_RINGS {
@@ -99,7 +99,7 @@ impl Channel {
             .into_iter()
             .find(|scope| *scope as u32 == info.scope)
             .ok_or(ChannelError::Scope(info.scope))?;
-        let place = |offset: u64, step: u64| {
+        let is_valid_range = |offset: u64, step: u64| {
             offset
                 .checked_add(u64::from(info.nr_rings) * step)
                 .is_some()
@@ -109,10 +109,10 @@ impl Channel {
         let stride_fits = stride.is_multiple_of(8)
             && (info.nr_rings <= 1 || stride >= size_of::<LttRingControl>());
         if !stride_fits
-            || !place(info.buffers_offset, geometry.ring_size())
-            || !place(info.control_offset, u64::from(info.control_stride))
+            || !is_valid_range(info.buffers_offset, geometry.ring_size())
+            || !is_valid_range(info.control_offset, u64::from(info.control_stride))
         {
-            return Err(ChannelError::Place {
+            return Err(ChannelError::Layout {
                 buffers: info.buffers_offset,
                 control: info.control_offset,
                 stride: info.control_stride,
@@ -129,45 +129,44 @@ impl Channel {
         })
     }
 
-    /// Size of each ring.
+    /// Sizes of each ring.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.format.geometry
     }
 
-    /// How each ring is to be read.
+    /// Layout and protocol of each ring.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// What became of records when a ring was full, as the kernel said it: that may change at any
-    /// time.
+    /// The mode that the kernel reported. It may have changed since.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Who writes a ring.
+    /// The scope: which writers share a ring.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// How many rings there are.
+    /// Number of rings.
     #[must_use]
     pub fn nr_rings(&self) -> u32 {
         self.nr_rings
     }
 
-    /// Where `ring` begins in the trace's slot of the write area.
+    /// Offset of `ring` in the trace's slot of the write area.
     #[must_use]
     pub fn ring_offset(&self, ring: u32) -> u64 {
         debug_assert!(ring < self.nr_rings);
         self.buffers + u64::from(ring) * self.geometry().ring_size()
     }
 
-    /// Where the control block of `ring` is in the trace's slot of the control area.
+    /// Offset of the control block of `ring` in the trace's slot of the control area.
     #[must_use]
     pub fn control_offset(&self, ring: u32) -> u64 {
         debug_assert!(ring < self.nr_rings);
@@ -192,9 +191,9 @@ mod tests {
         })
     }
 
-    /// Numbers of `linux/ltt.h`.
+    /// The numbers are those of `linux/ltt.h`.
     #[test]
-    fn what_a_channel_says_is_checked() {
+    fn channel_descriptions_are_validated() {
         for (scope, want) in [
             (0, Scope::Cpu),
             (1, Scope::Thread),

@@ -1,28 +1,28 @@
-//! Sizes of a ring, checked.
+//! Validated sizes of a ring.
 
-/// Largest ring that the kernel makes.
+/// Largest ring that the kernel creates, in bytes.
 pub const MAX_RING_SIZE: u64 = 64 << 20;
-/// Smallest sub-buffer that the kernel makes.
+/// Smallest sub-buffer that the kernel creates, in bytes.
 pub const MIN_SUBBUF_SIZE: u64 = 4096;
 
-/// No ring gets here: 146 years at a gigabyte per second. Positions below it can be added without
-/// overflow.
+/// Upper limit of positions: 146 years at a gigabyte per second. Sums of two positions below it do
+/// not overflow.
 pub(super) const MAX_POSITION: u64 = 1 << 62;
 
-/// Sizes that are no ring's.
+/// Invalid ring sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
-    /// Not a power of two, or too small.
+    /// Sub-buffer size that is not a power of two, or too small.
     #[error("sub-buffer size {0} is not a power of two of at least {MIN_SUBBUF_SIZE}")]
     SubbufSize(u32),
-    /// Not a power of two, or too small.
+    /// Sub-buffer count that is not a power of two, or too small.
     #[error("{0} sub-buffers are not a power of two of at least 2")]
     SubbufCount(u32),
-    /// Too large.
+    /// Ring that is too large.
     #[error("a ring of {count} sub-buffers of {size} bytes is larger than {MAX_RING_SIZE}")]
     RingSize {
-        /// Sub-buffer size.
+        /// Sub-buffer size in bytes.
         size: u32,
         /// Sub-buffer count.
         count: u32,
@@ -37,10 +37,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks the sizes of a ring.
+    /// Validates the sizes of a ring.
     ///
     /// # Errors
-    /// When no ring of the kernel's has these sizes.
+    /// If the kernel creates no ring with these sizes.
     pub fn new(subbuf_size: u32, subbuf_count: u32) -> Result<Self, GeometryError> {
         let (size, count) = (u64::from(subbuf_size), u64::from(subbuf_count));
         if !size.is_power_of_two() || size < MIN_SUBBUF_SIZE {
@@ -74,13 +74,13 @@ impl Geometry {
         self.subbuf_size * self.subbuf_count
     }
 
-    /// Where the byte at `position` is in the ring.
+    /// Offset in the ring of the byte at `position`.
     #[must_use]
     pub fn offset(self, position: u64) -> u64 {
         position & (self.ring_size() - 1)
     }
 
-    /// Start of the sub-buffer that `position` is in.
+    /// Start of the sub-buffer that contains `position`.
     #[must_use]
     pub fn subbuf_start(self, position: u64) -> u64 {
         position & !(self.subbuf_size - 1)
@@ -93,8 +93,8 @@ impl Geometry {
         newest.saturating_sub(self.ring_size() - self.subbuf_size)
     }
 
-    /// Was `position` that of the sub-buffer which was, in an earlier round, at the place of the
-    /// one at `start`?
+    /// Whether a sub-buffer at `position` was in the same place as the one at `start`, in an
+    /// earlier round.
     #[must_use]
     pub fn is_earlier_round(self, position: u64, start: u64) -> bool {
         position < start && (start - position).is_multiple_of(self.ring_size())
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_checked() {
+    fn sizes_are_validated() {
         assert!(Geometry::new(4096, 2).is_ok());
         assert!(Geometry::new(32 << 20, 2).is_ok());
         for (size, count) in [(0, 2), (2048, 2), (4097, 2), (u32::MAX, 2)] {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_round_is_a_multiple_of_the_ring_below() {
+    fn earlier_rounds_are_whole_rings_below() {
         let geometry = Geometry::new(4096, 4).unwrap();
         for (position, start, earlier) in [
             (0, 0, false),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_sub_buffer_is_one_ring_behind() {
+    fn oldest_subbuf_is_one_ring_behind() {
         let geometry = Geometry::new(4096, 4).unwrap();
         for (head, oldest) in [
             (0, 0),

@@ -1,80 +1,79 @@
-//! What a reader tells.
+//! Items that a reader reports, and its counters.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Why something in a ring was passed over.
+/// Why the reader passed over bytes of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapKind {
-    /// The program had no memory for a page: what lies in it, in whole or in part, is not there,
-    /// nor is what follows in its sub-buffer. The kernel says so in the page's place, or there are
-    /// zeros.
+    /// A page that there was no memory for. What lies in it is lost, and so is the rest of its
+    /// sub-buffer. The page reads as the kernel's marker, or as zeros.
     Hole,
-    /// A record that its writer had reserved, and not completed: one event is lost.
+    /// A record that its writer reserved and did not complete: one event is lost.
     Unfinished,
-    /// The rest of a sub-buffer whose records and counts do not agree, after a writer died in it.
+    /// The rest of a sub-buffer in which a writer died, and whose records do not agree with its
+    /// counters.
     Corrupted,
-    /// Bytes that no writer writes.
+    /// Bytes that a correct writer never writes.
     Damaged,
 }
 
-/// What a reader finds in a ring, in order.
+/// One item in a ring, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A sub-buffer begins.
+    /// Start of a sub-buffer.
     SubBuffer {
-        /// When it was begun.
+        /// Time at which the writer began it.
         time: u64,
-        /// How many records the ring had lost by then.
+        /// Records that the ring had lost by then.
         lost: u64,
-        /// Whose ring it is: the CPU, or the thread, by the channel's scope.
+        /// The CPU or the thread that wrote it, by the channel's scope.
         cpu: u32,
     },
-    /// A whole record.
+    /// A complete record.
     Record {
-        /// The event's id.
+        /// Event id.
         id: u16,
-        /// The full time.
+        /// Full time.
         time: u64,
-        /// Its payload, without padding.
+        /// Payload, without padding.
         payload: &'a [u8],
     },
-    /// Something was passed over. How many events that were is not known, other than for
-    /// [`GapKind::Unfinished`]: one.
+    /// A gap. The number of events in it is unknown, except for [`GapKind::Unfinished`]: one.
     Gap {
-        /// Why.
+        /// Reason.
         kind: GapKind,
     },
-    /// Sub-buffers were overwritten before they were read to their end.
+    /// Sub-buffers that were overwritten before they were read to their end.
     Overwritten {
-        /// How many.
+        /// Number of sub-buffers.
         subbuffers: u64,
     },
 }
 
-/// What a reader has seen of a ring.
+/// Counters of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 pub struct Counts {
     /// Records of events.
     pub events: u64,
-    /// Gaps of [`GapKind::Unfinished`]: so many events were lost.
+    /// Gaps of [`GapKind::Unfinished`]: lost events.
     pub unfinished: u64,
     /// Gaps of [`GapKind::Hole`].
     pub holes: u64,
-    /// Bytes in both.
+    /// Bytes in unfinished records and holes.
     pub hole_bytes: u64,
     /// Gaps of [`GapKind::Corrupted`]: sub-buffers.
     pub corrupted: u64,
-    /// Gaps of [`GapKind::Damaged`], impossible positions, and steps back of the time.
+    /// Gaps of [`GapKind::Damaged`], impossible positions, and steps back in time.
     pub damaged: u64,
     /// Bytes in gaps that are corrupted or damaged.
     pub damaged_bytes: u64,
     /// Sub-buffers that were overwritten before they were read to their end.
     pub overwritten: u64,
-    /// Bytes that were to be read in them.
+    /// Unread bytes in them.
     pub overwritten_bytes: u64,
-    /// Places that writers passed over, because one of an earlier round was still there. Nothing
-    /// was lost by it.
+    /// Places that writers passed over, because a writer of an earlier round was still there. No
+    /// event was lost.
     pub skipped: u64,
 }
 

@@ -1,39 +1,40 @@
-//! Reads rings: one parser for rings that are being written, and for rings in a dump.
+//! Reads rings, both those that a writer still fills and those in a dump.
 //!
-//! The tools and the fallback use it. A traced program that has the kernel's buffers does not.
-//! [`schema`] has the descriptions of events, which the control channel's ring carries.
+//! The tools and the fallback's daemons use this crate. A program that is traced through the
+//! kernel's buffers does not. [`schema`] parses event descriptions, which the control channel
+//! carries.
 //!
-//! `sys/include/linux/ltt.h` says what a ring looks like. The bytes come from a process that may
-//! have written anything anywhere, perhaps while they are read (F4), so
-//! - geometry is never taken from the process, and is checked nevertheless ([`Geometry`]);
-//! - a [`RingReader`] copies out of [`RingMemory`] first, at most one sub-buffer at a time, and
-//!   parses the copy;
-//! - what cannot be understood costs the rest of its sub-buffer, is counted ([`Counts`]), and is
-//!   told ([`Item::Gap`]).
+//! `sys/include/linux/ltt.h` defines the layout of a ring. A traced process may write anything
+//! anywhere in its rings, also while they are read (F4). Therefore:
+//! - The geometry never comes from the process, and is checked nevertheless ([`Geometry`]).
+//! - A [`RingReader`] first copies from [`RingMemory`], at most one sub-buffer at a time, and
+//!   parses the copy.
+//! - Bytes that it cannot parse cost the rest of their sub-buffer. The reader counts them
+//!   ([`Counts`]) and reports an [`Item::Gap`].
 //!
-//! How far a sub-buffer can be read says `reader.rs` for rings that are written by restartable
-//! sequences (up to the head), and `shared.rs` for those with several writers; `walk.rs` finds its
-//! way where one of these died. In a ring that overwrites, a copy is believed if a look at the
-//! positions afterwards says that it was not overtaken. A reader never waits: it ends where
-//! something is to be waited for, and its caller says for how long ([`Patience`], [`Stall`]).
+//! `reader.rs` reads sub-buffers of protocol `Rseq`, up to the head. `shared.rs` decides how much
+//! of a sub-buffer with several writers is readable, and `recovery.rs` parses one in which a writer
+//! died. In an overwriting ring, the reader checks the positions after each copy and drops a copy
+//! that the writer overtook. A reader never blocks: it returns where it would have to wait, and its
+//! caller decides for how long to retry ([`WaitPolicy`], [`StallDetector`]).
 
 mod channel;
 mod geometry;
 mod item;
 mod memory;
 mod newest;
-mod patience;
 mod reader;
 mod record;
+mod recovery;
 pub mod schema;
 mod shared;
-mod walk;
+mod wait_policy;
 
 pub use channel::{Channel, ChannelError, Format, MAX_RINGS};
 pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
 pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};
 pub use newest::NewestSubbuf;
-pub use patience::{Patience, Stall};
 pub use reader::{RingReader, Run, SUBBUF_HEADER_LEN, Sink};
 pub use record::{MetaLengths, PayloadLengths, TIME_MASK, record_id, record_time};
+pub use wait_policy::{StallDetector, WaitPolicy};

@@ -1,34 +1,34 @@
-//! Where a ring's bytes are, and its positions.
+//! Access to the bytes of a ring and to its positions.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What a ring's control block says, as of one moment.
+/// Positions from a ring's control block, as of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
-    /// Everything below is committed, or, in a ring of the shared protocol, reserved.
+    /// Everything below is committed or, with protocol `Shared`, reserved.
     pub head: u64,
-    /// Everything below may be overwritten by now, in what is not below already by the `head`.
+    /// Everything below may be overwritten by now. The part more than a ring below `head` is
+    /// overwritten anyway.
     pub claimed: u64,
 }
 
-/// The bytes of one ring, and its positions.
+/// A ring that can be read: its bytes and its positions.
 pub trait RingMemory {
-    /// Copies `buffer.len()` bytes from `offset` of the ring. What is not there reads as zeros: a
-    /// page that was never written, one that the dump does not have, or whatever lies behind the
-    /// ring. The bytes may change meanwhile; a word at a multiple of 8 is copied as a whole, and
-    /// not before the words in front of it, each with acquire semantics: where the copy has that a
-    /// long record is done, it has its payload.
+    /// Copies `buffer.len()` bytes from `offset` of the ring. Missing bytes read as zeros: pages
+    /// that were never written, pages that the dump lacks, and everything behind the ring. The
+    /// bytes may change meanwhile. Each aligned word is copied as a whole, in ascending order, with
+    /// acquire semantics. So a copy that has the done mark of a long record has its payload.
     fn read(&mut self, offset: u64, buffer: &mut [u8]);
 
-    /// The word at `offset`, a multiple of 8, by one load with acquire semantics: what its writer
-    /// stored before it (release) is seen by what is read afterwards.
+    /// Loads the word at `offset`, a multiple of 8, with acquire semantics. Later reads see
+    /// everything that its writer stored before it (release).
     fn load(&mut self, offset: u64) -> u64;
 
-    /// The positions as they are now, loaded with acquire semantics, and not before anything that
-    /// was read earlier: if an earlier copy has a byte of what followed a claim or a reservation,
-    /// that is seen here. For a dump always the same.
+    /// Loads the positions with acquire semantics, after everything that was read earlier. If an
+    /// earlier copy has a byte that was stored after a claim or a reservation, the result includes
+    /// that claim or reservation. A dump always returns the same.
     fn positions(&mut self) -> Positions;
 }
 
@@ -46,7 +46,7 @@ impl<M: RingMemory + ?Sized> RingMemory for &mut M {
     }
 }
 
-/// A ring in memory that nobody writes any more.
+/// A ring that no writer changes any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Frozen<'a> {
     bytes: &'a [u8],
@@ -54,7 +54,7 @@ pub struct Frozen<'a> {
 }
 
 impl<'a> Frozen<'a> {
-    /// The bytes of a ring, and its positions.
+    /// Wraps the bytes of a ring and its positions.
     #[must_use]
     pub fn new(bytes: &'a [u8], positions: Positions) -> Self {
         Self { bytes, positions }
@@ -83,8 +83,8 @@ impl RingMemory for Frozen<'_> {
     }
 }
 
-/// Bytes that another process, or another thread, may write at any time. They are only read, and
-/// only by atomics.
+/// Bytes that other threads and processes may write at any time. This process only reads them, and
+/// only by atomic loads.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
     start: NonNull<u8>,
@@ -92,13 +92,13 @@ pub struct SharedBytes<'a> {
     memory: PhantomData<&'a AtomicU8>,
 }
 
-// SAFETY: memory that is only read through atomics belongs to no thread.
+// SAFETY: `SharedBytes` only does atomic loads, which any thread may do.
 unsafe impl Send for SharedBytes<'_> {}
-// SAFETY: likewise.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SharedBytes<'_> {}
 
 impl SharedBytes<'_> {
-    /// The `len` bytes from `start` on.
+    /// Wraps the `len` bytes from `start` on.
     ///
     /// # Safety
     /// They must be mapped and readable for as long as the value or a copy of it lives, `start`
@@ -112,20 +112,20 @@ impl SharedBytes<'_> {
         }
     }
 
-    /// How many they are.
+    /// Number of bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Are there none?
+    /// Whether there are no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies bytes; zeros behind the end. Whole words where that is possible, which is where
-    /// `offset` is a multiple of 8, one after the other.
+    /// Copies bytes, with zeros behind the end. If `offset` is a multiple of 8, it copies whole
+    /// words in ascending order.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len);
         let there = buffer.len().min(self.len - offset);
@@ -134,18 +134,18 @@ impl SharedBytes<'_> {
         let words = if offset % 8 == 0 { there.len() / 8 } else { 0 };
         let (of_words, of_bytes) = there.split_at_mut(words * 8);
         let load = |n: usize| {
-            // Acquire: pairs with the store that says that a long record is done. Its payload is
-            // read after that, and so is there, if the record is done in the copy. What all else
-            // needs, whoever asks has from `load`, or from a call of the kernel's. SAFETY: inside,
-            // as `offset + there.len() <= len`, and aligned: `new`'s caller promised that of the
-            // start.
+            // Acquire pairs with the release store that marks a long record as done: a copy that
+            // has the mark has the payload, which is loaded later. For everything else, the caller
+            // already has the order it needs, from `load` or from a system call. SAFETY: in bounds,
+            // as `offset + there.len() <= len`; aligned, as the caller of `new` guarantees that of
+            // `start`.
             let value = unsafe {
                 let word = self.start.as_ptr().add(offset + n * 8);
                 AtomicU64::from_ptr(word.cast()).load(Ordering::Acquire)
             };
             value.to_ne_bytes()
         };
-        // By lines of the cache: compilers do not unroll loops of atomics.
+        // One cache line per iteration: compilers do not unroll loops of atomics.
         let (each, _) = of_words.as_chunks_mut::<8>();
         let (lines, rest) = each.as_chunks_mut::<8>();
         for (line, of_line) in lines.iter_mut().enumerate() {
@@ -157,7 +157,7 @@ impl SharedBytes<'_> {
             *word = load(n);
         }
         for (n, byte) in of_bytes.iter_mut().enumerate() {
-            // SAFETY: as above; bytes are always aligned.
+            // SAFETY: in bounds as above; a byte is always aligned.
             *byte = unsafe {
                 let byte = self.start.as_ptr().add(offset + words * 8 + n);
                 AtomicU8::from_ptr(byte).load(Ordering::Relaxed)
@@ -165,8 +165,8 @@ impl SharedBytes<'_> {
         }
     }
 
-    /// The word at `offset`, with acquire semantics: pairs with a release store or addition of its
-    /// writer's. 0 where there is none, or at an offset that is not a multiple of 8.
+    /// Loads the word at `offset` with acquire semantics. Pairs with a writer's release store or
+    /// addition. 0 beyond the end, and at an offset that is not a multiple of 8.
     #[must_use]
     pub fn load(&self, offset: u64) -> u64 {
         let inside = usize::try_from(offset)
@@ -176,7 +176,7 @@ impl SharedBytes<'_> {
         let Some(offset) = inside else {
             return 0;
         };
-        // SAFETY: inside, and aligned, as in `read`.
+        // SAFETY: in bounds by the filters above; aligned, as in `read`.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
             .load(Ordering::Acquire)
     }
@@ -187,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_bytes_read_what_is_there() {
+    fn shared_bytes_equal_frozen_ones() {
         let words: Vec<AtomicU64> = (0..512u64).map(|n| (n * 0x0101_0307).into()).collect();
         let bytes: Vec<u8> = words
             .iter()
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
         let start = NonNull::from(&words[..]).cast();
-        // SAFETY: the words live as long, and are atomics.
+        // SAFETY: `words` outlives `shared`, is aligned, and consists of atomics.
         let shared = unsafe { SharedBytes::new(start, bytes.len()) };
         let mut frozen = Frozen::new(&bytes, Positions::default());
         for (offset, len) in [

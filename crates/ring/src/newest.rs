@@ -1,4 +1,4 @@
-//! The newest sub-buffer of a ring whose control block is not known.
+//! Finds the newest sub-buffer of a ring without its control block.
 
 use usertrace_sys::uapi::LTT_SUBBUF_MAGIC;
 
@@ -6,8 +6,8 @@ use crate::geometry::MAX_POSITION;
 use crate::reader::header_at;
 use crate::{Geometry, RingMemory, SUBBUF_HEADER_LEN};
 
-/// The newest sub-buffer that has a header. All before it are complete; only the control block says
-/// how far it is written.
+/// The newest sub-buffer that has a header. All earlier ones are complete. Only the lost control
+/// block had the end of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewestSubbuf {
     position: u64,
@@ -15,7 +15,7 @@ pub struct NewestSubbuf {
 }
 
 impl NewestSubbuf {
-    /// Looks at the headers of all places. None: nothing was written, or nothing of it is there.
+    /// Searches the headers of all places. None if no place has a valid one.
     pub fn find(geometry: Geometry, memory: &mut impl RingMemory) -> Option<Self> {
         let size = geometry.subbuf_size();
         let places = (0..geometry.ring_size()).step_by(size as usize);
@@ -30,13 +30,14 @@ impl NewestSubbuf {
         Some(Self { position, size })
     }
 
-    /// A head just behind its header: the sub-buffer counts as begun, and no record of it is read.
+    /// The position just behind its header. As a head, it makes the sub-buffer begun and empty.
     #[must_use]
     pub fn begin(self) -> u64 {
         self.position + SUBBUF_HEADER_LEN
     }
 
-    /// A head at its end. Zeros follow its last record if its place had no other sub-buffer before.
+    /// The position of its end. Zeros follow the last record, unless an earlier sub-buffer was in
+    /// the same place.
     #[must_use]
     pub fn end(self) -> u64 {
         self.position + self.size

@@ -1,4 +1,4 @@
-//! Records.
+//! Parsing of records.
 
 use usertrace_sys::uapi::{
     LTT_ID_BITS, LTT_ID_LONG, LTT_ID_MAX, LTT_ID_META, LTT_ID_MIN, LTT_ID_TIME, LTT_LONG_BUSY,
@@ -8,31 +8,30 @@ use usertrace_sys::uapi::{
 
 use crate::GapKind;
 
-/// Bits of a full time that a record's header word has, and the most that may pass between two
-/// records without another one that has it all.
+/// Bits of the full time in a record's header word. Also the longest time between two records
+/// without a record that has the full time.
 pub const TIME_MASK: u64 = u64::MAX >> LTT_ID_BITS;
 
-/// Pages are no smaller, and begin at multiples of this.
+/// The smallest page size.
 pub(super) const PAGE: u64 = 4096;
 
-/// Length of the header of a long record.
+/// Length of a long record's header in bytes.
 pub(super) const LONG_HEADER_LEN: usize = 16;
 
-/// Knows how long payloads are.
+/// Knows the payload lengths of events.
 pub trait PayloadLengths {
-    /// Length of the payload, at the start of `bytes`, of an event of this id. None when the id is
-    /// unknown, or when no payload of that event begins so; `bytes` may end early, and may be
-    /// longer.
+    /// Length of the payload of event `id` at the start of `bytes`. None if the id is unknown, or
+    /// if `bytes` does not begin with such a payload. `bytes` may be too short, or longer.
     fn payload_len(&self, id: u16, bytes: &[u8]) -> Option<usize>;
 
-    /// By id, how long short records of an event are, with header and padding, if all are of one
-    /// length. 0, or no number: ask [`PayloadLengths::payload_len`].
+    /// Lengths of short records with header and padding, by event id. 0 or out of range: ask
+    /// [`PayloadLengths::payload_len`].
     fn record_lens(&self) -> &[u32] {
         &[]
     }
 }
 
-/// The lengths in a control channel: it has descriptions of events only.
+/// Lengths in a control channel, which only has descriptions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetaLengths;
 
@@ -49,7 +48,7 @@ impl PayloadLengths for MetaLengths {
 /// A parsed record.
 pub(super) struct Record<'a> {
     pub(super) time: u64,
-    /// With its header and padding.
+    /// Length with header and padding.
     pub(super) len: u64,
     pub(super) busy: bool,
     pub(super) payload: Payload<'a>,
@@ -67,8 +66,8 @@ pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// How many bytes of a piece of a ring, that begins at `position`, there are before the first page
-/// that there was no memory for: all of it, as far as it is in the piece, reads as `LTT_LOST_WORD`.
+/// Length of the part of `piece`, which begins at `position` of the ring, that precedes the first
+/// lost page. A lost page, or the part of one in the piece, consists of `LTT_LOST_WORD`.
 pub(super) fn before_lost_page(piece: &[u8], position: u64) -> usize {
     let lost = LTT_LOST_WORD.to_ne_bytes();
     let mut at = 0;
@@ -90,7 +89,7 @@ pub fn record_id(header: u64) -> u16 {
     (header & ((1 << LTT_ID_BITS) - 1)) as u16
 }
 
-/// The full time, at or after `time`, whose low 48 bits are those of a record's header word.
+/// The first full time at or after `time` that has the low 48 bits of a record's header word.
 #[must_use]
 #[inline(always)]
 pub fn record_time(time: u64, header: u64) -> Option<u64> {
@@ -98,15 +97,15 @@ pub fn record_time(time: u64, header: u64) -> Option<u64> {
     time.checked_add(passed)
 }
 
-/// Like [`record_time`], in a sub-buffer in which the high bits of the time do not change.
+/// Like [`record_time`], for a sub-buffer in which the high bits of the time never change.
 pub(super) fn later_within(time: u64, header: u64) -> Option<u64> {
     let same_high = time & !TIME_MASK | header >> LTT_ID_BITS;
     (same_high >= time).then_some(same_high)
 }
 
-/// The short record at the start of `bytes`, whose header word is `header`, and which follows one
-/// of `time`: when it was written, how long it is with its header and padding, and its payload.
-/// None: there is none.
+/// Parses a short record at the start of `bytes`, with header word `header`, behind a record of
+/// `time`. Returns its time, its length with header and padding, and its payload. None if there is
+/// none.
 #[inline(always)]
 pub(super) fn short<'a>(
     header: u64,
@@ -123,15 +122,15 @@ pub(super) fn short<'a>(
     let room = bytes.get(8..)?;
     let len = lengths.payload_len(id, room)?;
     let payload = room.get(..len)?;
-    // No overflow: no slice is nearly so long.
+    // Cannot overflow: slices are shorter.
     let padded = (len + 7) & !7;
     (padded <= room.len()).then_some((time, 8 + padded as u64, payload))
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, whose header word is `header`, which follows one of
-    /// `time`, and which is no [`short`] one. None: there is none, and where the next one is cannot
-    /// be said.
+    /// Parses a record other than a [`short`] one at the start of `bytes`, with header word
+    /// `header`, behind a record of `time`. None if there is none; then the position of the next
+    /// record is unknown.
     pub(super) fn parse(
         header: u64,
         bytes: &'a [u8],
@@ -152,12 +151,12 @@ impl<'a> Record<'a> {
                 })
             }
             LTT_ID_LONG => Self::parse_long(time, bytes, lengths),
-            // A short one was looked for before.
+            // The caller has tried [`short`].
             _ => None,
         }
     }
 
-    /// The long record at the start of `bytes`.
+    /// Parses a long record at the start of `bytes`.
     pub(super) fn parse_long(
         time: u64,
         bytes: &'a [u8],
@@ -177,7 +176,7 @@ impl<'a> Record<'a> {
         let payload = if busy {
             Payload::Gap(GapKind::Unfinished)
         } else {
-            // How long the record is, is known in any case: damage does not go beyond it.
+            // The length is known in any case, so damage is limited to this record.
             let room = &bytes[LONG_HEADER_LEN..len as usize];
             lengths
                 .payload_len(id, room)

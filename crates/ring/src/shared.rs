@@ -1,19 +1,19 @@
-//! What can be read of a sub-buffer of the shared protocol.
+//! Decides how much of a sub-buffer of protocol `Shared` is readable.
 //!
-//! Several writers are in it at once, and each may be killed anywhere. What the reader relies on,
-//! of `writer/reserve_commit/protocol.rs`:
-//! - A place that `head` goes over was decided about before, in the last word of its header
-//!   ([`Decision`]): it was taken, or passed over because a writer of an earlier round was still
-//!   there. `committed` is a multiple of the sub-buffer's size before a place is taken, and grows
-//!   by that size each time that it is.
+//! Several writers use a sub-buffer at once, and each may be killed anywhere. The reader relies on
+//! these guarantees of `writer/reserve_commit/protocol.rs`:
+//! - Before `head` passes a place, a writer decides about it in the last word of the place's header
+//!   ([`Decision`]): it takes the place, or passes over it because a writer of an earlier round is
+//!   still there. `committed` is a multiple of the sub-buffer's size before a place is taken, and
+//!   grows by that size each time that it is.
 //! - After its compare-exchange of `head`, the writer that takes a place stores the padding of the
-//!   sub-buffer before, and then the header by release stores, `contiguous` and `position` after
-//!   all else: who sees that both are of this round (acquire) sees all of the header.
-//! - A record's second word is stored before its first one (release): a first word of this round
-//!   comes with the second.
-//! - `committed` grows (release) after everything that it counts was stored.
-//! - Where the channel overwrites, what is stored after a compare-exchange of `head` comes after it
-//!   for everybody: a copy that has a byte of a new round sees the `head` that took its place.
+//!   sub-buffer before, and then the header, by release stores, `contiguous` and `position` last. A
+//!   reader that sees (acquire) both of this round sees all of the header.
+//! - A writer stores a record's second word before its first one (release). A reader that sees a
+//!   first word of this round sees the second word.
+//! - `committed` grows (release) after all stores that it counts.
+//! - In an overwriting channel, stores after a compare-exchange of `head` become visible after it.
+//!   A reader that copies a byte of a new round then sees the `head` that took its place.
 //! - Times in a ring never go back, and the upper 16 bits of the time do not change within a
 //!   sub-buffer.
 //! - A sub-buffer of a thread's ring has records of one thread.
@@ -22,73 +22,73 @@ use std::mem::offset_of;
 
 use usertrace_sys::uapi::{LTT_LOST_WORD, LTT_PLACE_LAP_SHIFT, LTT_PLACE_TAKEN, LttSubbuf};
 
-use crate::{Geometry, Patience, RingMemory};
+use crate::{Geometry, RingMemory, WaitPolicy};
 
-/// What can be read of a sub-buffer, from some position in it on.
+/// How much of a sub-buffer is readable from a position on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Look {
-    /// Everything up to this position was committed: something.
-    Whole(u64),
-    /// Nothing yet.
+pub(super) enum Readable {
+    /// Everything up to this position, which is above the reader's, is committed.
+    UpTo(u64),
+    /// Nothing yet: a writer may still commit.
     Wait,
-    /// Nothing: its place was passed over.
+    /// Nothing: writers passed over the place.
     PassedOver,
-    /// Nothing: there was no memory for its header, which would say what there is.
-    Lost,
-    /// All that was reserved, though not all of it was committed.
-    Broken(Remains),
+    /// Nothing: there was no memory for the page of the header.
+    NoMemory,
+    /// Everything that was reserved, although not all of it was committed.
+    Incomplete(IncompleteSubbuf),
 }
 
-/// A sub-buffer that is not whole, and that is not waited for.
+/// A sub-buffer with uncommitted bytes that the reader no longer waits for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Remains {
-    place: Place,
-    /// Where it is read up to.
+pub(super) struct IncompleteSubbuf {
+    place: SharedSubbuf,
+    /// End of the reserved part.
     limit: u64,
-    /// `committed`, when it was looked at.
+    /// Value of `committed` before the copy.
     committed: u64,
-    /// It has a header.
-    pub(super) begun: bool,
-    /// Bytes, of those that were reserved, that were not committed. None: that cannot be said.
+    /// Its header was stored.
+    pub(super) has_header: bool,
+    /// Reserved bytes that were not committed. None if the counter makes no sense, or changed.
     pub(super) uncommitted: Option<u64>,
-    /// Padding up to its end may not have been stored: who was to do so did not begin the next
-    /// sub-buffer either.
+    /// The padding at its end may be missing: the writer that had to store it did not begin the
+    /// next sub-buffer either.
     pub(super) pad_may_lack: bool,
 }
 
-impl Remains {
-    /// Does what was seen of it still hold?
-    pub(super) fn check(mut self, memory: &mut impl RingMemory, patience: Patience) -> Look {
+impl IncompleteSubbuf {
+    /// Checks, after the copy, that the sub-buffer did not change meanwhile.
+    pub(super) fn check(mut self, memory: &mut impl RingMemory, policy: WaitPolicy) -> Readable {
         let settled = self.place.committed(memory) == self.committed
             && (self.limit == self.place.end() || memory.positions().head == self.limit);
         if !settled {
-            if patience != Patience::Last {
-                return Look::Wait;
+            if policy != WaitPolicy::Last {
+                return Readable::Wait;
             }
             self.uncommitted = None;
         }
-        Look::Broken(self)
+        Readable::Incomplete(self)
     }
 }
 
-/// What was decided about a place, for a round.
+/// A writer's decision about a place, for one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// Nothing, as yet.
+    /// No decision yet.
     None,
     Taken,
     PassedOver,
 }
 
-/// The place of one sub-buffer.
+/// A sub-buffer of protocol `Shared`, by its position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct SharedSubbuf {
     geometry: Geometry,
     start: u64,
 }
 
-impl Place {
-    /// Of the sub-buffer that `position` is in.
+impl SharedSubbuf {
+    /// The sub-buffer that contains `position`.
     pub(super) fn of(geometry: Geometry, position: u64) -> Self {
         Self {
             geometry,
@@ -104,14 +104,14 @@ impl Place {
         memory.load(self.geometry.offset(self.start) + field as u64)
     }
 
-    /// Bytes that were ever committed here. Pairs with the additions to it: what it counts is seen
-    /// by who then looks.
+    /// Bytes that were ever committed at this place (acquire). Pairs with the writers' release
+    /// additions: the reader then sees all bytes that it counts.
     fn committed(self, memory: &mut impl RingMemory) -> u64 {
         self.load(memory, offset_of!(LttSubbuf, committed))
     }
 
-    /// Is what is there in the header's place what stands for a page that there was no memory for?
-    /// No writer stores these words: they are no position.
+    /// Whether the header is in a page that there was no memory for. No writer stores these words,
+    /// as they are no position.
     fn is_lost(self, memory: &mut impl RingMemory) -> bool {
         [
             offset_of!(LttSubbuf, position),
@@ -121,27 +121,28 @@ impl Place {
         .all(|field| self.load(memory, field) == LTT_LOST_WORD)
     }
 
-    /// Was the header of this round stored? Pairs with the stores of its last words.
-    fn is_begun(self, memory: &mut impl RingMemory) -> bool {
+    /// Whether the header of this round was stored. Pairs with the release stores of its last
+    /// words.
+    fn has_header(self, memory: &mut impl RingMemory) -> bool {
         let contiguous = self.contiguous(memory);
         contiguous > self.start
             && contiguous <= self.end()
             && self.load(memory, offset_of!(LttSubbuf, position)) == self.start
     }
 
-    /// Up to where everything is committed, if the header is that of this round. Pairs with the
-    /// stores of it: everything below it is seen by who then looks.
+    /// The end of the committed prefix, if the header is that of this round. Pairs with the release
+    /// stores of it: the reader then sees everything below.
     fn contiguous(self, memory: &mut impl RingMemory) -> u64 {
         self.load(memory, offset_of!(LttSubbuf, contiguous)) & !7
     }
 
     fn decision(self, memory: &mut impl RingMemory) -> Decision {
-        // The lower half: the upper one is for writers only.
+        // The lower half. Only writers use the upper one.
         let word = self.load(memory, offset_of!(LttSubbuf, busy)) as u32;
-        // Rounds are counted modulo 2^31.
+        // Laps are counted modulo 2^31.
         let lap = (self.start / self.geometry.ring_size() + 1) as u32;
-        let said = word & !LTT_PLACE_TAKEN;
-        if said != lap << LTT_PLACE_LAP_SHIFT {
+        let decided_lap = word & !LTT_PLACE_TAKEN;
+        if decided_lap != lap << LTT_PLACE_LAP_SHIFT {
             Decision::None
         } else if word & LTT_PLACE_TAKEN != 0 {
             Decision::Taken
@@ -150,45 +151,45 @@ impl Place {
         }
     }
 
-    /// Was the sub-buffer begun for which `head` left this one?
-    fn is_next_begun(self, memory: &mut impl RingMemory, head: u64) -> bool {
+    /// Whether the header of the sub-buffer that follows this one was stored.
+    fn has_next_header(self, memory: &mut impl RingMemory, head: u64) -> bool {
         let mut start = self.end();
         while start < head {
             let next = Self::of(self.geometry, start);
             if next.decision(memory) != Decision::PassedOver {
-                return next.is_begun(memory);
+                return next.has_header(memory);
             }
             start = next.end();
         }
         false
     }
 
-    /// What can be read from `position` on, below `head`?
-    pub(super) fn look(
+    /// How much is readable from `position` on, below `head`.
+    pub(super) fn readable(
         self,
         memory: &mut impl RingMemory,
         position: u64,
         head: u64,
-        patience: Patience,
-    ) -> Look {
+        policy: WaitPolicy,
+    ) -> Readable {
         let limit = self.end().min(head);
         if self.is_lost(memory) {
-            return Look::Lost;
+            return Readable::NoMemory;
         }
-        if !self.is_begun(memory) {
+        if !self.has_header(memory) {
             return if self.decision(memory) == Decision::PassedOver {
-                Look::PassedOver
-            } else if patience.waits_at(position) {
-                Look::Wait
+                Readable::PassedOver
+            } else if policy.waits_at(position) {
+                Readable::Wait
             } else {
                 let committed = self.committed(memory);
                 let of_round = committed % self.geometry.subbuf_size();
-                self.remains(memory, head, committed, of_round, false)
+                self.incomplete(memory, head, committed, of_round, false)
             };
         }
         let contiguous = self.contiguous(memory);
-        // If nothing was reserved between two looks at `head`, and between them as much was
-        // committed as was reserved, then all of it was.
+        // If `head` did not change between two loads, and as much was committed between them as was
+        // reserved, all reservations are committed.
         let reserved = memory.positions().head;
         let committed = self.committed(memory);
         let base = self.load(memory, offset_of!(LttSubbuf, base));
@@ -198,36 +199,36 @@ impl Place {
                 && reserved.wrapping_sub(self.start) == of_round
                 && memory.positions().head == reserved;
         if whole {
-            return Look::Whole(limit);
+            return Readable::UpTo(limit);
         }
-        if patience != Patience::Last {
+        if policy != WaitPolicy::Last {
             let up_to = contiguous.min(limit);
             if up_to > position {
-                return Look::Whole(up_to);
+                return Readable::UpTo(up_to);
             }
-            if patience.waits_at(position) {
-                return Look::Wait;
+            if policy.waits_at(position) {
+                return Readable::Wait;
             }
         }
-        self.remains(memory, head, committed, of_round, true)
+        self.incomplete(memory, head, committed, of_round, true)
     }
 
-    fn remains(
+    fn incomplete(
         self,
         memory: &mut impl RingMemory,
         head: u64,
         committed: u64,
         of_round: u64,
-        begun: bool,
-    ) -> Look {
+        has_header: bool,
+    ) -> Readable {
         let limit = self.end().min(head);
-        Look::Broken(Remains {
+        Readable::Incomplete(IncompleteSubbuf {
             place: self,
             limit,
             committed,
-            begun,
+            has_header,
             uncommitted: (limit - self.start).checked_sub(of_round),
-            pad_may_lack: head > self.end() && !self.is_next_begun(memory, head),
+            pad_may_lack: head > self.end() && !self.has_next_header(memory, head),
         })
     }
 }

@@ -1,21 +1,21 @@
-//! `babeltrace2`, the judge of traces (F1).
+//! Runs `babeltrace2`, which judges the traces of tests (F1).
 
 use std::path::Path;
 use std::process::Command;
 
-/// An event as it prints it.
+/// An event as `babeltrace2` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
-    /// In nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     pub time: u64,
-    /// Of the event.
+    /// Name of the event, `PROVIDER:NAME`.
     pub name: String,
-    /// The rest: contexts and fields.
+    /// The text of contexts and fields.
     pub fields: String,
 }
 
 impl Printed {
-    /// The value of an integer field, or of a context's.
+    /// The value of an integer field or context.
     ///
     /// # Panics
     /// If there is none.
@@ -55,7 +55,7 @@ impl Printed {
             .unwrap_or_else(|| panic!("no text {name} in {}", self.fields))
     }
 
-    /// What stands behind a field's name.
+    /// The text after a field's name.
     fn after(&self, name: &str) -> Option<&str> {
         let wanted = format!("{name} = ");
         let mut matches = self.fields.match_indices(&wanted);
@@ -74,29 +74,29 @@ impl Printed {
     }
 }
 
-/// What it says of a trace.
+/// The events of traces as `babeltrace2` reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// The events, in its order.
+    /// The events, in the order of the output.
     pub events: Vec<Printed>,
-    /// How many were discarded, as it sums up on standard error.
+    /// Number of discarded events, according to the warnings.
     pub discarded: u64,
-    /// How many packets, likewise.
+    /// Number of discarded packets, according to the warnings.
     pub discarded_packets: u64,
 }
 
-/// The same, but each event as the line that it prints.
+/// Like [`Read`], with each event as a line of output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     /// The lines.
     pub lines: Vec<String>,
-    /// How many events were discarded.
+    /// Number of discarded events.
     pub discarded: u64,
-    /// How many packets were discarded.
+    /// Number of discarded packets.
     pub discarded_packets: u64,
 }
 
-/// Its output for a directory, with these options: standard output, and standard error.
+/// Runs `babeltrace2` on a directory. Returns its standard output and standard error.
 ///
 /// # Panics
 /// If it fails.
@@ -114,7 +114,7 @@ fn run(options: &[&str], directory: &Path, zone: Option<&str>) -> (Vec<u8>, Stri
     (output.stdout, stderr)
 }
 
-/// How many events and packets it says were discarded.
+/// Sums up discarded events and packets in the warnings.
 ///
 /// # Panics
 /// If it warns of anything else.
@@ -157,8 +157,8 @@ pub fn read(directory: &Path) -> Read {
     }
 }
 
-/// Reads all traces below `directory`, merged. It refuses a directory without any, so that is
-/// looked at first.
+/// Reads all traces below `directory`, merged by time. Without any trace, the result is empty;
+/// `babeltrace2` would fail.
 ///
 /// # Panics
 /// If it fails, or warns of anything but discarded events and packets.
@@ -185,8 +185,8 @@ fn has_trace(directory: &Path) -> bool {
             .any(|path| path.is_dir() && has_trace(&path))
 }
 
-/// Standard output and standard error in this time zone, as they are, but for control characters of
-/// two bytes.
+/// The unchanged standard output and standard error in this time zone. Only control characters of
+/// two bytes are escaped.
 ///
 /// # Panics
 /// If it fails.
@@ -196,8 +196,8 @@ pub fn printed(directory: &Path, zone: &str) -> (Vec<u8>, String) {
     (escaped(&stdout), stderr)
 }
 
-/// With the control characters U+0080 to U+009F as `usertrace view` shows them: `babeltrace2`
-/// prints them, and a terminal may obey them.
+/// Escapes control characters U+0080 to U+009F as `usertrace view` does. `babeltrace2` prints them,
+/// and a terminal may obey them.
 pub fn escaped(text: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied().peekable();
@@ -213,7 +213,7 @@ pub fn escaped(text: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// `[TIME] [HOST ]NAME: FIELDS`
+/// Parses a line: `[TIME] [HOST ]NAME: FIELDS`.
 fn parse(line: &str) -> Option<Printed> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] ")?;
     let (seconds, nanoseconds) = time.split_once('.')?;
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_an_event() {
+    fn lines_are_parsed() {
         let event =
             parse("[7.000000123] host test:numbered: { cpu_id = 1 }, { thread = 7, number = 42 }")
                 .unwrap();

@@ -1,8 +1,8 @@
-//! A browser without a window, which a test drives by the DevTools protocol.
+//! A headless browser that a test drives by the DevTools protocol.
 //!
-//! The protocol goes through two pipes (`--remote-debugging-pipe`), each message JSON with a NUL
-//! behind it: so there is no port that somebody else could use, and a browser whose test is gone
-//! ends, as its pipe is closed.
+//! The protocol uses two pipes (`--remote-debugging-pipe`); each message is JSON with a NUL at its
+//! end. So no other process can use a port, and the browser ends when its test does, since the pipe
+//! is closed.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Longest time that anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of each step.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// A page in a browser of its own.
+/// A page in a browser started for it.
 #[derive(Debug)]
 pub struct Browser {
     process: Child,
@@ -28,23 +28,22 @@ pub struct Browser {
     events: VecDeque<Value>,
     session: Value,
     last: u64,
-    /// Errors on the console, exceptions that nobody caught, and all that the page asked for over
-    /// the network.
+    /// Errors on the console, uncaught exceptions, and network requests of the page.
     pub complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 fn pipe() -> [OwnedFd; 2] {
     let mut fds = [0; 2];
-    // SAFETY: room for two descriptors.
+    // SAFETY: `fds` has room for two descriptors.
     let made = unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) };
     assert_eq!(made, 0, "a pipe");
-    // SAFETY: they were made just now, and nobody else has them.
+    // SAFETY: `pipe2` has just returned them, so nothing else owns them.
     fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Browser {
-    /// Starts it, with a window of this size.
+    /// Starts the browser, with a window of this size.
     ///
     /// # Panics
     /// If there is no browser.
@@ -71,10 +70,10 @@ impl Browser {
             .stderr(Stdio::null())
             .process_group(0);
         let fds = [its_in.as_raw_fd(), its_out.as_raw_fd()];
-        // SAFETY: what is called between fork and exec are system calls, and nothing is allocated.
+        // SAFETY: between fork and exec, the child makes system calls only, and allocates nothing.
         unsafe {
             command.pre_exec(move || {
-                // First away from where they have to be: one may be where the other one has to go.
+                // First move both out of the way: one may be at the other's target.
                 let high = fds.map(|fd| libc::fcntl(fd, libc::F_DUPFD, 10));
                 for (fd, place) in high.into_iter().zip(3..) {
                     if fd < 0 || libc::dup2(fd, place) < 0 {
@@ -88,7 +87,7 @@ impl Browser {
         let process = command
             .spawn()
             .unwrap_or_else(|error| panic!("chromium, of the package chromium: {error}"));
-        // SAFETY: a descriptor of this process; reads do not wait for ever.
+        // SAFETY: the descriptor is this process's. Non-blocking reads allow a time limit.
         let set = unsafe { libc::fcntl(from.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         assert_eq!(set, 0);
         let mut browser = Self {
@@ -114,7 +113,7 @@ impl Browser {
         browser
     }
 
-    /// The next message, if one comes in time.
+    /// Returns the next message.
     fn receive(&mut self, until: Instant) -> Value {
         loop {
             if let Some(end) = self.unread.iter().position(|&b| b == 0) {
@@ -147,20 +146,20 @@ impl Browser {
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
         self.to.write_all(&bytes).expect("the browser listens");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         loop {
             let mut message = self.receive(until);
             if message["id"] == self.last {
                 assert!(message["error"].is_null(), "{method}: {}", message["error"]);
                 return message["result"].take();
             }
-            self.look(&message);
+            self.check_message(&message);
             self.events.push_back(message);
         }
     }
 
-    /// Remembers what is wrong.
-    fn look(&mut self, message: &Value) {
+    /// Records a complaint that the message may contain.
+    fn check_message(&mut self, message: &Value) {
         let params = &message["params"];
         let complaint = match message["method"].as_str() {
             Some("Runtime.exceptionThrown") => Some(params["exceptionDetails"].to_string()),
@@ -187,16 +186,16 @@ impl Browser {
             json!({ "url": format!("file://{}", path.display()) }),
         );
         assert!(opened["errorText"].is_null(), "{opened}");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         let is_loaded = |event: &Value| event["method"] == "Page.loadEventFired";
         while !self.events.iter().any(is_loaded) {
             let message = self.receive(until);
-            self.look(&message);
+            self.check_message(&message);
             self.events.push_back(message);
         }
     }
 
-    /// What an expression comes to.
+    /// The value of an expression.
     ///
     /// # Panics
     /// If it throws.
@@ -211,7 +210,7 @@ impl Browser {
         result["result"]["value"].take()
     }
 
-    /// What an expression comes to, as text.
+    /// The value of an expression, as text.
     pub fn text(&mut self, expression: &str) -> String {
         match self.value(expression) {
             Value::String(text) => text,
@@ -222,9 +221,9 @@ impl Browser {
     /// Waits until an expression is true.
     ///
     /// # Panics
-    /// If it does not become so.
+    /// If that takes longer than the time limit.
     pub fn wait(&mut self, expression: &str) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         while self.value(&format!("Boolean({expression})")) != Value::Bool(true) {
             assert!(
                 Instant::now() < until,
@@ -247,7 +246,7 @@ impl Browser {
         }
     }
 
-    /// Moves the mouse, and presses and releases its button in between, as `kinds` say.
+    /// Moves the mouse and presses its button: `kinds` are events of the protocol.
     pub fn mouse(&mut self, kinds: &[&str], x: f64, y: f64) {
         for kind in kinds {
             let is_pressed = *kind != "mouseMoved";
@@ -263,7 +262,7 @@ impl Browser {
         self.call("Input.dispatchMouseEvent", params);
     }
 
-    /// Writes what is to be seen to a file, as PNG.
+    /// Writes the visible page to a file, as PNG.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -276,8 +275,8 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It has processes of its own, all in its group. One that has ended is as well.
-        // SAFETY: a system call; the group is that of a child that was not waited for.
+        // The browser's processes are in its process group. Killing an ended group does no harm.
+        // SAFETY: `kill` takes no pointers. The group belongs to a child that was not waited for.
         unsafe { libc::kill(-self.process.id().cast_signed(), libc::SIGKILL) };
         let _ = self.process.wait();
     }

@@ -1,11 +1,11 @@
-//! How often tests repeat what only chance decides.
+//! Number of repetitions of randomised tests.
 
 use std::env;
 
-/// `full`, if all counts are asked for, or else `usual`.
+/// Returns `full` in the full tier, otherwise `usual`.
 ///
-/// A random search finds more the longer it goes on. `USERTRACE_TEST_COUNTS=full` asks for the long
-/// one.
+/// A random search finds more the longer it runs. `USERTRACE_TEST_COUNTS=full` selects the full
+/// tier.
 ///
 /// # Panics
 /// If the variable has another value.

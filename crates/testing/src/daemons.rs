@@ -1,17 +1,18 @@
-//! The fallback's daemons, as those wait for them who started a program.
+//! Waiting for the fallback's daemons of a test's programs.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long daemons may take to end. Only a failing test waits so long.
+/// Time limit for daemons to end. Only a failing test waits so long.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A directory that the daemons of some programs write to.
+/// An output directory of the daemons of some programs.
 pub struct Output {
     directory: tempfile::TempDir,
-    /// They hold a lock of it for as long as they write, so nobody has to guess when they are done.
+    /// The daemons hold a shared lock of this file while they write, so the test knows when they
+    /// are done.
     running: File,
 }
 
@@ -39,7 +40,7 @@ impl Output {
 
     /// Takes or releases the lock. Returns false while a daemon holds it.
     fn lock(&self, operation: libc::c_int) -> bool {
-        // SAFETY: a descriptor of this process.
+        // SAFETY: the descriptor is open as long as `self.running`.
         unsafe { libc::flock(self.running.as_raw_fd(), operation) == 0 }
     }
 }

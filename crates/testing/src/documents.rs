@@ -1,7 +1,7 @@
-//! The commands that README and the book (`docs/`) show, each as it stands there.
+//! Runs the commands in README and the book (`docs/`), as they stand there.
 //!
-//! Each block of commands has a case here: a new block, or a new page, without a case fails. A case
-//! that is not run says where its commands are tested instead.
+//! Each block of commands has a case here, so a new block or page without a case fails. A case names
+//! the tests of commands that it leaves out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,41 +12,41 @@ use tempfile::TempDir;
 
 use super::examples;
 
-/// Where a block's commands work.
+/// Kernels on which a block's commands work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    /// On each kernel.
+enum RunsOn {
+    /// On every kernel.
     Each,
-    /// On one with trace buffers. On another one, they say that they need it.
+    /// On a kernel with trace buffers. On others, the commands say that they need it.
     Patched,
-    /// On one without.
+    /// On a kernel without trace buffers.
     Unpatched,
     /// Like [`Each`](Self::Each), beside a program that the fallback traces to `traces`.
     BesideProgram,
-    /// They are not typed here, but tested elsewhere.
-    Not(&'static str),
+    /// Not run here, but tested in the named place.
+    TestedElsewhere(&'static str),
 }
 
-use On::{BesideProgram, Each, Not, Patched, Unpatched};
+use RunsOn::{BesideProgram, Each, Patched, TestedElsewhere, Unpatched};
 
-/// One block.
+/// How to run one block.
 struct Case {
-    /// How its first command begins.
+    /// Beginning of its first command.
     first: &'static str,
-    on: On,
-    /// What comes before.
+    on: RunsOn,
+    /// Commands to run before the block.
     prepare: &'static str,
-    /// Commands that are left out, by words in them, and where they are tested.
+    /// Commands that are left out: words in them, and where they are tested.
     without: &'static [(&'static str, &'static str)],
-    /// It is for root.
+    /// The block needs root.
     root: bool,
-    /// It goes on in the directory of the block before.
+    /// The block runs in the directory of the block before.
     continues: bool,
-    /// It needs the libraries to preload.
+    /// The block needs the libraries to preload.
     preloads: bool,
 }
 
-const fn case(first: &'static str, on: On, prepare: &'static str) -> Case {
+const fn case(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
     Case {
         first,
         on,
@@ -58,7 +58,7 @@ const fn case(first: &'static str, on: On, prepare: &'static str) -> Case {
     }
 }
 
-const fn root(first: &'static str, on: On, prepare: &'static str) -> Case {
+const fn root(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
     Case {
         root: true,
         ..case(first, on, prepare)
@@ -66,7 +66,7 @@ const fn root(first: &'static str, on: On, prepare: &'static str) -> Case {
 }
 
 /// A step after the block before.
-const fn then(first: &'static str, on: On) -> Case {
+const fn then(first: &'static str, on: RunsOn) -> Case {
     Case {
         continues: true,
         ..case(first, on, "")
@@ -83,7 +83,7 @@ const fn preloaded(case: Case) -> Case {
 
 /// Makes a recording to read.
 const TRACES: &str = "usertrace record -q -o traces -- ./server 3";
-/// Likewise, where the block's first command cannot make it.
+/// Makes a recording unless the block's first command does.
 const UNLESS_RECORDED: &str =
     "[ -n \"$USERTRACE_PRELOAD_DIR\" ] || usertrace record -q -o traces -- ./server 3";
 /// Makes a trace with channels.
@@ -99,7 +99,7 @@ const CASES: &[(&str, &[Case])] = &[
             case("cargo build", Each, ""),
             case(
                 "scripts/demo",
-                Not("CI runs scripts/test; the rest boots guests"),
+                TestedElsewhere("CI runs scripts/test; the rest boots guests"),
                 "",
             ),
         ],
@@ -117,17 +117,25 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "scripts/package",
-                Not("the tests of usertrace-c, package"),
+                TestedElsewhere("the tests of usertrace-c, package"),
                 "",
             ),
             case(
                 "cargo install",
-                Not("packaging, and the examples of the manual"),
+                TestedElsewhere("packaging, and the examples of the manual"),
                 "",
             ),
             case("cargo build", Each, ""),
-            case("scripts/c-library", Not("the tests of usertrace-c"), ""),
-            case("scripts/kernel tree", Not("scripts/test, series"), ""),
+            case(
+                "scripts/c-library",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
+            case(
+                "scripts/kernel tree",
+                TestedElsewhere("scripts/test, series"),
+                "",
+            ),
             root("mount -t ltt", Patched, "umount /sys/kernel/ltt"),
             case("usertrace doctor", Each, ""),
         ],
@@ -158,24 +166,36 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/tutorials/instrument-rust.md",
         &[
-            case("cargo new", Not("it fetches and builds crates"), ""),
-            case("cargo build --release", Not("likewise"), ""),
             case(
-                "usertrace record -o traces -- target/release/shop",
-                Not("docs/how-to/record.md, with a program of such events"),
+                "cargo new",
+                TestedElsewhere("it fetches and builds crates"),
                 "",
             ),
-            case("usertrace record -e", Not("docs/how-to/filters.md"), ""),
+            case("cargo build --release", TestedElsewhere("likewise"), ""),
+            case(
+                "usertrace record -o traces -- target/release/shop",
+                TestedElsewhere("docs/how-to/record.md, with a program of such events"),
+                "",
+            ),
+            case(
+                "usertrace record -e",
+                TestedElsewhere("docs/how-to/filters.md"),
+                "",
+            ),
         ],
     ),
     (
         "docs/tutorials/instrument-c.md",
         &[
-            case("cc server.c -o server", Not("the tests of usertrace-c"), ""),
+            case(
+                "cc server.c -o server",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
             case("usertrace record -o traces -- ./server", Unpatched, ""),
             case(
                 "USERTRACE_OUTPUT=direct",
-                Not("the tests of usertrace-c"),
+                TestedElsewhere("the tests of usertrace-c"),
                 "",
             ),
         ],
@@ -183,10 +203,14 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/tutorials/panic.md",
         &[
-            case("scripts/demo", Not("crash-tests boots such guests"), ""),
-            case("cargo build", Not("likewise"), ""),
-            case("export PATH=", Not("likewise"), ""),
-            case("usertrace extract", Not("likewise"), ""),
+            case(
+                "scripts/demo",
+                TestedElsewhere("crash-tests boots such guests"),
+                "",
+            ),
+            case("cargo build", TestedElsewhere("likewise"), ""),
+            case("export PATH=", TestedElsewhere("likewise"), ""),
+            case("usertrace extract", TestedElsewhere("likewise"), ""),
         ],
     ),
     (
@@ -202,7 +226,7 @@ const CASES: &[(&str, &[Case])] = &[
             case("usertrace record --subbuf-size 1M", Each, ""),
             case(
                 "usertrace record -o traces\n",
-                Not("the tests of recorders that are killed"),
+                TestedElsewhere("the tests of recorders that are killed"),
                 "",
             ),
         ],
@@ -289,10 +313,14 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/group.md",
         &[
-            case("chgrp tracing /sys", Not("guest-tests, isolation"), ""),
+            case(
+                "chgrp tracing /sys",
+                TestedElsewhere("guest-tests, isolation"),
+                "",
+            ),
             case(
                 "cd /sys/kernel/ltt/mine && chgrp",
-                Not("guest-tests, isolation"),
+                TestedElsewhere("guest-tests, isolation"),
                 "",
             ),
             case("usertrace doctor", Each, ""),
@@ -310,12 +338,16 @@ const CASES: &[(&str, &[Case])] = &[
         "docs/how-to/control.md",
         &[
             case("USERTRACE_CONTROL=thread ./server", Each, ""),
-            case("usertrace ctl PID list", Not("tests/control"), ""),
+            case(
+                "usertrace ctl PID list",
+                TestedElsewhere("tests/control"),
+                "",
+            ),
             Case {
                 without: &[("./program &", "the program is there")],
                 ..case("USERTRACE_CONTROL=thread ./program", BesideProgram, "")
             },
-            case("cc -shared -fPIC", Not("tests/control"), ""),
+            case("cc -shared -fPIC", TestedElsewhere("tests/control"), ""),
         ],
     ),
     (
@@ -323,7 +355,7 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "docker run",
-                Not("they take an image: tests/fast, containers"),
+                TestedElsewhere("they take an image: tests/fast, containers"),
                 "",
             ),
             case("usertrace view traces", Each, TRACES),
@@ -333,15 +365,15 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/kdump.md",
         &[
-            case("usertrace extract", Not("crash-tests"), ""),
-            case("RUSTFLAGS=", Not("crash-tests, dracut"), ""),
+            case("usertrace extract", TestedElsewhere("crash-tests"), ""),
+            case("RUSTFLAGS=", TestedElsewhere("crash-tests, dracut"), ""),
         ],
     ),
     (
         "docs/how-to/reset.md",
         &[case(
             "cat /sys/kernel/ltt/reserved",
-            Not("crash-tests, reset"),
+            TestedElsewhere("crash-tests, reset"),
             "",
         )],
     ),
@@ -355,7 +387,7 @@ const CASES: &[(&str, &[Case])] = &[
             ),
             case(
                 "echo 'select name",
-                Not("tests/tools, export, asks Perfetto's trace processor"),
+                TestedElsewhere("tests/tools, export, asks Perfetto's trace processor"),
                 "",
             ),
         ],
@@ -373,7 +405,7 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "export PKG_CONFIG_PATH",
-                Not("the tests of usertrace-c"),
+                TestedElsewhere("the tests of usertrace-c"),
                 "",
             ),
             case("usertrace record -o traces -- ./server", Unpatched, ""),
@@ -393,14 +425,18 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/testing.md",
         &[
-            case("scripts/test quick", Not("it is what runs this"), ""),
-            case("scripts/guest", Not("vm/tests"), ""),
-            case("cargo test", Not("it is what runs this"), ""),
+            case(
+                "scripts/test quick",
+                TestedElsewhere("it is what runs this"),
+                "",
+            ),
+            case("scripts/guest", TestedElsewhere("vm/tests"), ""),
+            case("cargo test", TestedElsewhere("it is what runs this"), ""),
         ],
     ),
 ];
 
-/// The blocks of commands in a document.
+/// The blocks of shell commands in a document.
 fn blocks(text: &str) -> Vec<Vec<&str>> {
     let mut blocks: Vec<Vec<&str>> = Vec::new();
     let mut is_inside = false;
@@ -468,24 +504,24 @@ fn documents(repository: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What there is to type with.
-pub struct Place<'a> {
+/// The machine and the programs that the commands use.
+pub struct Environment<'a> {
     /// The repository.
     pub repository: &'a Path,
     pub usertrace: PathBuf,
     pub server: PathBuf,
-    /// Where the libraries to preload are, if they are built.
+    /// Directory of the libraries to preload, if they are built.
     pub libraries: Option<PathBuf>,
-    /// This kernel has trace buffers.
+    /// Whether this kernel has trace buffers.
     pub is_patched: bool,
-    /// Who types; root, if it is nobody else.
+    /// User who types; `None` is root.
     pub user: Option<u32>,
 }
 
-/// Types the commands of all documents, and gives how many these were.
-/// `clean` takes away what a block has left in the kernel.
-pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
-    let documents = documents(place.repository);
+/// Types the commands of all documents, and returns their number. `clean` removes what a block left
+/// in the kernel.
+pub fn check(environment: &Environment<'_>, clean: &dyn Fn()) -> usize {
+    let documents = documents(environment.repository);
     for (document, _) in CASES {
         assert!(
             documents.contains_key(*document),
@@ -514,10 +550,10 @@ pub fn check(place: &Place<'_>, clean: &dyn Fn()) -> usize {
             }
             let directory = directory.get_or_insert_with(|| {
                 let directory = tempfile::tempdir().unwrap();
-                prepare(directory.path(), place, &files(text));
+                prepare(directory.path(), environment, &files(text));
                 directory
             });
-            done += typed(document, case, block, place, directory);
+            done += type_block(document, case, block, environment, directory);
         }
         let unused = cases.iter().find(|case| {
             let is_it =
@@ -539,8 +575,8 @@ fn commands(block: &[&str]) -> Vec<String> {
     lines.lines().map(str::to_owned).collect()
 }
 
-/// Does a command work on each kernel, in a block that needs the patched one, or does nobody wait
-/// for what it says?
+/// Whether a command works on every kernel although its block needs the patched one, or runs in the
+/// background.
 fn works_anywhere(line: &str) -> bool {
     let command = line.strip_prefix("usertrace ");
     let command = command.map(|rest| rest.split(' ').next().unwrap_or_default());
@@ -548,33 +584,33 @@ fn works_anywhere(line: &str) -> bool {
         || command.is_none_or(|command| ["view", "report", "export", "doctor"].contains(&command))
 }
 
-/// Types one block in a directory.
-fn typed(
+/// Types one block in a directory, and returns the number of commands.
+fn type_block(
     document: &str,
     case: &Case,
     block: &[&str],
-    place: &Place<'_>,
+    environment: &Environment<'_>,
     directory: &TempDir,
 ) -> usize {
-    let needs_other = case.on == Patched && !place.is_patched;
-    let is_other = case.on == Unpatched && place.is_patched;
-    if matches!(case.on, Not(_))
+    let needs_other = case.on == Patched && !environment.is_patched;
+    let is_other = case.on == Unpatched && environment.is_patched;
+    if matches!(case.on, TestedElsewhere(_))
         || is_other
-        || case.root && place.user.is_some()
-        || case.preloads && place.libraries.is_none()
+        || case.root && environment.user.is_some()
+        || case.preloads && environment.libraries.is_none()
     {
         return 0;
     }
-    // What needs the patched kernel changes something there, by a shell or by files.
+    // Such a block uses a shell or files to change something in the patched kernel.
     if needs_other && !case.first.starts_with("usertrace") {
         return 0;
     }
     let run = |line: &str| {
         let mut variables = vec![("HOME", directory.path().to_str().unwrap())];
-        if let Some(libraries) = &place.libraries {
+        if let Some(libraries) = &environment.libraries {
             variables.push(("USERTRACE_PRELOAD_DIR", libraries.to_str().unwrap()));
         }
-        examples::run_as(line, directory.path(), &variables, place.user)
+        examples::run_as(line, directory.path(), &variables, environment.user)
     };
     if !case.prepare.is_empty() && !needs_other {
         let (status, said) = run(case.prepare);
@@ -582,13 +618,13 @@ fn typed(
     }
     let (mut done, mut before) = (0, String::new());
     for line in &commands(block) {
-        let is_out = |(words, _): &(&str, &str)| line.contains(words);
+        let is_left_out = |(words, _): &(&str, &str)| line.contains(words);
         let preloads = ["--malloc", "--pthread", "LD_PRELOAD"]
             .iter()
             .any(|word| line.contains(word));
         if line.trim_start().starts_with('#')
-            || case.without.iter().any(is_out)
-            || preloads && place.libraries.is_none()
+            || case.without.iter().any(is_left_out)
+            || preloads && environment.libraries.is_none()
             || needs_other && works_anywhere(line)
         {
             continue;
@@ -620,7 +656,7 @@ fn typed(
         let expected = examples::statuses(command, line);
         assert!(
             status.is_some_and(|status| expected.contains(&status))
-                // What nobody writes any more, `top` shows once.
+                // `top` shows a finished recording once.
                 || command == "top" && status == Some(0),
             "{document}: {line}: {status:?}: {said}"
         );
@@ -631,24 +667,24 @@ fn typed(
     done
 }
 
-/// A directory like the one in which the document's reader is.
-fn prepare(directory: &Path, place: &Place<'_>, files: &[(&str, &str)]) {
+/// Prepares a directory like that of the document's reader.
+fn prepare(directory: &Path, environment: &Environment<'_>, files: &[(&str, &str)]) {
     let at = |name: &str| directory.join(name);
     for (name, text) in files {
         fs::write(at(name), text).unwrap();
     }
     fs::create_dir_all(at("bin")).unwrap();
     fs::create_dir_all(at("target")).unwrap();
-    let built = place.usertrace.parent().unwrap();
+    let built = environment.usertrace.parent().unwrap();
     symlink(built, at("target/release")).unwrap();
-    symlink(&place.usertrace, at("bin/usertrace")).unwrap();
-    symlink(&place.server, at("server")).unwrap();
+    symlink(&environment.usertrace, at("bin/usertrace")).unwrap();
+    symlink(&environment.server, at("server")).unwrap();
     let program = at("program");
     fs::write(&program, "#!/bin/sh\nexec ./server 3\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    // All is built already.
+    // Everything is built already.
     symlink("/bin/true", at("bin/cargo")).unwrap();
-    if let Some(user) = place.user {
+    if let Some(user) = environment.user {
         for path in [directory.to_owned(), at("bin")] {
             chown(path, Some(user), Some(user)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The memory of a machine that crashed while programs were traced, and the file that is made of
+//! Simulates the memory of a machine that crashed while programs were traced, and makes dumps of
 //! it.
 
 use std::collections::BTreeMap;
@@ -10,13 +10,13 @@ use super::{RingWriter, words};
 
 pub const PAGE: u64 = 4096;
 
-/// Geometry of the rings that are put into dumps.
+/// Geometry of the rings in dumps.
 pub const SUBBUF_SIZE: u64 = 4096;
 pub const SUBBUF_COUNT: u64 = 4;
 const RING: u64 = SUBBUF_SIZE * SUBBUF_COUNT;
 const STRIDE: u64 = 128;
 
-/// Physical memory: the pages that are not zeros.
+/// Physical memory: its pages other than zeros.
 #[derive(Clone, Default)]
 pub struct Memory {
     pub pages: BTreeMap<u64, Vec<u8>>,
@@ -25,7 +25,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory that was reserved for this: nothing else is between its pages.
+    /// Reserved memory, in which pages are contiguous.
     pub fn reserved() -> Self {
         Self {
             is_reserved: true,
@@ -33,7 +33,7 @@ impl Memory {
         }
     }
 
-    /// Takes a page somewhere: neighbours in time are none in memory, unless it is reserved.
+    /// Allocates a page. Successive pages are scattered, unless the memory is reserved.
     pub fn page(&mut self, bytes: &[u8]) -> u64 {
         self.next += 1;
         let number = match self.is_reserved {
@@ -63,7 +63,8 @@ impl Memory {
         u64::from_le_bytes(page[at..at + 8].try_into().unwrap())
     }
 
-    /// A tree of the pages of `area` that are not zeros: its root, pages, and depth.
+    /// Builds a tree of the pages of `area` that are not zeros. Returns its root, number of pages,
+    /// and depth.
     pub fn tree(&mut self, area: &[u8], depth: u32) -> [u64; 3] {
         let mut level: Vec<u64> = area
             .chunks(PAGE as usize)
@@ -91,11 +92,11 @@ impl Memory {
     }
 }
 
-/// A channel beside the two: its index, its name, and its rings of events, which are those of CPUs.
+/// An additional channel: its index, its name, and its rings, one for each CPU.
 pub type Further = (u64, String, Vec<RingWriter>);
 
-/// A process: a ring of descriptions and rings of events for each CPU; and further channels, the
-/// same ones in each process of a trace.
+/// A process. It has a ring of descriptions and one of events for each CPU, and additional
+/// channels, the same for all processes of a trace.
 #[derive(Clone)]
 pub struct Process {
     pub number: u64,
@@ -129,7 +130,7 @@ pub struct Trace {
     pub processes: Vec<Process>,
 }
 
-/// `struct ltt_clock_sync` of when the traces were made: 2 cycles a nanosecond.
+/// `struct ltt_clock_sync` at the time of the traces: 2 cycles per nanosecond.
 pub const SYNC: [u64; 4] = [1_000_000, 500_000, 1_700_000_000_000_000_000, 2_000_000_000];
 
 fn name(text: &str, len: usize) -> Vec<u8> {
@@ -165,9 +166,9 @@ pub struct Machine {
     pub root: u64,
     /// Pages of the directory.
     pub directory: Vec<u64>,
-    /// For each process of each trace: roots of the trees of its write and control areas.
+    /// Roots of the trees of the write area and the control area, for each process of each trace.
     pub trees: Vec<[u64; 2]>,
-    /// What its kernel said when it crashed: clock, CPU and thread.
+    /// The kernel's notes of the crash: clock, CPU and thread.
     pub crash: Option<(u64, u32, u32)>,
 }
 
@@ -175,74 +176,16 @@ pub fn machine(traces: &[Trace]) -> Machine {
     machine_with(Memory::default(), traces)
 }
 
-/// One whose traces are in this memory.
+/// A machine whose traces are in this memory.
 pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
-    let mut entries = Vec::new();
-    let mut trees = Vec::new();
-    let mut serial = 1;
+    let mut entries = Entries::default();
     for trace in traces {
-        let mut content = Vec::new();
-        words(&mut content, &[trace.generation]);
-        content.extend(name(&trace.name, 32));
-        words(&mut content, &[3 | 1 << 32]);
-        words(&mut content, &SYNC);
-        // The processor's clock, as the root page has it.
-        words(&mut content, &[1]);
-        entries.push(entry(1, serial, &content));
-        serial += 1;
-        let cpus = trace.processes.first().map_or(1, |p| p.main.len()) as u64;
-        // The areas: control's rings, a hole, main's; control blocks on pages of their own,
-        // likewise.
-        let main_buffers = cpus * RING + 2 * PAGE;
-        let mut channels = vec![
-            (0u64, "control", 0, 64, cpus),
-            (1, "main", main_buffers, 8192, cpus),
-        ];
-        // Behind that, one after the other.
-        let (mut buffers_len, mut control_len) = (main_buffers + cpus * RING + PAGE, 8192 + PAGE);
-        let further = trace.processes.first().map_or(&[][..], |p| &p.further);
-        for (index, title, rings) in further {
-            let rings = rings.len() as u64;
-            channels.push((*index, title, buffers_len, control_len, rings));
-            buffers_len += rings * RING;
-            control_len += PAGE;
-        }
-        for (index, title, buffers, control, rings) in channels.clone() {
-            let mut content = Vec::new();
-            words(&mut content, &[trace.generation, index]);
-            content.extend(channel(title, buffers, control, rings as u32));
-            entries.push(entry(2, serial, &content));
-            serial += 1;
-        }
-        for process in &trace.processes {
-            let mut buffers = vec![0; buffers_len as usize];
-            let mut control = vec![0; control_len as usize];
-            let further = process.further.iter().map(|(_, _, rings)| rings);
-            let rings = [&process.control, &process.main].into_iter().chain(further);
-            for (rings, (.., of_buffers, of_control, _)) in rings.zip(&channels) {
-                for (n, ring) in (0..).zip(rings) {
-                    put(&mut buffers, of_buffers + n * RING, &ring.bytes);
-                    put(&mut control, of_control + n * STRIDE, &ring.control());
-                }
-            }
-            let mut content = Vec::new();
-            words(
-                &mut content,
-                &[process.number, 77, u64::from(process.pid), 0],
-            );
-            content.extend(name(&process.comm, 16));
-            entries.push(entry(3, serial, &content));
-            let mut content = Vec::new();
-            words(&mut content, &[process.number, trace.generation]);
-            let (of_buffers, of_control) = (memory.tree(&buffers, 2), memory.tree(&control, 1));
-            words(&mut content, &of_buffers);
-            words(&mut content, &of_control);
-            entries.push(entry(4, serial + 1, &content));
-            serial += 2;
-            trees.push([of_buffers[0], of_control[0]]);
-        }
+        entries.add_trace(&mut memory, trace);
     }
-    // What was taken back leaves entries that mean nothing.
+    let Entries {
+        mut entries, trees, ..
+    } = entries;
+    // Removed entries leave meaningless ones.
     entries.insert(1, entry(0, 99, &[0xff; 200]));
 
     let mut directory = Vec::new();
@@ -255,18 +198,7 @@ pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
         next = memory.page(&bytes);
         directory.insert(0, next);
     }
-    let root_words = [0x544f_4f52_5454_4cab, 2 | PAGE << 32, 256 | 1 << 32];
-    let sum = root_words
-        .iter()
-        .fold(0u64, |sum, word| sum.wrapping_sub(*word));
-    let mut bytes = Vec::new();
-    words(&mut bytes, &root_words);
-    words(&mut bytes, &[sum, next]);
-    words(
-        &mut bytes,
-        &[SYNC[0] - 1000, SYNC[1] - 500, SYNC[2] - 500, SYNC[3]],
-    );
-    let root = memory.page(&bytes);
+    let root = memory.page(&root_page(next));
     Machine {
         memory,
         root,
@@ -276,29 +208,170 @@ pub fn machine_with(mut memory: Memory, traces: &[Trace]) -> Machine {
     }
 }
 
+/// The root page of a directory that begins at this address.
+fn root_page(directory: u64) -> Vec<u8> {
+    let root_words = [0x544f_4f52_5454_4cab, 2 | PAGE << 32, 256 | 1 << 32];
+    let sum = root_words
+        .iter()
+        .fold(0u64, |sum, word| sum.wrapping_sub(*word));
+    let mut bytes = Vec::new();
+    words(&mut bytes, &root_words);
+    words(&mut bytes, &[sum, directory]);
+    words(
+        &mut bytes,
+        &[SYNC[0] - 1000, SYNC[1] - 500, SYNC[2] - 500, SYNC[3]],
+    );
+    bytes
+}
+
+/// A channel in the areas of a trace's processes.
+struct PlacedChannel<'a> {
+    index: u64,
+    title: &'a str,
+    /// Offsets of its rings and of its control blocks.
+    buffers: u64,
+    control: u64,
+    rings: u64,
+}
+
+/// The channels of a trace, and the lengths of its processes' areas.
+fn layout(trace: &Trace) -> (Vec<PlacedChannel<'_>>, [u64; 2]) {
+    let cpus = trace.processes.first().map_or(1, |p| p.main.len()) as u64;
+    // Layout of the areas: rings of `control`, a hole, rings of `main`. Control blocks are on pages
+    // of their own, in the same order.
+    let main_buffers = cpus * RING + 2 * PAGE;
+    let channel = |index, title, buffers, control, rings| PlacedChannel {
+        index,
+        title,
+        buffers,
+        control,
+        rings,
+    };
+    let mut channels = vec![
+        channel(0, "control", 0, 64, cpus),
+        channel(1, "main", main_buffers, 8192, cpus),
+    ];
+    // Additional channels follow.
+    let (mut buffers_len, mut control_len) = (main_buffers + cpus * RING + PAGE, 8192 + PAGE);
+    let further = trace.processes.first().map_or(&[][..], |p| &p.further);
+    for (index, title, rings) in further {
+        let rings = rings.len() as u64;
+        channels.push(channel(*index, title, buffers_len, control_len, rings));
+        buffers_len += rings * RING;
+        control_len += PAGE;
+    }
+    (channels, [buffers_len, control_len])
+}
+
+/// The entries of a directory.
+struct Entries {
+    entries: Vec<Vec<u8>>,
+    trees: Vec<[u64; 2]>,
+    serial: u64,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            trees: Vec::new(),
+            serial: 1,
+        }
+    }
+}
+
+impl Entries {
+    fn push(&mut self, kind: u32, content: &[u8]) {
+        self.entries.push(entry(kind, self.serial, content));
+        self.serial += 1;
+    }
+
+    /// Adds a trace with its channels and processes.
+    fn add_trace(&mut self, memory: &mut Memory, trace: &Trace) {
+        let mut content = Vec::new();
+        words(&mut content, &[trace.generation]);
+        content.extend(name(&trace.name, 32));
+        words(&mut content, &[3 | 1 << 32]);
+        words(&mut content, &SYNC);
+        // The processor's clock, as in the root page.
+        words(&mut content, &[1]);
+        self.push(1, &content);
+        let (channels, lens) = layout(trace);
+        for placed in &channels {
+            let mut content = Vec::new();
+            words(&mut content, &[trace.generation, placed.index]);
+            content.extend(channel(
+                placed.title,
+                placed.buffers,
+                placed.control,
+                placed.rings as u32,
+            ));
+            self.push(2, &content);
+        }
+        for process in &trace.processes {
+            self.add_process(memory, trace, process, &channels, lens);
+        }
+    }
+
+    /// Adds a process and its areas, which have these lengths.
+    fn add_process(
+        &mut self,
+        memory: &mut Memory,
+        trace: &Trace,
+        process: &Process,
+        channels: &[PlacedChannel<'_>],
+        [buffers_len, control_len]: [u64; 2],
+    ) {
+        let mut buffers = vec![0; buffers_len as usize];
+        let mut control = vec![0; control_len as usize];
+        let further = process.further.iter().map(|(_, _, rings)| rings);
+        let rings = [&process.control, &process.main].into_iter().chain(further);
+        for (rings, placed) in rings.zip(channels) {
+            for (n, ring) in (0..).zip(rings) {
+                put(&mut buffers, placed.buffers + n * RING, &ring.bytes);
+                put(&mut control, placed.control + n * STRIDE, &ring.control());
+            }
+        }
+        let mut content = Vec::new();
+        words(
+            &mut content,
+            &[process.number, 77, u64::from(process.pid), 0],
+        );
+        content.extend(name(&process.comm, 16));
+        self.push(3, &content);
+        let mut content = Vec::new();
+        words(&mut content, &[process.number, trace.generation]);
+        let (of_buffers, of_control) = (memory.tree(&buffers, 2), memory.tree(&control, 1));
+        words(&mut content, &of_buffers);
+        words(&mut content, &of_control);
+        self.push(4, &content);
+        self.trees.push([of_buffers[0], of_control[0]]);
+    }
+}
+
 fn put(area: &mut [u8], at: u64, bytes: &[u8]) {
     area[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
 }
 
-/// How the dump is made.
+/// Layout of a dump.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Style {
     /// A segment for each run of pages.
     Runs,
-    /// One segment for all memory, pages that were left out at its end.
+    /// Segments that claim more memory than the file has; zeros follow.
     Tail,
-    /// Each page in two segments that overlap.
+    /// Each page in two overlapping segments.
     Overlapping,
-    /// Nothing of what the kernel says of itself.
+    /// Without the kernel's vmcoreinfo.
     WithoutNotes,
-    /// All but the page at this address, which was left out when the dump was made.
+    /// Without the page at this address, as if makedumpfile excluded it.
     LeavingOut(u64),
 }
 
 /// A segment of the file: address, bytes, and length in memory.
 type Segment = (u64, Vec<u8>, u64);
 
-/// An ELF core file.
+/// Makes an ELF core file.
 pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
     let mut segments: Vec<Segment> = Vec::new();
     for (&address, page) in &machine.memory.pages {
@@ -314,13 +387,13 @@ pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
             (_, Style::LeavingOut(out)) if out == address => {
                 segments.push((address, Vec::new(), PAGE));
             }
-            // Zeros follow, which the file does not have.
+            // Zeros follow, which are not in the file.
             (_, Style::Tail) => segments.push((address, page.clone(), 3 * PAGE)),
             _ => segments.push((address, page.clone(), PAGE)),
         }
     }
     if style == Style::Tail {
-        // In no order.
+        // Segments need not be sorted.
         segments.reverse();
     }
     let mut info = format!(
@@ -338,7 +411,7 @@ pub fn elf(machine: &Machine, style: Style) -> Vec<u8> {
     file(&notes[..kept], &segments)
 }
 
-/// Memory as it is, from address 0 on.
+/// Saves raw memory, from address 0 on.
 pub fn save_raw(path: &Path, machine: &Machine) {
     let file = fs::File::create(path).unwrap();
     for (&address, page) in &machine.memory.pages {
@@ -346,8 +419,8 @@ pub fn save_raw(path: &Path, machine: &Machine) {
     }
 }
 
-/// All of it as reserved memory that a boot has left: with a page in front that says so, and leads
-/// to what the root page does.
+/// Saves the memory as reserved memory of a previous boot: a page in front describes it, and leads
+/// to the directory as the root page does.
 pub fn save_reserved(path: &Path, machine: &Machine) {
     let first = machine.memory.pages.keys().next().unwrap() - PAGE;
     let last = machine.memory.pages.keys().next_back().unwrap();

@@ -1,4 +1,4 @@
-//! The examples of the manual, each as it stands there.
+//! Runs the examples of the manual, as they stand there.
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The commands that have a page.
+/// The commands with a manual page.
 pub const COMMANDS: [&str; 17] = [
     "record",
     "ctl",
@@ -40,19 +40,20 @@ pub fn of(usertrace: &Path, command: &str) -> Vec<String> {
     let lines = lines
         .map(str::trim_start)
         .filter(|line| !line.starts_with('#'));
-    // As a shell reads them: a line that ends with a backslash goes on.
+    // Join lines that end with a backslash, as a shell does.
     let examples = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "");
     examples.lines().map(str::to_owned).collect()
 }
 
-/// Does it take a machine that has crashed, or was reset? The crash tests have those.
+/// Whether the example needs a machine that crashed or was reset; the crash tests have those.
 pub fn needs_crash(line: &str) -> bool {
     ["vmcore", "--previous-boot"]
         .iter()
         .any(|word| line.contains(word))
 }
 
-/// Is it about programs that run, and that the fallback traces to the directory `traces`?
+/// Whether the example is about running programs that the fallback traces to the directory
+/// `traces`.
 pub fn is_of_fallback(command: &str, line: &str) -> bool {
     let is_one = ["filter", "start", "stop", "snapshot"].contains(&command);
     is_one
@@ -61,8 +62,8 @@ pub fn is_of_fallback(command: &str, line: &str) -> bool {
             .any(|word| ["4711", "traces"].contains(&word))
 }
 
-/// The example, beside such a program, which it names by its process id. The program opens its
-/// control channel after it has begun, and its trace comes with its events.
+/// Starts such a program before the example, which gets its process id. The program opens its
+/// control channel after its start, and its trace comes with its events.
 pub fn beside_program(line: &str) -> String {
     format!(
         "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=traces USERTRACE_SUBBUF_SIZE=4k ./server & \
@@ -71,8 +72,8 @@ pub fn beside_program(line: &str) -> String {
     )
 }
 
-/// Does it go on until somebody stops it?
-fn goes_on(line: &str) -> bool {
+/// Whether the example runs until a signal stops it.
+fn runs_until_stopped(line: &str) -> bool {
     let parts = [
         "-- ./server",
         "record ./server",
@@ -81,14 +82,18 @@ fn goes_on(line: &str) -> bool {
         " watch",
         "usertrace top",
     ];
-    // A number is how many seconds the server is there.
+    // With a number, the server ends by itself after some seconds.
     !line.contains("./server 3") && parts.iter().any(|part| line.contains(part))
 }
 
-/// The statuses with which an example of a command may end. That some programs cannot be asked is
-/// what `list --events` says by 3; as for `doctor`, not all is there.
+/// The valid exit statuses of an example. `list --events` returns 3 if some programs cannot be
+/// asked, and `doctor` 1 if something is missing.
 pub fn statuses(command: &str, line: &str) -> &'static [i32] {
-    match (goes_on(line), line.contains("list --events"), command) {
+    match (
+        runs_until_stopped(line),
+        line.contains("list --events"),
+        command,
+    ) {
         (true, _, _) => &[124],
         (_, true, _) => &[0, 3],
         (_, _, "doctor") => &[0, 1],
@@ -96,8 +101,8 @@ pub fn statuses(command: &str, line: &str) -> &'static [i32] {
     }
 }
 
-/// The example, with a wait for the program in place of `sleep 1`: a busy machine may need longer.
-fn patient(line: &str) -> String {
+/// Replaces `sleep 1` in the example by a wait for the program: a busy machine may need longer.
+fn with_wait(line: &str) -> String {
     let ready = match line.contains("usertrace ctl $!") {
         true => "usertrace ctl $! list >/dev/null 2>&1",
         false => "[ -d traces ]",
@@ -105,20 +110,21 @@ fn patient(line: &str) -> String {
     line.replace("sleep 1;", &format!("until {ready}; do sleep 0.1; done;"))
 }
 
-/// How long what goes on is left alone, and the status that says so, as that of `timeout` does.
-const MOMENT: Duration = Duration::from_millis(1500);
+/// Run time of an example that does not end by itself, and the status that stands for its stop, as
+/// of `timeout`.
+const RUN_TIME: Duration = Duration::from_millis(1500);
 const STOPPED: i32 = 124;
-/// How long what ends by itself may take.
-const LONG: Duration = Duration::from_secs(300);
+/// Time limit of other examples.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// Has a shell run it in a directory, which has the programs, and stops what goes on after a
-/// moment, as it says by the status
-/// 124. Gives the status, nothing for what did not end, and what was said.
+/// Runs the line in a shell, in a directory with the programs. If it does not end by itself, it is
+/// stopped after a moment, with status 124. Returns the status, and the output; the status is
+/// `None` if it did not end.
 pub fn run(line: &str, directory: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     run_as(line, directory, variables, None)
 }
 
-/// Likewise, as another user.
+/// Like [`run`], as another user.
 pub fn run_as(
     line: &str,
     directory: &Path,
@@ -130,7 +136,7 @@ pub fn run_as(
         "{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         bin.display()
     );
-    // Not a pipe, whose end somebody who is left in the background would keep back.
+    // Use a file: a process left in the background would keep a pipe open.
     let said = directory.join("said");
     let file = || {
         File::options()
@@ -144,9 +150,9 @@ pub fn run_as(
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
-    // A process group of its own, which has who is left in the background.
+    // The process group includes processes left in the background.
     let mut child = command
-        .args(["-c", &patient(line)])
+        .args(["-c", &with_wait(line)])
         .process_group(0)
         .env("PATH", path)
         .envs(variables.iter().copied())
@@ -157,16 +163,16 @@ pub fn run_as(
         .spawn()
         .unwrap();
     let group = -child.id().cast_signed();
-    // SAFETY: no memory is involved; the group is this function's.
+    // SAFETY: the group belongs to a child that was not waited for, so its number is not reused.
     let signal = |signal| unsafe { libc::kill(group, signal) };
-    let status = match goes_on(line) {
-        false => wait_for(&mut child, &|elapsed| elapsed > LONG),
+    let status = match runs_until_stopped(line) {
+        false => wait_for(&mut child, &|elapsed| elapsed > TIME_LIMIT),
         true => {
-            let is_time = |elapsed| elapsed > MOMENT && has_recorded(line, directory);
-            let stop = |elapsed| is_time(elapsed) || elapsed > LONG;
+            let is_time = |elapsed| elapsed > RUN_TIME && has_recorded(line, directory);
+            let stop = |elapsed| is_time(elapsed) || elapsed > TIME_LIMIT;
             wait_for(&mut child, &stop).or_else(|| {
                 signal(libc::SIGTERM);
-                wait_for(&mut child, &|elapsed| elapsed > LONG).map(|_| STOPPED)
+                wait_for(&mut child, &|elapsed| elapsed > TIME_LIMIT).map(|_| STOPPED)
             })
         }
     };
@@ -175,8 +181,7 @@ pub fn run_as(
     (status, fs::read_to_string(said).unwrap())
 }
 
-/// Waits for the end of a child, and gives its status; nothing if it is stopped before, or ended by
-/// a signal.
+/// Waits for the end of a child, and returns its status. `None`: `stop` came first.
 fn wait_for(child: &mut Child, stop: &dyn Fn(Duration) -> bool) -> Option<i32> {
     let begun = Instant::now();
     loop {
@@ -190,8 +195,8 @@ fn wait_for(child: &mut Child, stop: &dyn Fn(Duration) -> bool) -> Option<i32> {
     }
 }
 
-/// Whether what a line records is there, if it records a program to a directory: a busy machine may
-/// need a while to start one, and the next line reads the directory.
+/// Whether the recording that a line makes has a trace, if it records a program to a directory. A
+/// busy machine may need a while to start a program, and the next line reads the directory.
 fn has_recorded(line: &str, directory: &Path) -> bool {
     let output = line
         .split_once(" -o ")
@@ -200,7 +205,7 @@ fn has_recorded(line: &str, directory: &Path) -> bool {
         return true;
     };
     let name = rest.split(' ').next().unwrap_or_default();
-    // In chunks, traces are a directory further down.
+    // With chunks, traces are one directory deeper.
     has_trace(&directory.join(name), 2)
 }
 

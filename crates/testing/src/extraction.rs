@@ -1,5 +1,5 @@
-//! What must be so of every extraction, and of every trace that is read, whatever the dump or the
-//! trace says (F4).
+//! Checks of every extraction, and of every trace that is read, whatever the dump or the trace
+//! contains (F4).
 #![allow(
     unreachable_pub,
     reason = "programs of this and of other crates use it"
@@ -11,7 +11,7 @@ use std::path::Path;
 use usertrace_crash::{ExtractError, ExtractOptions, Extraction, PhysicalMemory, extract};
 use usertrace_reader::{Item, Printer, Reader, Selection};
 
-/// An error says something, and so does what caused it.
+/// Asserts that an error and its causes have messages.
 pub fn check_error(error: &dyn Error) {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -23,8 +23,8 @@ pub fn check_error(error: &dyn Error) {
     }
 }
 
-/// Extracts to a directory, which must exist, and reads what was written: nothing of it is damaged,
-/// and it has the events that were counted. None: nothing can be extracted.
+/// Extracts to an existing directory, and reads the result: it is undamaged, and has the counted
+/// events. `None`: nothing can be extracted.
 pub fn extract_all(
     memory: &impl PhysicalMemory,
     root: u64,
@@ -35,7 +35,7 @@ pub fn extract_all(
         Ok(extraction) => extraction,
         Err(error) => {
             check_error(&error);
-            // Whatever a dump says, what is extracted can be written.
+            // A dump's contents can make extraction impossible, but not writing.
             assert!(matches!(error, ExtractError::Directory(_)), "{error:?}");
             return None;
         }
@@ -52,8 +52,8 @@ pub fn extract_all(
     Some(extraction)
 }
 
-/// Reads all traces below a directory, and prints them: how many events there are, and what could
-/// not be read.
+/// Reads and prints all traces below a directory. Returns the number of events, and messages about
+/// unreadable parts.
 pub fn read_all(directory: &Path) -> (u64, Vec<String>) {
     let mut reader = match Reader::open(&[directory.to_owned()], Selection::default()) {
         Ok(reader) => reader,
@@ -73,9 +73,9 @@ pub fn read_all(directory: &Path) -> (u64, Vec<String>) {
                 assert_eq!(line.last(), Some(&b'\n'));
             }
             Item::Lost(_) => {}
-            Item::Problem(problem) => {
-                check_error(&problem);
-                problems.push(problem.to_string());
+            Item::Error(error) => {
+                check_error(&error);
+                problems.push(error.to_string());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Fields of any type, with any values, and how `babeltrace2` shows them (B1).
+//! Fields of any type and value, and how `babeltrace2` prints them (B1).
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ const INTEGERS: [&str; 21] = [
     "u32be", "u64be", "x16be", "x32be", "x64be", "s16be", "s32be", "s64be",
 ];
 
-/// A type, as the header has it.
+/// A field type of the header.
 #[derive(Clone, Debug)]
 pub enum Type {
     Number(&'static str),
@@ -16,11 +16,11 @@ pub enum Type {
     Str,
     Chars(usize),
     CharSequence,
-    /// Labels, each with seeds of its first and its last value.
+    /// Labels, each with seeds for its first and last value.
     Enum(&'static str, Vec<(String, u64, u64)>),
 }
 
-/// Any type.
+/// Generates any type.
 pub fn types() -> impl Strategy<Value = Type> {
     let integer = || prop::sample::select(&INTEGERS);
     let number = || prop_oneof![4 => integer(), 1 => prop::sample::select(&["f32", "f64", "bool"])];
@@ -40,7 +40,7 @@ pub fn types() -> impl Strategy<Value = Type> {
     ]
 }
 
-/// What stands for any text in a description.
+/// Encodes any text for a description.
 pub fn encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let bytes = text.bytes();
@@ -52,13 +52,13 @@ pub fn encode(text: &str) -> String {
         .collect()
 }
 
-/// A text that a reader puts between quotes. Control characters are not written.
+/// Quotes a text as a reader does. Control characters are replaced.
 fn quoted(text: &str) -> String {
     let text = text.replace(char::is_control, "\u{fffd}");
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The integer that a seed makes: its value, its bytes, and how it is shown.
+/// Makes an integer of a seed: its value, its bytes, and its printed form.
 fn integer(kind: &str, seed: u64) -> (i128, Vec<u8>, String) {
     let be = kind.ends_with("be");
     let bits: u32 = kind[1..].trim_end_matches("be").parse().unwrap();
@@ -78,9 +78,9 @@ fn integer(kind: &str, seed: u64) -> (i128, Vec<u8>, String) {
     (value, bytes, shown)
 }
 
-/// A number that a seed makes: its bytes, and how it is shown.
+/// Makes a number of a seed: its bytes and its printed form.
 fn number(kind: &str, seed: u64) -> (Vec<u8>, String) {
-    // Of these all digits are shown.
+    // All digits of quarters are printed.
     let quarters = f32::from(seed as u16 as i16) / 4.0;
     match kind {
         "f32" => (quarters.to_le_bytes().into(), quarters.to_string()),
@@ -96,7 +96,7 @@ fn number(kind: &str, seed: u64) -> (Vec<u8>, String) {
     }
 }
 
-/// A text of at most `room` bytes that seeds make.
+/// Makes a text of at most `room` bytes of seeds.
 fn text(seeds: &[u64], room: usize) -> String {
     let mut text = String::new();
     for seed in seeds {
@@ -142,14 +142,15 @@ impl Type {
         }
     }
 
-    /// The payload's part that random numbers make: also what no program writes on purpose.
+    /// Makes the bytes of a field from random numbers, including values that no program writes on
+    /// purpose.
     pub fn any_value(&self, random: &mut impl FnMut() -> u64) -> Vec<u8> {
         let len_of = |kind: &str| match kind {
             "bool" => 1,
             kind => kind[1..].trim_end_matches("be").parse::<usize>().unwrap() / 8,
         };
         let mut bytes = |len: usize| -> Vec<u8> {
-            // Not only large numbers: small ones, and text.
+            // Large numbers, small ones, and text.
             let mut byte = || match random() % 4 {
                 0 => 0,
                 1 => (random() % 128) as u8,
@@ -160,8 +161,7 @@ impl Type {
         match self {
             Type::Number(kind) => bytes(len_of(kind)),
             Type::Array(kind, len) => bytes(len * len_of(kind)),
-            // Texts are not empty: of those that are, babeltrace2 2.0.4 shows what it had there
-            // before.
+            // Texts are not empty: for empty ones, babeltrace2 2.0.4 prints an earlier text.
             Type::Chars(len) => [b"x".to_vec(), bytes(len - 1)].concat(),
             Type::CharSequence => {
                 let len = u32::from(bytes(1)[0] % 6);
@@ -183,7 +183,7 @@ impl Type {
         }
     }
 
-    /// Labels that differ, and the values that each stands for.
+    /// Different labels, and the range of values of each.
     fn labels(&self) -> Vec<(String, i128, i128)> {
         let Type::Enum(kind, labels) = self else {
             return Vec::new();
@@ -197,7 +197,7 @@ impl Type {
             .collect()
     }
 
-    /// The payload's part that seeds make, and how the field is shown.
+    /// Makes the bytes of a field from seeds, and its printed form.
     pub fn value(&self, name: &str, seeds: &[u64]) -> (Vec<u8>, String) {
         let sequence = |len: usize, elements: Vec<u8>, shown: String| {
             let bytes = [(len as u32).to_le_bytes().to_vec(), elements].concat();
@@ -218,7 +218,7 @@ impl Type {
             Type::Chars(len) => {
                 let text = text(seeds, *len);
                 let mut bytes = text.clone().into_bytes();
-                // What is behind a NUL is not text.
+                // Bytes after a NUL are not text.
                 bytes.resize((text.len() + 1).min(*len), 0);
                 bytes.resize(*len, b'x');
                 (bytes, quoted(&text))
@@ -228,7 +228,7 @@ impl Type {
                 return sequence(text.len(), text.clone().into_bytes(), quoted(&text));
             }
             Type::Enum(kind, labels) => {
-                // Also the ends of the ranges.
+                // Include the ends of the ranges.
                 let of_labels = labels.iter().flat_map(|(_, first, last)| [*first, *last]);
                 let values: Vec<u64> = of_labels.chain([seeds[0]]).collect();
                 let (value, bytes, shown) = integer(kind, values[seeds[1] as usize % values.len()]);

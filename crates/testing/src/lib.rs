@@ -1,15 +1,15 @@
-//! What the tests of several crates share.
+//! Support for the tests of several crates.
 //!
-//! - [`RingWriter`], [`shared`] and [`dump`] make what a kernel and a traced program leave behind,
-//!   from the headers alone: numbers there are the headers', not those of the crates under test, so
-//!   that a mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
-//! - [`babeltrace`], [`tools`] and [`browser`] run other people's programs, which judge what is
-//!   written.
+//! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are
+//!   written from the headers alone and do not use the numbers of the crates under test, so that a
+//!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
+//! - [`babeltrace`], [`tools`] and [`browser`] run other projects' programs, which judge traces.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
-//! - [`wait`], [`counts`], [`daemons`] and [`seccomp`] are for tests that run programs.
+//! - [`wait`], [`counts`], [`daemons`] and [`seccomp`] are for tests that run programs; [`shop`]
+//!   checks the trace of one.
 //!
 //! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program
-//! cannot have the library twice. What stands for the kernel in tests is therefore the library's
+//! cannot have the library twice. So the library itself has the simulated kernel for tests, as
 //! feature `fake`.
 #![allow(
     missing_docs,
@@ -21,6 +21,7 @@
 
 pub mod babeltrace;
 pub mod browser;
+pub mod c_library;
 pub mod counts;
 pub mod daemons;
 pub mod documents;
@@ -33,14 +34,15 @@ mod ring_writer;
 pub mod runs;
 pub mod seccomp;
 pub mod shared;
+pub mod shop;
 pub mod terminal;
 pub mod tools;
 pub mod wait;
 
 pub use ring_writer::{RingWriter, events, read_each, words};
 
-/// Declares the event `test:numbered`, in the place where this stands, as the module `numbered`: a
-/// thread and a number, or with `n` a number alone.
+/// Declares the event `test:numbered` as the module `numbered` at this place. Its fields are a
+/// thread and a number, or with `n` only a number.
 #[macro_export]
 macro_rules! numbered_event {
     () => {
@@ -51,7 +53,7 @@ macro_rules! numbered_event {
     };
     ($fields:tt) => {
         usertrace::tracepoint! {
-            /// One event of many.
+            /// A numbered event.
             pub mod numbered {
                 provider: "test",
                 name: "numbered",

@@ -1,9 +1,11 @@
-//! Processes of any events, channels and contexts, and their traces.
+//! Processes with any events, channels and contexts, and their traces.
 
 use std::path::Path;
 
 use proptest::prelude::*;
-use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace_ctf::{
+    Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter, Version,
+};
 use usertrace_ring::schema::{Description, Event};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -13,7 +15,7 @@ use super::fields::{Type, types};
 /// 2023-11-14 22:13:20 UTC.
 pub const START: i64 = 1_700_000_000_000_000_000;
 
-/// Numbers that look random, the same ones each time.
+/// A pseudo-random sequence, reproducible by its seed.
 pub fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed;
     move || {
@@ -28,7 +30,7 @@ pub fn random(seed: u64) -> impl FnMut() -> u64 {
 pub fn info(name: &str, pid: u32, hostname: Option<&str>) -> TraceInfo {
     TraceInfo {
         trace_name: "a trace".into(),
-        of: TraceOf::Process {
+        origin: TraceOrigin::Process {
             name: name.into(),
             pid,
             process: pid.into(),
@@ -51,12 +53,11 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
     Clock::new(&sync, &[])
 }
 
-/// Begins a trace in this directory, of a machine `host`, whose clock is at 0 at [`START`] and
-/// counts ns.
-pub fn trace_in_ns(path: &Path, trace_name: &str, of: TraceOf) -> TraceWriter {
+/// Begins a trace of machine `host` in this directory. Its clock counts ns, and is 0 at [`START`].
+pub fn trace_in_ns(path: &Path, trace_name: &str, origin: TraceOrigin) -> TraceWriter {
     let info = TraceInfo {
         trace_name: trace_name.into(),
-        of,
+        origin,
         hostname: Some("host".into()),
     };
     let sync = LttClockSync {
@@ -77,12 +78,12 @@ pub struct Process {
     pub name: String,
     pub hostname: Option<String>,
     pub freq: u64,
-    /// What the clock is at in the beginning, in cycles.
+    /// The clock's start value, in cycles.
     pub start: u64,
-    /// Types of the fields of its events, and those of the contexts of a channel.
+    /// Types of the fields of its events; below, those of contexts.
     pub events: Vec<Vec<Type>>,
     pub contexts: Vec<Type>,
-    /// Scope, and whether it has contexts.
+    /// Scope of each channel, and whether it has contexts.
     pub channels: Vec<(u32, bool)>,
     pub seed: u64,
 }
@@ -93,7 +94,7 @@ pub fn processes() -> impl Strategy<Value = Process> {
         prop::option::of("[a-z\"\\\\?]{0,6}"),
         (
             prop::sample::select(&[1_000_000_000, 2_500_000_000, 3_000_000_017, 24_000_000, 999]),
-            // A clock of some months has more digits than are exact in floating point.
+            // After some months, a clock has more digits than are exact in floating point.
             prop::sample::select(&[1_000_000, 0x10_0000_0000_0003, 12_345_678_901_234_567]),
         ),
         prop::collection::vec(prop::collection::vec(types(), 0..5), 1..4),
@@ -123,12 +124,12 @@ pub fn describe(types: &[Type]) -> String {
     fields.join(";")
 }
 
-/// Writes what random numbers say, to at most 3 streams of each channel.
+/// Writes random events to at most 3 streams of each channel.
 pub fn write(directory: &Path, pid: u32, process: &Process) {
     write_as(directory, pid, process, Version::V1_8, None);
 }
 
-/// Likewise, in this version of CTF, and with this UUID.
+/// Like [`write`], with a version of CTF and a UUID.
 pub fn write_as(
     directory: &Path,
     pid: u32,
@@ -167,19 +168,19 @@ pub fn write_as(
         }
         for ring in 0..1 + (random() % 3) as u32 {
             let of = match scope_of {
-                Scope::Cpu => StreamOf::Cpu(ring),
-                Scope::Thread => StreamOf::Thread {
+                Scope::Cpu => StreamOwner::Cpu(ring),
+                Scope::Thread => StreamOwner::Thread {
                     ring,
                     tid: ring * 7,
                     begin: start + u64::from(ring),
                 },
-                Scope::Global => StreamOf::Process(ring),
-                Scope::MmCid => StreamOf::MmCid(ring),
+                Scope::Global => StreamOwner::Process(ring),
+                Scope::MmCid => StreamOwner::MmCid(ring),
             };
             let mut stream = trace.stream(&channel, of).unwrap();
             let mut time = start + random() % 4;
             for _ in 0..random() % 30 {
-                // Often at the same time as others.
+                // Times are often equal to others.
                 time += random() % 3 * (random() % 2_000) * (random() % 3);
                 let id = random() % process.events.len() as u64;
                 let value = |types: &[Type], random: &mut _| -> Vec<u8> {

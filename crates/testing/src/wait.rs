@@ -1,18 +1,18 @@
-//! Waiting for what must happen, without a guess at how long that takes.
+//! Waiting for conditions, without a guess at how long they take.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long anything may take, on the slowest kernel and a busy host. Only a failing test waits so
+/// Time limit of a condition, for the slowest kernel and a busy host. Only a failing test waits so
 /// long.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Between two questions.
+/// Shortest and longest pause between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Waits until `condition` gives something. It is asked less often the longer that takes: an
-/// emulated processor needs most of a millisecond for many a question.
+/// Waits until `condition` returns a value. Pauses grow with time: an emulated processor needs most
+/// of a millisecond for many checks.
 ///
 /// # Panics
 /// If it does not within [`LIMIT`].
@@ -35,8 +35,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     until_some(what, || condition().then_some(()));
 }
 
-/// Waits without sleeping: a sleep ends with a tick of the clock, when a process rarely is where it
-/// can be hurt.
+/// Waits without sleeping. A sleep ends with a tick of the clock, when a process is rarely in a
+/// state that a test wants to disturb.
 pub fn spin(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {

@@ -1,6 +1,6 @@
-//! Writes inputs to begin with, each to a file in a directory of its target: `seeds DIRECTORY`.
+//! Writes the initial inputs of each target to files in a directory of its name: `seeds DIRECTORY`.
 //!
-//! They are not what the corpus has, which is what was found from them.
+//! The corpus does not contain them: it has the inputs that the fuzzer found from them.
 
 use std::fs;
 use std::path::Path;
@@ -67,7 +67,7 @@ fn main() {
         );
     }
 
-    // What is extracted of a machine, process by process.
+    // The extracted traces of a machine, process by process.
     let output = scratch();
     let machine = traced(1);
     let memory = Memory(machine.memory.pages);
@@ -85,7 +85,7 @@ fn main() {
     }
 }
 
-/// A machine with one process, that wrote a few events to this memory.
+/// A machine with one process, which wrote a few events to this memory.
 fn small(memory: dump::Memory) -> Machine {
     let mut process = Process::new(1, 100, "prog", 1);
     process.control[0].meta(SYNC[0], "1 t:number 6 u64 n;str s");
@@ -100,7 +100,7 @@ fn small(memory: dump::Memory) -> Machine {
     machine_with(memory, &[trace])
 }
 
-/// Its pages, without the zeros at the end of those that may be left out.
+/// An ELF dump of the machine's pages, without trailing zeros of pages that may be left out.
 fn elf(machine: &Machine, notes: bool) -> Vec<u8> {
     let pages = machine.memory.pages.iter().map(|(&address, page)| {
         let used = page
@@ -122,7 +122,7 @@ fn elf(machine: &Machine, notes: bool) -> Vec<u8> {
     file(notes, &pages.collect::<Vec<_>>())
 }
 
-/// In the compressed format of kdump: see `crates/crash/src/kdump.rs`.
+/// A dump in kdump's compressed format: see `crates/crash/src/kdump.rs`.
 fn kdump(machine: &Machine) -> Vec<u8> {
     let block = PAGE as usize;
     let pfns: Vec<_> = machine
@@ -173,7 +173,7 @@ fn kdump(machine: &Machine) -> Vec<u8> {
     bytes
 }
 
-/// In the flattened form, by records of some pages.
+/// The flattened form of a dump, in records of some pages.
 fn flattened(bytes: &[u8]) -> Vec<u8> {
     let mut flat = b"makedumpfile".to_vec();
     flat.resize(16, 0);

@@ -1,10 +1,10 @@
-//! Whether it matters who calls `dlopen`.
+//! Decides whether the result of `dlopen` depends on its caller.
 
 use std::ffi::{c_int, c_void};
 
 use libc::{PT_DYNAMIC, PT_LOAD, dl_phdr_info, size_t};
 
-// Of the dynamic section: the gABI, and for the last two what `elf.h` of glibc calls them.
+// Tags of the dynamic section, from the gABI; the last two have the names of glibc's `elf.h`.
 const DT_NULL: i64 = 0;
 const DT_RPATH: i64 = 15;
 const DT_RUNPATH: i64 = 29;
@@ -22,14 +22,14 @@ struct Dyn {
 /// Whether the C library might do something else for a caller at this address than for this
 /// library.
 ///
-/// - A name with a `$` in it is expanded by where the caller is.
-/// - One with a slash is a path, whoever asks.
-/// - Any other one is searched for by the caller's `RUNPATH`; without it by the `RPATH` of the
-///   caller and of what needed that, and of the program, which is every caller's; and not in the
-///   system's directories if the caller says so.
+/// - A name with a `$` depends on the caller's directory.
+/// - A name with a slash is a path, for every caller.
+/// - The C library searches for any other name in the caller's `RUNPATH`. Without one, it uses the
+///   `RPATH` of the caller, of the objects that needed it, and of the program, which all callers
+///   share. It skips the system's directories if the caller has `DF_1_NODEFLIB`.
 ///
-/// Code that is in no object counts as the program's. What else the caller decides, the namespace,
-/// is ours: others do not see this library.
+/// Code outside of all objects counts as the program's. The caller also determines the namespace,
+/// which is always this library's: objects in other namespaces do not call it.
 pub(crate) fn matters(name: &[u8], caller: usize) -> bool {
     if name.contains(&b'$') {
         return true;
@@ -50,7 +50,7 @@ pub(crate) fn matters(name: &[u8], caller: usize) -> bool {
     matters || !found
 }
 
-/// What an object says of the search for others.
+/// An object's settings for the search of others.
 #[derive(Default)]
 struct Paths {
     rpath: bool,
@@ -68,7 +68,8 @@ impl Paths {
         let address = object.dlpi_addr.wrapping_add(dynamic.p_vaddr) as usize;
         let mut entry = std::ptr::with_exposed_provenance::<Dyn>(address);
         loop {
-            // SAFETY: the dynamic section of an object that is loaded; it ends with `DT_NULL`.
+            // SAFETY: the object is loaded while `dl_iterate_phdr` runs, and its dynamic section
+            // ends with `DT_NULL`.
             let Dyn { tag, value } = unsafe { entry.read() };
             match tag {
                 DT_NULL => return paths,
@@ -77,13 +78,13 @@ impl Paths {
                 DT_FLAGS_1 => paths.nodeflib = value & DF_1_NODEFLIB != 0,
                 _ => {}
             }
-            // SAFETY: there is an entry behind one that is not the last.
+            // SAFETY: an entry other than `DT_NULL` is not the last.
             entry = unsafe { entry.add(1) };
         }
     }
 }
 
-/// The address is in the object.
+/// Whether the address is in the object.
 fn holds(object: &dl_phdr_info, address: usize) -> bool {
     headers(object).iter().any(|header| {
         let start = object.dlpi_addr.wrapping_add(header.p_vaddr);
@@ -95,23 +96,23 @@ fn headers(object: &dl_phdr_info) -> &[libc::Elf64_Phdr] {
     if object.dlpi_phdr.is_null() {
         return &[];
     }
-    // SAFETY: the dynamic linker says that they are there.
+    // SAFETY: `dl_iterate_phdr` passes valid program headers and their number.
     unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) }
 }
 
-/// All objects of the program, itself first. The dynamic linker holds its lock meanwhile, as
-/// `dlopen` will.
+/// Calls `each` for all objects of the program, beginning with the program itself. The dynamic
+/// linker holds its lock meanwhile, as it does in `dlopen`.
 fn for_each<F: FnMut(&dl_phdr_info)>(mut each: F) {
     unsafe extern "C" fn call<F: FnMut(&dl_phdr_info)>(
         info: *mut dl_phdr_info,
         _: size_t,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the closure that is passed below, for the time of that call; and what the dynamic
-        // linker passes.
+        // SAFETY: `data` is the closure passed below, which outlives the call, and `info` is valid
+        // during the callback.
         unsafe { (*data.cast::<F>())(&*info) };
         0
     }
-    // SAFETY: the function is one for this closure.
+    // SAFETY: `call` has the type of this closure, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(call::<F>), (&raw mut each).cast()) };
 }

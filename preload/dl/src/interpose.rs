@@ -1,4 +1,4 @@
-//! The functions that stand in front of the C library's.
+//! The functions that interpose those of the C library.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -7,14 +7,14 @@ use usertrace::event_at;
 
 use crate::{caller, events, next};
 
-/// A function that asks another one where to go on, with its own arguments and its return address,
-/// and jumps there with the stack as it found it.
+/// Defines functions that ask another one for a target, with their own arguments and return
+/// address. They jump there with the stack as they found it.
 macro_rules! jumps {
     ($($(#[$attribute:meta])* $function:ident($($argument:ident: $type:ty),*) by $choose:path;)*) => {$(
         $(#[$attribute])*
         ///
         /// # Safety
-        /// As the C library's.
+        /// As for the C library's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $function($($argument: $type),*) -> *mut c_void {
@@ -60,7 +60,7 @@ jumps! {
 type Dlopen = unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void;
 type Dlmopen = unsafe extern "C-unwind" fn(Lmid_t, *const c_char, c_int) -> *mut c_void;
 
-/// Where `dlopen` goes on: there is a third register that it does not use.
+/// Chooses the target of `dlopen`, which does not use the third register.
 unsafe extern "C" fn choose_dlopen(
     name: *const c_char,
     flags: c_int,
@@ -69,8 +69,7 @@ unsafe extern "C" fn choose_dlopen(
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
     if events::dlopen_req::CALLSITE.is_enabled() | events::dlopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's own arguments, as it gave them to this function in place of that
-        // one.
+        // SAFETY: the program's arguments, which it passed to the interposed function.
         let name = unsafe { bytes(name) };
         event_at!(
             caller,
@@ -86,7 +85,7 @@ unsafe extern "C" fn choose_dlopen(
     next::statics::dlopen.address()
 }
 
-/// Where `dlmopen` goes on.
+/// Chooses the target of `dlmopen`.
 unsafe extern "C" fn choose_dlmopen(
     namespace: Lmid_t,
     name: *const c_char,
@@ -95,8 +94,7 @@ unsafe extern "C" fn choose_dlmopen(
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
     if events::dlmopen_req::CALLSITE.is_enabled() | events::dlmopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's own arguments, as it gave them to this function in place of that
-        // one.
+        // SAFETY: the program's arguments, which it passed to the interposed function.
         let name = unsafe { bytes(name) };
         event_at!(
             caller,
@@ -114,25 +112,25 @@ unsafe extern "C" fn choose_dlmopen(
 }
 
 usertrace_next::interpose! {
-    /// Where `dlopen` goes on if its result can be an event.
-    fn watched_dlopen(name: *const c_char, flags: c_int) -> *mut c_void = told_dlopen;
-    /// Where `dlmopen` goes on if its result can be an event.
+    /// Target of `dlopen` if its result can be an event.
+    fn watched_dlopen(name: *const c_char, flags: c_int) -> *mut c_void = traced_dlopen;
+    /// Target of `dlmopen` if its result can be an event.
     fn watched_dlmopen(namespace: Lmid_t, name: *const c_char, flags: c_int) -> *mut c_void
-        = told_dlmopen;
+        = traced_dlmopen;
     /// `dlclose`, and two events.
     #[unsafe(no_mangle)]
-    pub fn dlclose(handle: *mut c_void) -> c_int = told_dlclose;
+    pub fn dlclose(handle: *mut c_void) -> c_int = traced_dlclose;
 }
 
-unsafe extern "C-unwind" fn told_dlopen(
+unsafe extern "C-unwind" fn traced_dlopen(
     name: *const c_char,
     flags: c_int,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let handle = unsafe { next::dlopen(name, flags) };
     if events::dlopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's own name, which ends with NUL; and a handle that was just given.
+        // SAFETY: the program's name, which ends with NUL, and a handle just returned.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
         event_at!(
             caller,
@@ -147,16 +145,16 @@ unsafe extern "C-unwind" fn told_dlopen(
     handle
 }
 
-unsafe extern "C-unwind" fn told_dlmopen(
+unsafe extern "C-unwind" fn traced_dlmopen(
     namespace: Lmid_t,
     name: *const c_char,
     flags: c_int,
     caller: usize,
 ) -> *mut c_void {
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let handle = unsafe { next::dlmopen(namespace, name, flags) };
     if events::dlmopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's own name, which ends with NUL; and a handle that was just given.
+        // SAFETY: the program's name, which ends with NUL, and a handle just returned.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
         event_at!(
             caller,
@@ -172,15 +170,15 @@ unsafe extern "C-unwind" fn told_dlmopen(
     handle
 }
 
-unsafe extern "C-unwind" fn told_dlclose(handle: *mut c_void, caller: usize) -> c_int {
+unsafe extern "C-unwind" fn traced_dlclose(handle: *mut c_void, caller: usize) -> c_int {
     event_at!(caller, events::dlclose_req, handle.addr() as u64);
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let result = unsafe { next::dlclose(handle) };
     event_at!(caller, events::dlclose, handle.addr() as u64, result);
     result
 }
 
-/// What a handle is of.
+/// The object of a handle.
 struct Loaded<'a> {
     base: u64,
     path: &'a str,
@@ -190,7 +188,7 @@ impl Loaded<'_> {
     /// # Safety
     /// The handle is valid, or NULL.
     unsafe fn of(handle: *mut c_void) -> Self {
-        /// The first fields of `struct link_map`, which `link.h` has for everybody.
+        /// The first fields of `struct link_map`, which `link.h` makes public.
         #[repr(C)]
         struct LinkMap {
             base: usize,
@@ -198,7 +196,7 @@ impl Loaded<'_> {
         }
 
         let mut map: *const LinkMap = std::ptr::null();
-        // SAFETY: the handle is one that the linker just gave; an object's map stays as long as its
+        // SAFETY: the caller passes a valid handle or NULL. An object's map stays as long as its
         // handle.
         unsafe {
             if !handle.is_null() {
@@ -212,19 +210,19 @@ impl Loaded<'_> {
     }
 }
 
-/// A C string; NULL is an empty one.
+/// The bytes of a C string; empty for NULL.
 ///
 /// # Safety
-/// It stays as long as it is used.
+/// The string must be valid for `'a`.
 unsafe fn bytes<'a>(string: *const c_char) -> &'a [u8] {
     if string.is_null() {
         return &[];
     }
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     unsafe { CStr::from_ptr(string) }.to_bytes()
 }
 
-/// A field of text can have no other bytes than UTF-8.
+/// The text up to the first byte that is not UTF-8, since a text field must be UTF-8.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_else(|error| {
         std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Makes `dlopen`, `dlmopen` and `dlclose` into events, in programs that know nothing of it:
+//! Traces calls of `dlopen`, `dlmopen` and `dlclose` in unmodified programs:
 //!
 //! ```sh
 //! LD_PRELOAD=libusertrace_dl.so python3 …
@@ -6,21 +6,21 @@
 //!
 //! | event | when | |
 //! |---|---|---|
-//! | `dl:dlopen_req` | before the call | what is asked for, and by whom: the address that the call returns to |
-//! | `dl:dlopen` | after it, if it could be watched | the handle, and base address and path of what was loaded |
+//! | `dl:dlopen_req` | before the call | the arguments, and the caller: the call's return address |
+//! | `dl:dlopen` | after it, if it could be watched | the handle, and base address and path of the object |
 //! | `dl:dlmopen_req`, `dl:dlmopen` | likewise | and the namespace |
 //! | `dl:dlclose_req`, `dl:dlclose` | before and after the call | the handle, and the result |
 //!
-//! The C library searches for a library on behalf of the object whose code calls `dlopen`, which it
-//! tells by the return address: `$ORIGIN` and `RUNPATH` are those of that object. A function that
-//! stands in between is another caller. So where it could matter who calls (`caller.rs` says when),
-//! the C library's function is jumped to with the return address in its place. The program gets
-//! what it would have got without us, and the trace has no `dl:dlopen` for that `dl:dlopen_req`. In
-//! all other cases it is called from here.
+//! The C library searches for a library on behalf of the calling object, which it finds by the
+//! return address: `$ORIGIN` and `RUNPATH` are those of that object. A function in between would be
+//! another caller. So if the caller may matter (see `caller.rs`), this library jumps to the C
+//! library's function with the return address in place. The program gets the same result as without
+//! this library, and the trace has no `dl:dlopen` for that `dl:dlopen_req`. In all other cases this
+//! library calls the function.
 //!
-//! The context `ip` is the address that the call returns to.
+//! The context `ip` is the call's return address.
 //!
-//! Names and paths are in the events up to the first byte that is not UTF-8.
+//! Events have names and paths up to the first byte that is not UTF-8.
 
 mod caller;
 mod events;

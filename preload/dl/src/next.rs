@@ -1,4 +1,4 @@
-//! The functions that come after ours: the C library's, or those of another preloaded library.
+//! The interposed functions: those of the C library, or of another preloaded library.
 
 use std::ffi::{c_char, c_int, c_void};
 

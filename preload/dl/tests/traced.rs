@@ -1,20 +1,21 @@
-//! `dlopen` and its like as events, on a kernel that is not there: this program interposes its own.
+//! Events of `dlopen` and the like, with a simulated kernel: this program interposes its own
+//! functions.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process::ExitCode;
 use std::ptr::null;
 
 use usertrace::fake::Sizes;
-use usertrace_tests_preload::{Event, Traced, apart};
+use usertrace_tests_preload::{Event, Traced, isolated};
 
-// Links the library in, and with it its constructor and its functions.
+// Links the library, and with it its constructor and functions.
 use usertrace_dl as _;
 
 const NOW: c_int = libc::RTLD_NOW;
 
 /// Base address and path of the C library.
 fn libc_object() -> (u64, String) {
-    // SAFETY: zeros are a `Dl_info`, and the function is the C library's.
+    // SAFETY: zeros are a valid `Dl_info`, which the call fills in.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         assert_ne!(
@@ -26,7 +27,7 @@ fn libc_object() -> (u64, String) {
     }
 }
 
-/// The events without the callers' addresses.
+/// Stops tracing. Returns the events, without the callers' addresses.
 fn stop(traced: Traced) -> Vec<(String, Vec<u64>, Vec<String>)> {
     let events = traced.stop().into_iter().map(|event| {
         let Event {
@@ -51,8 +52,7 @@ fn each_function_is_an_event() {
     let traced = Traced::new(Sizes::default());
     let now = NOW as u64;
     let (c_library, itself, new) = unsafe {
-        // SAFETY: the arguments are as the C library wants them; what is loaded has no constructors
-        // of ours.
+        // SAFETY: the names are C strings, and the loaded libraries have harmless constructors.
         let c_library = libc::dlopen(c"libc.so.6".as_ptr(), NOW);
         let itself = libc::dlopen(null(), NOW);
         assert!(libc::dlopen(c"/no/such/library.so".as_ptr(), NOW).is_null());
@@ -76,7 +76,7 @@ fn each_function_is_an_event() {
         event("dlopen_req", &[now], &[""]),
     ];
     assert_eq!(events[..3], expected);
-    // Where the program itself was loaded.
+    // The program's own handle.
     assert_eq!((&*events[3].0, events[3].1[1]), ("dl:dlopen", itself));
     let new_namespace = libc::LM_ID_NEWLM.cast_unsigned();
     let expected = [
@@ -95,7 +95,7 @@ fn each_function_is_an_event() {
 
 fn names_need_not_be_text() {
     let traced = Traced::new(Sizes::default());
-    // SAFETY: there is no such library.
+    // SAFETY: the name is a C string of a missing library.
     unsafe { libc::dlopen(c"/a/\xff/b".as_ptr(), NOW) };
     let expected = [
         event("dlopen_req", &[NOW as u64], &["/a/"]),
@@ -104,11 +104,11 @@ fn names_need_not_be_text() {
     assert_eq!(stop(traced), expected);
 }
 
-/// That a caller gets what it would get without us, `preload/tests` tests; here the caller is the
-/// library.
-fn where_the_caller_matters_no_result_is_seen() {
+/// If the caller matters, there is no event of the result. `preload/tests` checks that the caller
+/// gets the right result; here the caller is the library.
+fn results_that_depend_on_the_caller_are_not_seen() {
     let traced = Traced::new(Sizes::default());
-    // SAFETY: there are no such libraries.
+    // SAFETY: the names are C strings of missing libraries.
     unsafe {
         libc::dlopen(c"$ORIGIN/no/such/library.so".as_ptr(), NOW);
         libc::dlmopen(libc::LM_ID_BASE, c"$LIB/none.so".as_ptr(), NOW);
@@ -121,7 +121,7 @@ fn where_the_caller_matters_no_result_is_seen() {
     assert_eq!(stop(traced), expected);
 }
 
-/// Calls its third argument with the other two.
+/// Machine code that calls its third argument with the other two.
 #[cfg(target_arch = "x86_64")]
 const CALLS: &[u8] = b"\x48\x83\xec\x08\xff\xd2\x48\x83\xc4\x08\xc3";
 #[cfg(target_arch = "aarch64")]
@@ -129,14 +129,14 @@ const CALLS: &[u8] = b"\xfd\x7b\xbf\xa9\x40\x00\x3f\xd6\xfd\x7b\xc1\xa8\xc0\x03\
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// Code that was made at run time is in no object: the C library searches on behalf of the program,
-/// and this library could only do so on its own. So no result is seen, but of a path, which is what
-/// it is.
+/// Generated code is in no object: the C library searches on behalf of the program, and this
+/// library could only search on its own. So there is an event of the result only for a path, which
+/// is the same for every caller.
 fn callers_in_no_object() {
     let traced = Traced::new(Sizes::default());
     let (_, path) = libc_object();
     let full = CString::new(path.clone()).unwrap();
-    // SAFETY: a new mapping, into which code is written before it is run; it is called as it calls.
+    // SAFETY: the code is written to a new mapping before it runs, and has the type `By`.
     let (start, handles) = unsafe {
         let memory = libc::mmap(
             std::ptr::null_mut(),
@@ -157,7 +157,7 @@ fn callers_in_no_object() {
         let open = |name: &CStr| by(name.as_ptr(), NOW, libc::dlopen);
         (memory.addr() as u64, [open(c"libc.so.6"), open(&full)])
     };
-    // It gets what it would get without us.
+    // The result is the same as without the library.
     assert!(!handles[0].is_null() && handles[0] == handles[1]);
     let events = traced.stop();
     let names: Vec<_> = events
@@ -181,11 +181,11 @@ static TESTS: [(&str, fn()); 4] = [
     ("names_need_not_be_text", names_need_not_be_text),
     ("callers_in_no_object", callers_in_no_object),
     (
-        "where_the_caller_matters_no_result_is_seen",
-        where_the_caller_matters_no_result_is_seen,
+        "results_that_depend_on_the_caller_are_not_seen",
+        results_that_depend_on_the_caller_are_not_seen,
     ),
 ];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

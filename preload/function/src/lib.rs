@@ -1,18 +1,18 @@
-//! Makes the functions of programs that were built with `-finstrument-functions` into events:
+//! Traces the functions of programs that were built with `-finstrument-functions`:
 //!
 //! ```sh
 //! cc -finstrument-functions -o program program.c
 //! LD_PRELOAD=libusertrace_function.so ./program
 //! ```
 //!
-//! The compiler has each function call `__cyg_profile_func_enter` when it begins, and
-//! `__cyg_profile_func_exit` when it ends. The C library's do nothing; these write the events
-//! `function:entry` and `function:exit`, with the address of the function and that of its call; the
-//! context `ip` is an address in the function. A program that has these two functions itself goes
-//! on calling its own.
+//! The compiler makes each function call `__cyg_profile_func_enter` at its beginning, and
+//! `__cyg_profile_func_exit` at its end. The C library's versions do nothing; these write the
+//! events `function:entry` and `function:exit`, with the addresses of the function and of its call.
+//! The context `ip` is an address in the function. A program that defines these two functions
+//! itself still calls its own.
 //!
 //! Nothing here allocates, takes a lock, or uses thread-local storage. As long as no trace wants
-//! the events, a function is a load and a branch.
+//! the events, a function costs a load and a branch.
 
 use std::ffi::c_void;
 

@@ -1,13 +1,13 @@
-//! Functions as events, on a kernel that is not there: this program calls what the compiler would.
+//! Events of functions, with a simulated kernel: this program calls what the compiler would.
 
 use std::ffi::c_void;
 use std::process::ExitCode;
 use std::ptr::without_provenance_mut;
 
 use usertrace::fake::Sizes;
-use usertrace_tests_preload::{Traced, apart};
+use usertrace_tests_preload::{Traced, isolated};
 
-// Links the library in.
+// Links the library.
 use usertrace_function as _;
 
 unsafe extern "C" {
@@ -38,5 +38,5 @@ fn entries_and_exits() {
 static TESTS: [(&str, fn()); 1] = [("entries_and_exits", entries_and_exits)];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

@@ -1,29 +1,28 @@
-//! Makes calls of the malloc family into events, in programs that know nothing of it:
+//! Traces calls of the malloc family in unmodified programs:
 //!
 //! ```sh
 //! LD_PRELOAD=libusertrace_malloc.so sqlite3 …
 //! ```
 //!
 //! Each function calls the one that the program would have called, and writes an event of the
-//! provider `libc` with sizes and addresses. An event of `free` comes before the call, all others
-//! after it, so that an address is never allocated again, by another thread, before the trace says
-//! that it was freed; a `realloc` that moves is the exception. `reallocarray` and C23's
-//! `free_sized` are events of `realloc` and `free`. The context `ip` is the address that the
-//! program's call returns to.
+//! provider `libc` with sizes and addresses. The event of `free` precedes the call, and all others
+//! follow it. So no other thread allocates an address before the trace says that it was freed; a
+//! `realloc` that moves is the exception. `reallocarray` and C23's `free_sized` are events of
+//! `realloc` and `free`. The context `ip` is the call's return address.
 //!
-//! Other allocators may be preloaded, too. One behind this library gets the calls that are events
-//! here; of one before it no event tells, as nothing of it comes here.
+//! Other allocators may be preloaded, too. An allocator after this library gets the calls that are
+//! events here. Calls of an allocator before this library are not traced, as they do not reach it.
 //!
-//! Nothing here allocates, takes a lock, or uses thread-local storage of its own, so an event in
-//! the middle of another one is no special case, and neither is an allocation while the dynamic
-//! linker or a signal handler is at work. Where there is nothing to trace with, the functions only
-//! pass on, for a load and a branch more.
+//! Nothing here allocates, takes a lock, or uses thread-local storage of its own. So an event
+//! inside of another event needs no special care, and neither does an allocation in the dynamic
+//! linker or in a signal handler. Without a trace, the functions only pass the call on, for another
+//! load and branch.
 
 mod events;
 pub mod interpose;
 mod next;
 pub mod other_names;
-mod told;
+mod traced;
 
 /// Runs before the program's own constructors and `main`.
 #[used]

@@ -1,8 +1,8 @@
-//! The functions that come after ours: the C library's, or those of another preloaded allocator.
+//! The interposed functions: those of the C library, or of another preloaded allocator.
 
 use std::ffi::{c_int, c_void};
 
-// What glibc's functions are called whoever interposes them.
+// Names of glibc's functions that other libraries do not interpose.
 unsafe extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
     fn __libc_calloc(nmemb: usize, size: usize) -> *mut c_void;
@@ -13,7 +13,7 @@ unsafe extern "C" {
     fn __libc_pvalloc(size: usize) -> *mut c_void;
 }
 
-/// `posix_memalign` by what glibc has another name for.
+/// `posix_memalign`, for which glibc has no other name, by `memalign`.
 unsafe extern "C" fn libc_posix_memalign(
     out: *mut *mut c_void,
     alignment: usize,
@@ -22,7 +22,7 @@ unsafe extern "C" fn libc_posix_memalign(
     if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
-    // SAFETY: as the caller of posix_memalign promises.
+    // SAFETY: the caller of `posix_memalign` passes a valid `out`.
     unsafe {
         let ptr = __libc_memalign(alignment, size);
         if ptr.is_null() {
@@ -45,14 +45,15 @@ usertrace_next::next! {
     pvalloc(size: usize) -> *mut c_void, else __libc_pvalloc;
 }
 
-/// The functions that the program itself calls.
+/// The functions that the program itself calls: its own, or those of the first library that has
+/// them.
 pub(crate) mod first {
     use std::ffi::c_void;
 
     use crate::next::{__libc_free, __libc_realloc};
 
     usertrace_next::next! {
-        realloc(ptr: *mut c_void, size: usize) -> *mut c_void, from First, else __libc_realloc;
-        free(ptr: *mut c_void), from First, else __libc_free;
+        realloc(ptr: *mut c_void, size: usize) -> *mut c_void, from Default, else __libc_realloc;
+        free(ptr: *mut c_void), from Default, else __libc_free;
     }
 }

@@ -1,5 +1,5 @@
-//! Functions that are `realloc` and `free` by other names. They jump to the program's own, with the
-//! stack as the caller left it: so these return to the caller, and know it by that.
+//! Functions that call `realloc` and `free` under other names. They jump to the program's functions
+//! with the caller's stack in place, so these return to the caller and see it as such.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
@@ -8,11 +8,11 @@ use usertrace_next::Next;
 
 use crate::next::first::statics;
 
-/// `reallocarray`, by the program's `realloc`, as the C library has it: whoever replaces that need
-/// not know of this one. But some do, and their own would come to no event.
+/// `reallocarray`, by the program's `realloc`, as in the C library. A program that replaces
+/// `realloc` need not replace this one. If it does, its calls of `reallocarray` make no event.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn reallocarray(
@@ -48,20 +48,20 @@ pub unsafe extern "C-unwind" fn reallocarray(
     );
 }
 
-/// There is no such product of sizes.
+/// The result of a product of sizes that overflows.
 unsafe extern "C-unwind" fn too_long() -> *mut c_void {
-    // SAFETY: a thread's own number.
+    // SAFETY: `__errno_location` returns the thread's own variable.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
     std::ptr::null_mut()
 }
 
-/// Functions that C23 defines by `free`, whose first argument is theirs.
+/// Defines functions that C23 defines by `free`, with the same first argument.
 macro_rules! by_free {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[doc = concat!("`", stringify!($name), "`, by the program's `free`.")]
         ///
         /// # Safety
-        /// As the C library's.
+        /// As for the C library's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) {

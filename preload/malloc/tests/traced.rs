@@ -1,5 +1,4 @@
-//! The malloc family as events, on a kernel that is not there: this program interposes its own
-//! malloc.
+//! Events of the malloc family, with a simulated kernel: this program interposes its own malloc.
 
 use std::ffi::c_void;
 use std::process::ExitCode;
@@ -8,12 +7,12 @@ use usertrace::Status;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Sizes};
 use usertrace::runtime::init_with;
-use usertrace_tests_preload::{Event, Traced, apart, update};
+use usertrace_tests_preload::{Event, Traced, isolated, update};
 
-// Links the library in, and with it its constructor and its malloc.
+// Links the library, and with it its constructor and malloc.
 use usertrace_malloc as _;
 
-// What the crate `libc` does not declare.
+// Functions that the crate `libc` does not declare.
 unsafe extern "C" {
     fn free_sized(ptr: *mut c_void, size: usize);
     fn free_aligned_sized(ptr: *mut c_void, alignment: usize, size: usize);
@@ -21,7 +20,7 @@ unsafe extern "C" {
     fn pvalloc(size: usize) -> *mut c_void;
 }
 
-/// The events from the first one of this size on, with names and numbers.
+/// The names and numbers of events, from the first one of this size on.
 fn from_size(events: Vec<Event>, size: u64) -> impl Iterator<Item = (String, Vec<u64>)> {
     events
         .into_iter()
@@ -31,7 +30,7 @@ fn from_size(events: Vec<Event>, size: u64) -> impl Iterator<Item = (String, Vec
 
 fn each_function_is_an_event() {
     let traced = Traced::new(Sizes::default());
-    // SAFETY: the C library's contracts are kept.
+    // SAFETY: each block is freed once, and all arguments are valid for the C library.
     let expected = unsafe {
         let a = libc::malloc(1001);
         let b = libc::calloc(3, 1003);
@@ -77,11 +76,13 @@ fn each_function_is_an_event() {
     }
 }
 
-/// F2: what fails, fails as without the library, and the events say so.
-fn failures_are_the_program_s() {
+/// Calls fail as they do without the library, and the events have the results.
+///
+/// Requirements: F2
+fn failures_are_unchanged() {
     const HUGE: usize = isize::MAX as usize;
     let traced = Traced::new(Sizes::default());
-    // SAFETY: the C library's contracts are kept.
+    // SAFETY: each block is freed once, and all arguments are valid for the C library.
     unsafe {
         let errno = libc::__errno_location();
         let fails = |call: &dyn Fn() -> *mut c_void| {
@@ -98,7 +99,7 @@ fn failures_are_the_program_s() {
         fails(&|| libc::memalign(64, HUGE));
         fails(&|| valloc(HUGE));
         fails(&|| pvalloc(HUGE));
-        // This says it by its result.
+        // This function returns the error instead of setting errno.
         *errno = 77;
         let mut out = std::ptr::without_provenance_mut(5);
         assert_eq!(libc::posix_memalign(&raw mut out, 3, 1003), libc::EINVAL);
@@ -134,14 +135,16 @@ fn failures_are_the_program_s() {
     }
 }
 
-/// F2: neither an event nor a lost one changes errno.
+/// Neither an event nor a lost one changes errno.
+///
+/// Requirements: F2
 fn errno_stays() {
     let traced = Traced::new(Sizes {
         subbuf_size: [4096, 4096],
         subbuf_count: [4, 2],
     });
     for n in 0..2000 {
-        // SAFETY: a thread's own number; memory that is freed at once.
+        // SAFETY: `__errno_location` returns the thread's own variable; the block is freed once.
         unsafe {
             *libc::__errno_location() = 77;
             libc::free(libc::malloc(n + 1));
@@ -166,7 +169,7 @@ fn threads_and_children() {
         (0..4).for_each(|_| drop(scope.spawn(work)));
         assert_eq!(wait(child(work)), 0);
     });
-    // Reading the events back allocates, too.
+    // Reading the events back also allocates.
     let own = traced.stop();
     assert_eq!(traced.fake.processes(), 2);
     for (process, events) in [own, traced.events(1)].iter().enumerate() {
@@ -175,7 +178,7 @@ fn threads_and_children() {
     }
 }
 
-/// Updates in signal handlers in the middle of malloc, in several threads.
+/// Signal handlers make updates in the middle of malloc, in several threads.
 fn updates_inside_malloc() {
     let fake = Fake::new(Sizes {
         subbuf_size: [4096, 4096],
@@ -196,7 +199,7 @@ fn updates_inside_malloc() {
         for _ in 0..300 {
             let slot = fake.create();
             slot.iter().for_each(|slot| fake.start(*slot));
-            // SAFETY: the handler is installed; the signal goes to any thread of this process.
+            // SAFETY: the runtime has installed a handler, which may run in any thread.
             unsafe { libc::kill(libc::getpid(), libc::SIGRTMIN() + 3) };
             std::thread::yield_now();
             slot.iter().for_each(|slot| fake.destroy(*slot));
@@ -207,7 +210,7 @@ fn updates_inside_malloc() {
 }
 
 static TESTS: [(&str, fn()); 5] = [
-    ("failures_are_the_program_s", failures_are_the_program_s),
+    ("failures_are_unchanged", failures_are_unchanged),
     ("each_function_is_an_event", each_function_is_an_event),
     ("errno_stays", errno_stays),
     ("threads_and_children", threads_and_children),
@@ -215,5 +218,5 @@ static TESTS: [(&str, fn()); 5] = [
 ];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

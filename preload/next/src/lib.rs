@@ -1,23 +1,22 @@
-//! What the libraries to preload share.
+//! Support for the libraries to preload: interposing functions.
 //!
-//! Each of them defines functions that stand in front of others: those of the C library, or of
-//! another library that is preloaded. [`next!`] declares these others; [`start`] is what a library
-//! does before `main`.
+//! Each library defines functions that interpose those of the C library, or of another preloaded
+//! library. [`next!`] declares the interposed functions, and [`start`] runs before `main`.
 //!
-//! None of it takes a lock, allocates, or uses thread-local storage of its own, once the functions
-//! are found.
+//! Once the functions are found, none of this takes a lock, allocates, or uses thread-local storage
+//! of its own.
 
 mod lookup;
 mod macros;
 
-pub use lookup::{Next, Replaced, Where, missing, resolve};
+pub use lookup::{Next, Replaced, SearchScope, missing, resolve};
 
 usertrace::share!();
 
-/// What a library does before the program's own constructors and `main`: finds the functions that
-/// come next, and gets ready to trace.
+/// Initialises a library before the program's own constructors and `main`: finds the interposed
+/// functions, and prepares for tracing.
 pub fn start(all: &[&Next]) {
     resolve(all);
-    // It says nothing where it cannot trace: the program must not notice.
+    // A failure is silent: the program must not notice it.
     let _ = usertrace::init();
 }

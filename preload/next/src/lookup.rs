@@ -1,44 +1,44 @@
-//! Finding functions.
+//! Lookup of interposed functions.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Where to look for a function.
+/// Where to search for a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// In the libraries behind this one.
-    Behind,
-    /// In the program and all its libraries, as the program itself finds it: this may be the
-    /// caller's own function.
-    First,
+pub enum SearchScope {
+    /// In the libraries after this one (`RTLD_NEXT`).
+    Next,
+    /// In the program and all its libraries (`RTLD_DEFAULT`). This is what the program itself
+    /// calls, possibly a function of this library.
+    Default,
 }
 
-/// A version of a function that another one has replaced.
+/// The symbol versions of a function that the C library has twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Replaced {
-    /// What the C library has for programs that were linked before.
+    /// The C library's version for old programs.
     pub old: &'static CStr,
-    /// What it has for all others.
+    /// The C library's version for all others.
     pub new: &'static CStr,
 }
 
-/// A function of another library.
+/// An interposed function of another library.
 #[derive(Debug)]
 pub struct Next {
     name: &'static CStr,
-    from: Where,
+    from: SearchScope,
     replaced: Option<Replaced>,
-    /// Stands in until the function is found: finds it, and calls it.
-    finds: *mut c_void,
-    /// The function, or `finds`.
+    /// Resolver that finds the function and calls it.
+    resolver: *mut c_void,
+    /// The function, or `resolver` until it is found.
     address: AtomicPtr<c_void>,
 }
 
-// SAFETY: `finds` is the address of a function, and all else is atomic or constant.
+// SAFETY: `resolver` is the address of a function, and all else is atomic or constant.
 unsafe impl Sync for Next {}
 
 impl Next {
-    /// Where in it is whom to call, for functions that are nothing but a jump there.
+    /// Offset of the function's address, for functions that consist of a jump there.
     pub const ADDRESS: usize = std::mem::offset_of!(Self, address);
 
     /// Made by [`next!`](crate::next!).
@@ -46,44 +46,44 @@ impl Next {
     #[must_use]
     pub const fn new(
         name: &'static CStr,
-        from: Where,
+        from: SearchScope,
         replaced: Option<Replaced>,
-        finds: *mut c_void,
+        resolver: *mut c_void,
     ) -> Self {
         Self {
             name,
             from,
             replaced,
-            finds,
-            address: AtomicPtr::new(finds),
+            resolver,
+            address: AtomicPtr::new(resolver),
         }
     }
 
-    /// Whom to call: a function of the type that was declared.
+    /// The address to call, of a function of the declared type.
     #[inline(always)]
     pub fn address(&self) -> *mut c_void {
-        // Relaxed: what is at the address does not depend on who stored it.
+        // Relaxed: the code at the address does not depend on the thread that stored it.
         self.address.load(Ordering::Relaxed)
     }
 
-    /// The function; nothing if there is none, or while this thread looks it up.
+    /// The function. `None` if there is none, or while this thread looks it up.
     #[must_use]
     pub fn found(&self, all: &[&Self]) -> Option<*mut c_void> {
         resolve(all);
         let address = self.address();
-        (address != self.finds).then_some(address)
+        (address != self.resolver).then_some(address)
     }
 
-    /// Looks it up, and says whether it was found.
+    /// Looks the function up, and returns whether it was found.
     fn look_up(&self) -> bool {
         let handle = match self.from {
-            Where::Behind => libc::RTLD_NEXT,
-            Where::First => libc::RTLD_DEFAULT,
+            SearchScope::Next => libc::RTLD_NEXT,
+            SearchScope::Default => libc::RTLD_DEFAULT,
         };
-        // SAFETY: names and versions are C strings.
+        // SAFETY: the name is a C string.
         let mut address = unsafe { libc::dlsym(handle, self.name.as_ptr()) };
         if let Some(Replaced { old, new }) = self.replaced {
-            // SAFETY: likewise.
+            // SAFETY: the name and the version are C strings.
             let [old, new] = [old, new].map(|version| unsafe {
                 libc::dlvsym(handle, self.name.as_ptr(), version.as_ptr())
             });
@@ -97,11 +97,11 @@ impl Next {
     }
 }
 
-/// What `dlsym` found, unless that is the C library's replaced version.
+/// Returns what `dlsym` found, unless that is the C library's old version.
 ///
-/// It finds that where there are two, with `RTLD_NEXT`, in glibc before 2.36 (its bug 14932). To
-/// ask for the new version alone would be wrong, too: the function of a library between the two has
-/// no version, and would be passed over.
+/// With `RTLD_NEXT`, glibc before 2.36 finds the old one of two versions (its bug 14932). Asking
+/// for the new version alone would be wrong, too: a function of a library in between has no
+/// version, and would be skipped.
 fn newer(found: *mut c_void, old: *mut c_void, new: *mut c_void) -> *mut c_void {
     if found == old && !new.is_null() {
         new
@@ -110,23 +110,23 @@ fn newer(found: *mut c_void, old: *mut c_void, new: *mut c_void) -> *mut c_void 
     }
 }
 
-/// Looks up those that are not found yet.
+/// Looks up functions that are not found yet.
 ///
-/// This is done at the first call of any of them, which may come from another library's constructor
-/// before ours runs: what an allocator gave must go back to the same one. What the lookup itself
-/// calls in this thread finds nothing.
+/// The first call of any of them does this, possibly in another library's constructor before ours:
+/// memory must go back to the allocator that returned it. Calls that the lookup itself makes in
+/// this thread find nothing.
 pub fn resolve(all: &[&Next]) {
-    /// The thread that looks up; 0: none. With several at once, one of them may not be here, and
-    /// what its lookup calls looks up once more: nobody waits, as a thread might wait for what
-    /// another one holds in the dynamic linker.
+    /// The thread that looks up, or 0. If several do so at once, this holds one of them, and calls
+    /// within another's lookup look up once more. No thread waits, as it might wait for what
+    /// another thread holds in the dynamic linker.
     static OWNER: AtomicUsize = AtomicUsize::new(0);
-    let is_missing = |next: &&&Next| next.address() == next.finds;
+    let is_missing = |next: &&&Next| next.address() == next.resolver;
     if !all.iter().any(|next| is_missing(&next)) {
         return;
     }
-    // SAFETY: always there.
+    // SAFETY: `pthread_self` has no preconditions.
     let own = unsafe { libc::pthread_self() } as usize;
-    // Relaxed: a thread looks for what it stored itself.
+    // Relaxed: a thread only recognises its own store.
     if OWNER.swap(own, Ordering::Relaxed) == own {
         return;
     }
@@ -136,23 +136,22 @@ pub fn resolve(all: &[&Next]) {
         .filter(|next| !next.look_up())
         .count();
     if failed != 0 {
-        // The program is not to find our failure where it looks for its own.
-        // SAFETY: what it returns is not used.
+        // Clear the error, so that the program does not take it for its own.
+        // SAFETY: the returned text is not used.
         unsafe { libc::dlerror() };
     }
     OWNER.store(0, Ordering::Relaxed);
 }
 
-/// The program called a function that there is not, which would have kept it from starting without
-/// us.
+/// Ends a program that called a missing function. Without this library, it would not have started.
 #[cold]
 pub fn missing(name: &str) -> ! {
     let parts = ["usertrace: no library behind this one has ", name, "\n"];
     for part in parts {
-        // SAFETY: a string is read.
+        // SAFETY: the call reads `part`, which has this length.
         unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
     }
-    // SAFETY: ends the process.
+    // SAFETY: `abort` has no preconditions.
     unsafe { libc::abort() }
 }
 
@@ -161,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_version_is_not_taken() {
+    fn old_version_is_not_used() {
         let [old, new, other] = [1, 2, 3].map(std::ptr::without_provenance_mut);
         let none = std::ptr::null_mut();
         assert_eq!(newer(old, old, new), new);
         assert_eq!(newer(new, old, new), new);
-        // Another library's.
+        // Another library's function.
         assert_eq!(newer(other, old, new), other);
-        // A C library that has one version only.
+        // A C library with one version only.
         assert_eq!(newer(new, none, new), new);
         assert_eq!(newer(old, old, none), old);
         assert_eq!(newer(none, none, none), none);
@@ -180,31 +179,31 @@ mod tests {
 
         crate::next! {
             getpid() -> c_int;
-            usertrace_no_such_function(n: c_int) -> c_int, else stands_in;
+            usertrace_no_such_function(n: c_int) -> c_int, else replacement;
         }
 
-        pub(super) static STOOD_IN: AtomicU32 = AtomicU32::new(0);
+        pub(super) static REPLACED_CALLS: AtomicU32 = AtomicU32::new(0);
 
-        unsafe extern "C" fn stands_in(n: c_int) -> c_int {
-            STOOD_IN.fetch_add(1, Ordering::Relaxed);
+        unsafe extern "C" fn replacement(n: c_int) -> c_int {
+            REPLACED_CALLS.fetch_add(1, Ordering::Relaxed);
             n + 1
         }
     }
 
-    /// The first call finds it, and a function that is not there is stood in for at each call.
+    /// The first call finds a function. A missing function's replacement is called each time.
     #[test]
     fn functions_are_found_when_they_are_called() {
-        // SAFETY: the C library's function, and ours.
+        // SAFETY: neither function has preconditions.
         unsafe {
             assert_eq!(functions::getpid(), libc::getpid());
             assert_ne!(
                 functions::statics::getpid.address(),
-                functions::statics::getpid.finds
+                functions::statics::getpid.resolver
             );
             assert_eq!(functions::usertrace_no_such_function(4), 5);
             assert_eq!(functions::usertrace_no_such_function(5), 6);
-            assert_eq!(functions::STOOD_IN.load(Ordering::Relaxed), 2);
-            // What failed here is no failure of the program's.
+            assert_eq!(functions::REPLACED_CALLS.load(Ordering::Relaxed), 2);
+            // The failed lookup left no error for the program.
             assert!(libc::dlerror().is_null());
         }
     }

@@ -1,42 +1,40 @@
-//! How functions and events are declared.
+//! Macros that declare interposed functions and events.
 
-/// Defines functions that stand in front of others: `interpose! { pub fn NAME(…) -> … = FUNCTION; …
-/// }`.
+/// Defines functions that interpose others: `interpose! { pub fn NAME(…) -> … = FUNCTION; … }`.
 ///
-/// `FUNCTION` is called in place of `NAME`, with one argument more: the address that the call
-/// returns to, which says who called. The compiler has no stable way to ask for that, so that a
-/// jump with it is all that `NAME` is. The stack is as the caller left it; unwinding and backtraces
-/// work as without it.
+/// `FUNCTION` runs in place of `NAME`, with an additional last argument: the call's return address,
+/// which identifies the caller. The compiler has no stable way to get that, so `NAME` is nothing
+/// but a jump that passes it. The stack is the caller's; unwinding and backtraces work as usual.
 #[macro_export]
 macro_rules! interpose {
     ($(
         $(#[$attribute:meta])*
-        $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $told:path;
+        $visibility:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? = $target:path;
     )*) => {$(
         $(#[$attribute])*
         ///
         /// # Safety
-        /// As the function's that it stands in front of.
+        /// As for the interposed function.
         #[unsafe(naked)]
         $visibility unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
-            // The function that is told has the type of this one, and the address as its last
+            // The target has the type of this function, with the return address as an additional
             // argument.
-            const _: unsafe extern "C-unwind" fn($($type,)* usize) $(-> $result)? = $told;
+            const _: unsafe extern "C-unwind" fn($($type,)* usize) $(-> $result)? = $target;
             #[cfg(target_arch = "x86_64")]
             ::core::arch::naked_asm!(
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", [rsp]"),
-                "jmp {told}",
-                told = sym $told,
+                "jmp {target}",
+                target = sym $target,
             );
             #[cfg(target_arch = "aarch64")]
             ::core::arch::naked_asm!(
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", x30"),
-                "b {told}",
-                told = sym $told,
+                "b {target}",
+                target = sym $target,
             );
         }
     )*};
-    // The register of the argument behind these.
+    // The register of the argument after these.
     (@register $a:ident) => { $crate::register!("rsi", "x1") };
     (@register $a:ident $b:ident) => { $crate::register!("rdx", "x2") };
     (@register $a:ident $b:ident $c:ident) => { $crate::register!("rcx", "x3") };
@@ -63,19 +61,19 @@ macro_rules! register {
     };
 }
 
-/// Declares functions of other libraries; `NAME(…)` calls one, and `ALL` has all of them.
+/// Declares interposed functions: `NAME(…)` calls one, and `ALL` has all of them.
 ///
-/// A function is looked for in the libraries behind the caller's; with `from First`, where the
-/// program finds it. `replaced` has its versions, where the C library has two. `else` names what is
-/// called where there is none, and by what the lookup itself calls. Without it nothing is: that is
-/// for functions that no lookup needs.
+/// A function is searched for in the libraries after the caller's, or with `from Default` where the
+/// program finds it. `replaced` has its versions, if the C library has two. `else` names a
+/// replacement for a missing function, and for calls within the lookup itself. Functions that no
+/// lookup calls need none.
 #[macro_export]
 macro_rules! next {
     ($(
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?
         $(, from $from:ident)? $(, replaced $replaced:expr)? $(, else $own:path)?;
     )*) => {
-        /// All of them.
+        /// All functions of this list.
         pub(crate) static ALL: &[&$crate::Next] = &[$(&statics::$name),*];
 
         #[allow(non_upper_case_globals, reason = "named as the functions")]
@@ -91,8 +89,8 @@ macro_rules! next {
                 };
                 let from = $crate::next!(@from $($from)?);
                 let replaced = $crate::next!(@replaced $($replaced)?);
-                let finds = super::finds::$name as super::types::$name;
-                $crate::Next::new(name, from, replaced, finds as *mut ::core::ffi::c_void)
+                let resolver = super::resolvers::$name as super::types::$name;
+                $crate::Next::new(name, from, replaced, resolver as *mut ::core::ffi::c_void)
             };)*
         }
 
@@ -101,12 +99,12 @@ macro_rules! next {
             #[allow(unused_imports, reason = "for the types of arguments")]
             use super::*;
 
-            // Threads may be cancelled in them, which unwinds.
+            // Cancelling a thread inside of such a function unwinds it.
             $(pub(super) type $name = unsafe extern "C-unwind" fn($($type),*) $(-> $result)?;)*
         }
 
-        /// What stands in until they are found.
-        mod finds {
+        /// Functions that are called until the real ones are found.
+        mod resolvers {
             #[allow(unused_imports, reason = "for the types of arguments")]
             use super::*;
 
@@ -114,8 +112,8 @@ macro_rules! next {
                 #[cold]
                 pub(super) unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
                     match super::statics::$name.found(super::ALL) {
-                        // SAFETY: the dynamic linker found it under this name, so it has this type;
-                        // and the arguments are the program's.
+                        // SAFETY: the function of this name has this type, and the arguments are
+                        // the program's.
                         Some(address) => unsafe {
                             ::core::mem::transmute::<*mut ::core::ffi::c_void, super::types::$name>(address)(
                                 $($argument),*
@@ -129,11 +127,11 @@ macro_rules! next {
 
         $(
             /// # Safety
-            /// As the C function's.
+            /// As for the C function.
             #[inline(always)]
             pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                // SAFETY: the function, or what finds it and calls it, has this type; and the
-                // arguments are the program's.
+                // SAFETY: the function and its resolver have this type, and the arguments are the
+                // program's.
                 unsafe {
                     ::core::mem::transmute::<*mut ::core::ffi::c_void, types::$name>(
                         statics::$name.address(),
@@ -142,15 +140,15 @@ macro_rules! next {
             }
         )*
     };
-    (@from) => { $crate::Where::Behind };
-    (@from $from:ident) => { $crate::Where::$from };
+    (@from) => { $crate::SearchScope::Next };
+    (@from $from:ident) => { $crate::SearchScope::$from };
     (@replaced) => { None };
     (@replaced $replaced:expr) => { $replaced };
     (@else $name:ident($($argument:ident),*)) => {{
         $(let _ = $argument;)*
         $crate::missing(::core::stringify!($name))
     }};
-    // SAFETY: the arguments are the program's.
+    // SAFETY: the replacement has the function's type, and the arguments are the program's.
     (@else $name:ident($($argument:ident),*) $own:path) => { unsafe { $own($($argument),*) } };
 }
 

@@ -1,8 +1,8 @@
-//! The functions that stand in front of the C library's.
+//! The functions that interpose those of the C library.
 //!
-//! What happens with a trace is in a function of its own, behind one branch, so that without one
-//! nothing is saved across the call, and the function ends in a jump to the next one. `caller` is
-//! the address that the program's call returns to.
+//! The traced path is a function of its own, behind one branch. So without a trace, nothing is
+//! saved across the call, and the function ends in a jump to the interposed one. `caller` is the
+//! return address of the program's call.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,15 +16,15 @@ use crate::events;
 use crate::next::{self, Start};
 use crate::thread::{self, thread};
 
-/// Some trace wants one of two events.
+/// Whether a trace wants one of two events.
 macro_rules! enabled {
     ($one:ident, $other:ident) => {
         events::$one::CALLSITE.is_enabled() | events::$other::CALLSITE.is_enabled()
     };
 }
 
-/// A function with an event before it, and one with its result after it. The first part of its
-/// arguments are addresses that the events have.
+/// Defines functions with an event before the call, and one with the result after it. The first
+/// part of the arguments are addresses for the events.
 macro_rules! waits {
     ($(
         $function:ident($($address:ident: $pointer:ty),*; $($argument:ident: $type:ty),*) $before:ident, $after:ident;
@@ -46,20 +46,17 @@ macro_rules! waits {
                     $($address: $pointer,)* $($argument: $type,)* caller: usize,
                 ) -> c_int {
                     event_at!(caller, events::$before, $($address.addr() as u64,)* thread());
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     let result = unsafe { next::$function($($address,)* $($argument),*) };
                     event_at!(caller, events::$after, $($address.addr() as u64,)* thread(), result);
                     result
                 }
 
                 if enabled!($before, $after) {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     unsafe { traced($($address,)* $($argument,)* caller) }
                 } else {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     unsafe { next::$function($($address,)* $($argument),*) }
                 }
             })*
@@ -67,7 +64,7 @@ macro_rules! waits {
     };
 }
 
-/// A function with an event with its result after it.
+/// Defines functions with an event after the call, with the result.
 macro_rules! tries {
     ($($function:ident($address:ident: $pointer:ty) $after:ident;)*) => {
         usertrace_next::interpose! {$(
@@ -82,20 +79,17 @@ macro_rules! tries {
             $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     let result = unsafe { next::$function($address) };
                     event_at!(caller, events::$after, $address.addr() as u64, thread(), result);
                     result
                 }
 
                 if events::$after::CALLSITE.is_enabled() {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     unsafe { traced($address, caller) }
                 } else {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     unsafe { next::$function($address) }
                 }
             })*
@@ -103,25 +97,24 @@ macro_rules! tries {
     };
 }
 
-/// A function with an event before it, and one more if it fails. What is at the address may be gone
-/// after it.
-macro_rules! gives {
+/// Defines functions with an event before the call, and another if the call fails. The object at
+/// the address may be gone after the call.
+macro_rules! releases {
     ($($function:ident($address:ident: $pointer:ty) $before:ident, $failed:ident;)*) => {
         usertrace_next::interpose! {$(
             #[doc = concat!("`", stringify!($function), "`, and an event.")]
             #[unsafe(no_mangle)]
-            pub fn $function($address: $pointer) -> c_int = gives::$function;
+            pub fn $function($address: $pointer) -> c_int = releases::$function;
         )*}
 
-        mod gives {
+        mod releases {
             use super::*;
 
             $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
                     event_at!(caller, events::$before, $address.addr() as u64, thread());
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     let result = unsafe { next::$function($address) };
                     if result != 0 {
                         event_at!(caller, events::$failed, $address.addr() as u64, thread(), result);
@@ -130,12 +123,10 @@ macro_rules! gives {
                 }
 
                 if enabled!($before, $failed) {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     unsafe { traced($address, caller) }
                 } else {
-                    // SAFETY: the program's own arguments, as it gave them to this function in
-                    // place of that one.
+                    // SAFETY: the program's arguments, which it passed to the interposed function.
                     unsafe { next::$function($address) }
                 }
             })*
@@ -173,7 +164,7 @@ tries! {
     pthread_rwlock_trywrlock(rwlock: *mut pthread_rwlock_t) rwlock_trywrlock;
 }
 
-gives! {
+releases! {
     pthread_mutex_unlock(mutex: *mut pthread_mutex_t) mutex_unlock, mutex_unlock_failed;
     pthread_rwlock_unlock(rwlock: *mut pthread_rwlock_t) rwlock_unlock, rwlock_unlock_failed;
     pthread_cond_signal(cond: *mut pthread_cond_t) cond_signal, cond_signal_failed;
@@ -181,20 +172,20 @@ gives! {
 }
 
 usertrace_next::interpose! {
-    /// `pthread_create`, and an event; and two of the new thread, if a trace wants those now.
+    /// `pthread_create`, and an event; and two of the new thread, if a trace wants those.
     #[unsafe(no_mangle)]
     pub fn pthread_create(
         created: *mut pthread_t,
         attr: *const pthread_attr_t,
         start: Start,
         arg: *mut c_void
-    ) -> c_int = told_create;
+    ) -> c_int = traced_create;
     /// `pthread_join`, and two events.
     #[unsafe(no_mangle)]
-    pub fn pthread_join(joined: pthread_t, result_of: *mut *mut c_void) -> c_int = told_join;
+    pub fn pthread_join(joined: pthread_t, result_of: *mut *mut c_void) -> c_int = traced_join;
 }
 
-unsafe extern "C-unwind" fn told_create(
+unsafe extern "C-unwind" fn traced_create(
     created: *mut pthread_t,
     attr: *const pthread_attr_t,
     start: Start,
@@ -202,16 +193,14 @@ unsafe extern "C-unwind" fn told_create(
     caller: usize,
 ) -> c_int {
     let result = if enabled!(start, end) {
-        // SAFETY: the program's own arguments, as it gave them to this function in place of that
-        // one.
+        // SAFETY: the program's arguments, which it passed to the interposed function.
         unsafe { thread::create(created, attr, start, arg) }
     } else {
-        // SAFETY: the program's own arguments, as it gave them to this function in place of that
-        // one.
+        // SAFETY: the program's arguments, which it passed to the interposed function.
         unsafe { next::pthread_create(created, attr, start, arg) }
     };
     if events::create::CALLSITE.is_enabled() {
-        // SAFETY: the call went well, so it was written to.
+        // SAFETY: on success, the call has written `created`.
         let created = if result == 0 { unsafe { *created } } else { 0 };
         event_at!(
             caller,
@@ -225,13 +214,13 @@ unsafe extern "C-unwind" fn told_create(
     result
 }
 
-unsafe extern "C-unwind" fn told_join(
+unsafe extern "C-unwind" fn traced_join(
     joined: pthread_t,
     result_of: *mut *mut c_void,
     caller: usize,
 ) -> c_int {
     event_at!(caller, events::join_req, joined, thread());
-    // SAFETY: the program's own arguments, as it gave them to this function in place of that one.
+    // SAFETY: the program's arguments, which it passed to the interposed function.
     let result = unsafe { next::pthread_join(joined, result_of) };
     event_at!(caller, events::join_done, joined, thread(), result);
     result

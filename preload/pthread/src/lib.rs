@@ -1,40 +1,36 @@
-//! Makes mutexes, read-write locks, condition variables and threads into events, in programs that
-//! know nothing of it:
+//! Traces mutexes, read-write locks, condition variables and threads in unmodified programs:
 //!
 //! ```sh
 //! LD_PRELOAD=libusertrace_pthread.so redis-server …
 //! ```
 //!
 //! Each function calls the one that the program would have called, and writes events of the
-//! provider `pthread`. All have the address of what they are about, and the thread's
+//! provider `pthread`. All events have the address of their object, and the thread's
 //! `pthread_self()`, by which they belong together:
 //!
-//! - What may wait is two events, `…_req` before it and `…_acq`, or `…_done`, with the result after
-//!   it. Between those two events of one thread, it waited. A thread that is cancelled while it
-//!   waits has the first one only.
-//! - What gives something away (`…_unlock`, `cond_signal`, `cond_broadcast`) is an event before the
-//!   call, so that nobody has it, or is woken, before the trace says why. If the call fails,
-//!   `…_failed` follows, with the result.
-//! - What neither waits nor gives anything away (`…_try…`, `create`) is an event after the call,
-//!   with the result.
-//! - `start` and `end` are of a thread itself: before its routine, and after it returned, or was
-//!   left by `pthread_exit` or by being cancelled. The thread may begin before `create` says that
-//!   it was made. Destructors of thread-specific data may still run after `end`. Threads that were
-//!   there before a trace wanted these two have neither, and so has the first one.
+//! - A call that may wait makes two events: `…_req` before it, and `…_acq` or `…_done` with the
+//!   result after it. Between these two events, the thread waited. A thread that is cancelled while
+//!   it waits has only the first one.
+//! - A call that releases something (`…_unlock`, `cond_signal`, `cond_broadcast`) makes an event
+//!   before it. So no other thread owns the object, or wakes up, before the trace says why. If the
+//!   call fails, `…_failed` follows, with the result.
+//! - Other calls (`…_try…`, `create`) make an event after them, with the result.
+//! - A thread makes `start` before its routine, and `end` after it returned, called `pthread_exit`,
+//!   or was cancelled. `start` may precede `create`. Destructors of thread-specific data may still
+//!   run after `end`. The first thread has neither event, nor have threads from before a trace
+//!   wanted them.
 //!
-//! The context `ip` is the address that the program's call returns to; of `start` and `end`, that
-//! of the routine.
+//! The context `ip` is the call's return address; for `start` and `end`, the address of the
+//! routine.
 //!
-//! A condition's wait gives the mutex away, and has it again at the end, without events of the
-//! mutex's own.
+//! Waiting for a condition releases the mutex and takes it again, without events of the mutex.
 //!
-//! What the C library and the dynamic linker lock themselves is not seen, as they do not call their
-//! functions by name; neither are the threads and mutexes of C11.
+//! Locks of the C library and of the dynamic linker are not traced, since they do not call their
+//! functions by name. Neither are the threads and mutexes of C11.
 //!
-//! Nothing here takes a lock, or uses thread-local storage of its own, but for a key by which `end`
-//! is called; and nothing allocates, but for the two words that a new thread is given where a trace
-//! wants `start` or `end`. As long as no trace wants the events, a function is two loads, a branch
-//! and a jump.
+//! Nothing here takes a lock, or uses thread-local storage of its own, other than a key for `end`.
+//! Nothing allocates, other than two words for a new thread if a trace wants `start` or `end`. As
+//! long as no trace wants the events, a function costs two loads, a branch and a jump.
 
 mod events;
 pub mod interpose;

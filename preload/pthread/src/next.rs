@@ -1,4 +1,4 @@
-//! The functions that come after ours: the C library's, or those of another preloaded library.
+//! The interposed functions: those of the C library, or of another preloaded library.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,12 +8,12 @@ use libc::{
 };
 use usertrace_next::Replaced;
 
-/// C11's mutexes: in glibc, the same object, and functions of other names, which nobody interposes.
-/// `dlsym` may allocate, and an allocator may lock.
+/// C11's functions for mutexes. In glibc the objects are the same, and no library interposes these
+/// functions. They serve within lookups: `dlsym` may allocate, and an allocator may lock.
 mod c11 {
     use crate::next::{c_int, pthread_mutex_t};
 
-    // What `threads.h` of glibc has, other than 0 for success.
+    // Results in glibc's `threads.h`, besides 0 for success.
     const BUSY: c_int = 1;
     const NO_MEMORY: c_int = 3;
 
@@ -23,7 +23,7 @@ mod c11 {
         fn mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int;
     }
 
-    /// As POSIX has it.
+    /// Converts a result to that of POSIX.
     fn result(result: c_int) -> c_int {
         match result {
             0 => 0,
@@ -34,26 +34,26 @@ mod c11 {
     }
 
     pub(super) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
-        // SAFETY: the program's own mutex.
+        // SAFETY: the program passed a valid mutex.
         result(unsafe { mtx_lock(mutex) })
     }
 
     pub(super) unsafe fn trylock(mutex: *mut pthread_mutex_t) -> c_int {
-        // SAFETY: the program's own mutex.
+        // SAFETY: the program passed a valid mutex.
         result(unsafe { mtx_trylock(mutex) })
     }
 
     pub(super) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
-        // SAFETY: the program's own mutex.
+        // SAFETY: the program passed a valid mutex.
         result(unsafe { mtx_unlock(mutex) })
     }
 }
 
-/// What a thread begins with. A thread that is cancelled, or calls `pthread_exit`, unwinds it.
+/// A thread's routine. Cancellation and `pthread_exit` unwind it.
 pub(crate) type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// On x86-64, the C library also has conditions of before 2003, which are other objects. The
-/// architectures that came later have one version.
+/// Versions of the functions of conditions. On x86-64, the C library also has conditions from
+/// before 2003, which are different objects. Newer architectures have one version.
 const CONDITIONS: Option<Replaced> = if cfg!(target_arch = "x86_64") {
     Some(Replaced {
         old: c"GLIBC_2.2.5",

@@ -1,6 +1,6 @@
-//! Where a thread begins and ends: its routine is called by one of ours, and a destructor of the
-//! thread's is called at its end, whether the routine returns, or the thread calls `pthread_exit`,
-//! or is cancelled.
+//! The begin and end of threads. A routine of ours calls the thread's routine. A destructor of
+//! thread-specific data runs at the end, whether the routine returns, calls `pthread_exit`, or is
+//! cancelled.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,70 +11,69 @@ use usertrace::event_at;
 use crate::events;
 use crate::next::{self, Start};
 
-/// The thread, as its program knows it.
+/// The calling thread, as the program identifies it.
 pub(crate) fn thread() -> u64 {
-    // SAFETY: always there.
+    // SAFETY: `pthread_self` has no preconditions.
     unsafe { libc::pthread_self() }
 }
 
-/// The key whose destructor is the end, and 1; 0: there is none.
+/// The key whose destructor marks the end, plus 1; 0 if there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Makes the key: before `main`, so that it is one of those that need no memory.
+/// Makes the key. This happens before `main`, so that it is one of the keys that need no memory.
 pub(crate) fn prepare() {
     let mut key: pthread_key_t = 0;
-    // SAFETY: the destructor works in any thread.
+    // SAFETY: the destructor can run in any thread.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } == 0 {
         KEY.store(key + 1, Ordering::Relaxed);
     }
 }
 
-/// What a new thread is given, which frees it.
-struct Beginning {
+/// Arguments of a new thread, which frees them.
+struct StartArgs {
     start: Start,
     arg: *mut c_void,
 }
 
-/// `pthread_create`, of a thread whose begin and end are events.
+/// Creates a thread whose begin and end are events.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's function.
 pub(crate) unsafe fn create(
     created: *mut pthread_t,
     attr: *const pthread_attr_t,
     start: Start,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: the program's own arguments; and what is allocated is the new thread's, or if there
-    // is none, still ours.
+    // SAFETY: the arguments are the program's. The allocated memory belongs to the new thread, or
+    // still to this one if the call fails.
     unsafe {
-        let beginning = libc::malloc(size_of::<Beginning>()).cast::<Beginning>();
-        if beginning.is_null() {
+        let args = libc::malloc(size_of::<StartArgs>()).cast::<StartArgs>();
+        if args.is_null() {
             return next::pthread_create(created, attr, start, arg);
         }
-        beginning.write(Beginning { start, arg });
-        let result = next::pthread_create(created, attr, begin, beginning.cast());
+        args.write(StartArgs { start, arg });
+        let result = next::pthread_create(created, attr, begin, args.cast());
         if result != 0 {
-            libc::free(beginning.cast());
+            libc::free(args.cast());
         }
         result
     }
 }
 
-/// What such a thread runs. Nothing in it needs to be dropped when the thread ends in the middle of
-/// it.
-extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
-    // SAFETY: `create` made it, for this thread.
-    let Beginning { start, arg } = unsafe {
-        let own = beginning.cast::<Beginning>().read();
-        libc::free(beginning);
+/// Routine of such a thread. Unwinding from any point of it needs to drop nothing.
+extern "C-unwind" fn begin(args: *mut c_void) -> *mut c_void {
+    // SAFETY: `create` allocated it for this thread.
+    let StartArgs { start, arg } = unsafe {
+        let own = args.cast::<StartArgs>().read();
+        libc::free(args);
         own
     };
-    // Both events are in the place of the routine, which nothing of the program's calls.
+    // Both events have the routine's address, as no code of the program calls it.
     let routine = start as usize;
     event_at!(routine, events::start, thread(), routine as u64);
     if let Some(key) = KEY.load(Ordering::Relaxed).checked_sub(1) {
-        // SAFETY: the key stays. A routine is not at 0, which would be no value.
+        // SAFETY: the key is never deleted. A routine's address is not 0, so the value is set.
         unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(routine)) };
     }
     start(arg)

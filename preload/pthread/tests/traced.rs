@@ -1,5 +1,5 @@
-//! Mutexes, locks, conditions and threads as events, on a kernel that is not there: this program
-//! interposes its own.
+//! Events of mutexes, locks, conditions and threads, with a simulated kernel: this program
+//! interposes its own functions.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
@@ -7,18 +7,18 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use usertrace::fake::Sizes;
-use usertrace_tests_preload::{Event, Traced, apart};
+use usertrace_tests_preload::{Event, Traced, isolated};
 
-// Links the library in, and with it its constructor and its functions.
+// Links the library, and with it its constructor and functions.
 use usertrace_pthread as _;
 
-// These end a thread, or do so if it is cancelled.
+// These functions may unwind: they end the thread, or are cancellation points.
 unsafe extern "C-unwind" {
     fn pause() -> c_int;
     fn pthread_exit(result: *mut c_void) -> !;
 }
 
-// What the crate `libc` does not declare.
+// Functions that the crate `libc` does not declare.
 unsafe extern "C" {
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_mutex_clocklock(
@@ -58,14 +58,14 @@ const PAST: libc::timespec = libc::timespec {
 };
 
 fn own() -> u64 {
-    // SAFETY: always there.
+    // SAFETY: `pthread_self` has no preconditions.
     unsafe { libc::pthread_self() }
 }
 
-/// A mutex that says what is done wrong.
+/// A mutex that reports errors.
 fn mutex() -> *mut libc::pthread_mutex_t {
     let mutex = Box::into_raw(Box::new(libc::PTHREAD_MUTEX_INITIALIZER));
-    // SAFETY: initialises what nobody else has.
+    // SAFETY: the objects are valid for initialisation, and no other thread has them.
     unsafe {
         let mut attr: libc::pthread_mutexattr_t = std::mem::zeroed();
         libc::pthread_mutexattr_init(&raw mut attr);
@@ -75,8 +75,7 @@ fn mutex() -> *mut libc::pthread_mutex_t {
     mutex
 }
 
-/// The events of one address, or of a thread; with the address, and thread, and result behind the
-/// name.
+/// Asserts the events of one address, or of a thread. Numbers are address, thread, and result.
 fn check(events: Vec<Event>, address: u64, expected: &[(&str, &[u64])]) {
     let events = events.into_iter();
     let events = events.filter(|event| event.numbers[0] == address);
@@ -98,7 +97,7 @@ const NOT_OURS: u64 = libc::EPERM as u64;
 fn mutexes() {
     let mutex = mutex();
     let traced = Traced::new(Sizes::default());
-    // SAFETY: it is initialised.
+    // SAFETY: the object is initialised, and stays so.
     unsafe {
         assert_eq!(libc::pthread_mutex_lock(mutex), 0);
         assert_eq!(libc::pthread_mutex_lock(mutex), libc::EDEADLK);
@@ -143,7 +142,7 @@ fn mutexes() {
 fn rwlocks() {
     let rwlock = Box::into_raw(Box::new(libc::PTHREAD_RWLOCK_INITIALIZER));
     let traced = Traced::new(Sizes::default());
-    // SAFETY: it is initialised.
+    // SAFETY: the object is initialised, and stays so.
     unsafe {
         assert_eq!(libc::pthread_rwlock_rdlock(rwlock), 0);
         assert_eq!(libc::pthread_rwlock_trywrlock(rwlock), libc::EBUSY);
@@ -195,7 +194,7 @@ fn conditions() {
     let mutex = mutex();
     let cond = Box::into_raw(Box::new(libc::PTHREAD_COND_INITIALIZER));
     let traced = Traced::new(Sizes::default());
-    // SAFETY: all is initialised.
+    // SAFETY: all objects are initialised before use, and stay so.
     unsafe {
         let mut attr: libc::pthread_condattr_t = std::mem::zeroed();
         libc::pthread_condattr_init(&raw mut attr);
@@ -225,19 +224,19 @@ fn conditions() {
     );
 }
 
-/// What two threads have together.
+/// The state that two threads share.
 struct Shared {
     mutex: *mut libc::pthread_mutex_t,
     cond: *mut libc::pthread_cond_t,
     /// The other thread holds the mutex, and releases it only to wait.
     waits: AtomicBool,
-    /// Of those who hold the mutex.
+    /// The condition, changed only with the mutex held.
     ready: AtomicBool,
-    /// Wait by the function that came last, and has one version.
+    /// Wait by the newest function, which has one version.
     by_clock: bool,
 }
 
-/// A time on the monotonic clock that does not come.
+/// A distant time on the monotonic clock.
 fn far() -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::MAX,
@@ -247,7 +246,7 @@ fn far() -> libc::timespec {
 
 extern "C" fn waits(shared: *mut c_void) -> *mut c_void {
     let shared = shared.cast::<Shared>();
-    // SAFETY: what is there does not change, but for what is atomic.
+    // SAFETY: `shared` stays, and only its atomic fields change.
     unsafe {
         libc::pthread_mutex_lock((*shared).mutex);
         (*shared).waits.store(true, Ordering::Relaxed);
@@ -269,13 +268,13 @@ fn threads() {
     two_threads(false);
 }
 
-/// The C library has some functions of conditions in two versions, which do not go together.
+/// The C library has two incompatible versions of some functions of conditions.
 fn conditions_are_of_one_version() {
     two_threads(true);
 }
 
-/// Nobody has what another one has not given away yet, and nobody is woken before somebody wakes:
-/// in the trace, too.
+/// In the trace, too, no thread owns a mutex before another one released it, and no thread wakes up
+/// before another one woke it.
 fn two_threads(by_clock: bool) {
     let shared = Box::into_raw(Box::new(Shared {
         mutex: mutex(),
@@ -287,7 +286,7 @@ fn two_threads(by_clock: bool) {
     let traced = Traced::new(Sizes::default());
     let mut thread = 0;
     let mut result = null_mut();
-    // SAFETY: likewise.
+    // SAFETY: `shared` is never freed, and its mutex and condition are initialised.
     unsafe {
         let (mutex, cond) = ((*shared).mutex, (*shared).cond);
         assert_eq!(
@@ -306,7 +305,7 @@ fn two_threads(by_clock: bool) {
     }
     let events = traced.stop();
     let start = waits as extern "C" fn(*mut c_void) -> *mut c_void as usize as u64;
-    // When it begins, and ends, is not told by this one.
+    // The begin and end of the other thread are not part of this check.
     let mut of_this = events.clone();
     of_this.retain(|event| !["pthread:start", "pthread:end"].contains(&&*event.name));
     check(
@@ -318,7 +317,7 @@ fn two_threads(by_clock: bool) {
             ("join_done", &[own(), 0]),
         ],
     );
-    // SAFETY: it stays.
+    // SAFETY: `shared` is never freed.
     let (mutex, cond) = unsafe { ((*shared).mutex.addr() as u64, (*shared).cond.addr() as u64) };
     let (mut held, mut woken) = (None, false);
     for Event { name, numbers, .. } in events {
@@ -347,23 +346,23 @@ extern "C-unwind" fn returns(result: *mut c_void) -> *mut c_void {
 }
 
 extern "C-unwind" fn exits(result: *mut c_void) -> *mut c_void {
-    // SAFETY: there is nothing on this thread's stack that needs to be dropped.
+    // SAFETY: the thread's stack has no values that need to be dropped.
     unsafe { pthread_exit(result) }
 }
 
 extern "C-unwind" fn is_cancelled(_: *mut c_void) -> *mut c_void {
     loop {
-        // SAFETY: likewise.
+        // SAFETY: the thread's stack has no values that need to be dropped if it is cancelled here.
         unsafe { pause() };
     }
 }
 
 type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// As the crate `libc` has it, whose type cannot be left by unwinding.
+/// Like `pthread_create` of the crate `libc`, whose type of routine cannot unwind.
 fn create(start: Routine, arg: usize) -> libc::pthread_t {
     let mut thread = 0;
-    // SAFETY: the two types are called in the same way.
+    // SAFETY: both types have the same calling convention.
     unsafe {
         let start: extern "C" fn(*mut c_void) -> *mut c_void = std::mem::transmute(start);
         let arg = std::ptr::without_provenance_mut(arg);
@@ -372,7 +371,7 @@ fn create(start: Routine, arg: usize) -> libc::pthread_t {
     thread
 }
 
-/// However it ends; and what it gives to who waits for it, stays as it is.
+/// A thread has both events however it ends, and its result is unchanged.
 fn threads_begin_and_end() {
     let before = create(is_cancelled, 0);
     let traced = Traced::new(Sizes::default());
@@ -389,7 +388,7 @@ fn threads_begin_and_end() {
         let thread = create(start, arg);
         threads.push((thread, start as usize as u64));
         let mut given = null_mut();
-        // SAFETY: a thread of this program's.
+        // SAFETY: the thread is joined once.
         unsafe {
             if result == cancelled {
                 assert_eq!(pthread_cancel(thread), 0);
@@ -399,8 +398,8 @@ fn threads_begin_and_end() {
         assert_eq!(given.addr(), result);
         expected.extend([("start", thread), ("end", thread), ("join_done", thread)]);
     }
-    // Of this one, only that it is waited for: nobody wanted its events when it began.
-    // SAFETY: likewise.
+    // Of this thread, only joining makes events: no trace wanted others when it began.
+    // SAFETY: the thread is joined once.
     unsafe {
         assert_eq!(pthread_cancel(before), 0);
         assert_eq!(libc::pthread_join(before, null_mut()), 0);
@@ -422,13 +421,13 @@ fn threads_begin_and_end() {
     assert_eq!(seen, expected);
 }
 
-/// What a thread that cannot be made would have been given is freed.
+/// The arguments of a thread that cannot be made are freed.
 fn threads_that_are_refused() {
     let traced = Traced::new(Sizes::default());
     let create = || {
         let mut thread = 0;
-        // SAFETY: initialises what nobody else has; and a stack that is larger than all memory
-        // cannot be had.
+        // SAFETY: `attr` is valid for initialisation. The stack is larger than memory, so no
+        // thread is made.
         unsafe {
             let mut attr: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&raw mut attr);
@@ -439,7 +438,7 @@ fn threads_that_are_refused() {
         }
     };
     assert_ne!(create(), 0);
-    // SAFETY: no memory is involved but the allocator's own.
+    // SAFETY: `mallinfo2` has no preconditions.
     let used = || unsafe { libc::mallinfo2() }.uordblks;
     let before = used();
     for _ in 0..1000 {
@@ -459,7 +458,8 @@ fn threads_that_are_refused() {
     assert!(events.iter().all(|event| event.name != "pthread:start"));
 }
 
-/// Updates in signal handlers in the middle of it, in several threads, and events that are lost.
+/// Signal handlers make updates in the middle of these functions, in several threads, while events
+/// are lost.
 fn updates_while_threads_lock() {
     let traced = Traced::new(Sizes {
         subbuf_size: [4096, 4096],
@@ -476,7 +476,7 @@ fn updates_while_threads_lock() {
                 let count = std::ptr::with_exposed_provenance_mut::<u64>(at);
                 let mut added = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // SAFETY: the number is of those who hold the mutex.
+                    // SAFETY: the mutex protects the number.
                     unsafe {
                         assert_eq!(libc::pthread_mutex_lock(mutex), 0);
                         *count += 1;
@@ -490,7 +490,7 @@ fn updates_while_threads_lock() {
         for _ in 0..300 {
             let slot = fake.create();
             slot.iter().for_each(|slot| fake.start(*slot));
-            // SAFETY: the handler is installed; the signal goes to any thread of this process.
+            // SAFETY: the runtime has installed a handler, which may run in any thread.
             unsafe { libc::kill(libc::getpid(), libc::SIGRTMIN() + 3) };
             std::thread::yield_now();
             slot.iter().for_each(|slot| fake.destroy(*slot));
@@ -521,5 +521,5 @@ static TESTS: [(&str, fn()); 8] = [
 ];
 
 fn main() -> ExitCode {
-    apart(&TESTS)
+    isolated(&TESTS)
 }

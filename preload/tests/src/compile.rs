@@ -1,4 +1,4 @@
-//! Programs of C.
+//! Compiles programs in C.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ pub fn compile(directory: &Path, source: &str) -> PathBuf {
 /// Compiles C into a file of this name.
 ///
 /// # Panics
-/// As [`compile`].
+/// As for [`compile`].
 #[must_use]
 pub fn compile_with(directory: &Path, name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     let (file, program) = (directory.join("source.c"), directory.join(name));

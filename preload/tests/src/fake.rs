@@ -1,38 +1,38 @@
-//! This process, traced by a kernel that is not there.
+//! Traces this process with a simulated kernel.
 
 use usertrace::Status;
 use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::runtime::init_with;
 use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
-/// Has the runtime look for traces.
+/// Makes the runtime update its traces.
 pub fn update() {
-    // SAFETY: the runtime's handler is installed.
+    // SAFETY: the runtime has installed a handler of this signal.
     assert_eq!(unsafe { libc::raise(libc::SIGRTMIN() + 3) }, 0);
 }
 
-/// A trace that has all of this process's events.
+/// A trace of all events of this process.
 #[derive(Clone, Copy)]
 pub struct Traced {
-    /// What stands for the kernel.
+    /// The simulated kernel.
     pub fake: &'static Fake,
     /// The trace.
     pub slot: usize,
 }
 
-/// An event.
+/// A recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// `PROVIDER:NAME`
     pub name: String,
-    /// Fields that are numbers, as far as they go.
+    /// The values of leading numeric fields.
     pub numbers: Vec<u64>,
-    /// Fields that are texts.
+    /// The values of text fields.
     pub texts: Vec<String>,
 }
 
 impl Traced {
-    /// Begins. The control ring has room for the events of the tests, too.
+    /// Starts the trace. The control ring has room for the descriptions of the tests' events, too.
     ///
     /// # Panics
     /// If that cannot be done.
@@ -46,7 +46,7 @@ impl Traced {
         Self { fake, slot }
     }
 
-    /// Ends it, and says what was written, by time. (Reading the events back allocates, too.)
+    /// Stops the trace, and returns its events in order of time. (Reading them allocates.)
     #[must_use]
     pub fn stop(self) -> Vec<Event> {
         self.fake.stop(self.slot);
@@ -54,7 +54,7 @@ impl Traced {
         self.events(0)
     }
 
-    /// What a process wrote, by time.
+    /// The events of a process, in order of time.
     #[must_use]
     pub fn events(self, process: usize) -> Vec<Event> {
         let mut seen = self.fake.events(process, self.slot);

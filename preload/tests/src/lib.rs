@@ -1,17 +1,16 @@
-//! What the tests of the libraries to preload share.
+//! Support for the tests of the libraries to preload.
 //!
-//! - [`apart`] runs tests in processes of their own, and [`Traced`] has one of these traced by a
-//!   kernel that is not there; the library's functions are in front of that process's, as they are
-//!   linked in.
-//! - [`Libraries`] and [`Traces`] have a program of somebody else's traced by the fallback, with
-//!   libraries that are preloaded; [`compile`] makes a program of C.
+//! - [`isolated`] runs tests in separate processes, and [`Traced`] traces one of these with a
+//!   simulated kernel. The library's functions interpose that process's, as they are linked.
+//! - [`Libraries`] and [`Traces`] trace a program of another project with preloaded libraries and
+//!   the fallback; [`compile`] compiles a program in C.
 
-mod apart;
 mod compile;
 mod fake;
+mod isolated;
 
-pub use apart::apart;
 pub use compile::{compile, compile_with};
 pub use fake::{Event, Traced, update};
+pub use isolated::isolated;
 pub use usertrace_tests::libraries::Libraries;
 pub use usertrace_tests::traces::Traces;

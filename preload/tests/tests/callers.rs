@@ -1,5 +1,4 @@
-//! Who calls matters to `dlopen`, and to functions that are instrumented: programs that are
-//! compiled here.
+//! `dlopen` and instrumented functions depend on their caller: tests with programs compiled here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +11,8 @@ const PLUGIN: &str = "
 int answer(void) { return ANSWER; }
 ";
 
-/// Loads what it is told to, in order, and says which it got. A name in front of a colon is that of
-/// a library which is to load the rest: by its own function `load`.
+/// A program that loads its arguments, in order, and prints what it got. `NAME:` makes library NAME
+/// load the rest by its function `load`.
 const LOADER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,23 +41,22 @@ int main(int argc, char **argv)
         }
         answer = (int (*)(void))dlsym(handle, "answer");
         printf("%s %d\n", name, answer ? answer() : 0);
-        /* So that the next one is looked for. */
+        /* So that the next one is searched for. */
         dlclose(handle);
     }
     return 0;
 }
 "#;
 
-/// Where libraries are loaded from by name, and what they answer: there is one of each name in
-/// either place.
+/// Directories of libraries, and the answer of those in each. Both have a library of each name.
 const PLACES: [(&str, u32); 2] = [("own", 1), ("other", 2)];
 
-/// Options of the linker that have an effect on what the code in an object can load.
+/// Linker options that change which libraries an object loads.
 const RUNPATH: &str = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/other";
 const RPATH: &str = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/other";
 const NO_DEFAULT: &str = "-Wl,-z,nodefaultlib";
 
-/// The program looks in `own`, if it looks anywhere; the libraries that it is linked with are
+/// Builds a program that searches in `own`, if anywhere. The libraries that it is linked with are
 /// beside it.
 fn program(directory: &Path, linked: &[(&str, &str)], options: &[&str]) -> PathBuf {
     for (place, answer) in PLACES {
@@ -80,7 +78,8 @@ fn program(directory: &Path, linked: &[(&str, &str)], options: &[&str]) -> PathB
     compile_with(directory, "program", LOADER, &options)
 }
 
-/// The program prints the same with the library as without; returns that, and the trace.
+/// Asserts that the program prints the same with the library as without. Returns the output and the
+/// trace.
 fn both(libraries: &Libraries, command: &mut Command) -> (String, Read) {
     let without = command.env_remove("LD_PRELOAD").output().unwrap();
     let traces = Traces::new();
@@ -121,8 +120,8 @@ fn dlopen_searches_on_behalf_of_its_caller() {
         output,
         format!("{plugin} 1\n{other} 2\n{plugin} 2\n{own} 1\n{none}: {NONE}\nlibm.so.6 0\n")
     );
-    // All are asked for. Of those for which it matters by whom, no result is seen: a path is what
-    // it is.
+    // All calls make a request event. If the caller matters, there is no result; for a path, it
+    // does not.
     assert_eq!(
         names(&read, "dl:dlopen_req"),
         [plugin, other, by, plugin, by, own, none, "libm.so.6"]
@@ -130,8 +129,8 @@ fn dlopen_searches_on_behalf_of_its_caller() {
     assert_eq!(names(&read, "dl:dlopen"), [by, by]);
 }
 
-/// What a library that the program is linked with says of the search is true of that library's
-/// calls alone, not of what those load.
+/// Search settings of a linked library apply to that library's calls only, and not to those of
+/// libraries that it loads.
 #[test]
 fn dlopen_searches_on_behalf_of_a_library() {
     let [found, none] = ["libplugin.so 2".to_owned(), format!("libplugin.so: {NONE}")];
@@ -166,9 +165,9 @@ fn dlopen_searches_on_behalf_of_a_library() {
     }
 }
 
-/// A program without a path of its own: what is found by name is seen.
+/// In a program without a search path, results by name are seen.
 #[test]
-fn results_are_seen_where_it_does_not_matter_who_calls() {
+fn results_independent_of_the_caller_are_seen() {
     let directory = tempfile::tempdir().unwrap();
     let program = compile_with(directory.path(), "program", LOADER, &[]);
     let plugin = ["-shared", "-fPIC", "-DANSWER=3"];
@@ -204,7 +203,7 @@ __attribute__((no_instrument_function)) int main(void)
 #[test]
 fn instrumented_functions_are_events() {
     let directory = tempfile::tempdir().unwrap();
-    // At a fixed place, so that two runs print the same.
+    // Link at a fixed address, so that two runs print the same.
     let flags = ["-finstrument-functions", "-no-pie"];
     let program = compile_with(directory.path(), "program", INSTRUMENTED, &flags);
     let (output, read) = both(&Libraries::all(), &mut Command::new(program));

@@ -1,11 +1,12 @@
-//! The context `ip` is where the program called, not where a library to preload stands in between.
+//! The context `ip` is an address in the program, even if preloaded libraries interpose the
+//! function.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use usertrace_tests_preload::{Libraries, Traces, compile_with};
 
-/// What calls is in a section of its own, whose addresses it prints.
+/// A program whose calls are in a section of their own; it prints the section's addresses.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -126,7 +127,7 @@ fn ip_is_the_callers() {
     let found: Vec<_> = of_calls.map(|event| event.name.as_str()).collect();
     let names: BTreeSet<_> = found.iter().copied().collect();
     assert_eq!(names, BTreeSet::from(EVENTS));
-    // By `reallocarray`, too.
+    // `reallocarray` makes one of them.
     let count = |name: &str| found.iter().filter(|&&found| found == name).count();
     assert_eq!(count("libc:realloc"), 2);
 }

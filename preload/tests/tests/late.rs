@@ -1,4 +1,4 @@
-//! A program with events of its own that loads the library while it runs: E6.
+//! A program with its own events that loads the library while it runs (E6).
 
 use std::ffi::{CString, c_void};
 use std::process::{Command, ExitCode};
@@ -8,13 +8,13 @@ use usertrace_tests_preload::Traces;
 
 usertrace_testing::numbered_event!(n);
 
-/// Where the library is; says that this process is the program.
+/// Environment variable with the library's path; it makes this process the program.
 const VARIABLE: &str = "USERTRACE_LATE";
 
 fn program(library: String) -> ExitCode {
     assert_eq!(event!(numbered, 1), Outcome::Recorded);
     let name = CString::new(library).unwrap();
-    // SAFETY: the functions are what C has by these names.
+    // SAFETY: the symbols are C functions of these types.
     unsafe {
         let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         assert!(!library.is_null());
@@ -31,8 +31,7 @@ fn program(library: String) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The library's copy has a trace of its own: what it does not find before `main`, it does not
-/// share.
+/// The library's copy has a trace of its own: it shares only what it finds before `main`.
 fn main() -> ExitCode {
     if let Ok(library) = std::env::var(VARIABLE) {
         return program(library);

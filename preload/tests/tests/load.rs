@@ -1,21 +1,21 @@
-//! Servers and threaded programs under all libraries at once (F2): the same results, no child and
-//! no descriptor more, and events that add up.
+//! Servers and threaded programs with all libraries (F2): the same results, no additional child or
+//! descriptor, and consistent events.
 
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 use usertrace_testing::babeltrace::{self, Read};
-use usertrace_tests::balance::Balance;
+use usertrace_tests::malloc_audit::MallocAudit;
 use usertrace_tests::running::Running;
-use usertrace_tests::{redis, waits};
+use usertrace_tests::{lock_audit, redis};
 use usertrace_tests_preload::{Libraries, Traces};
 
-/// Everything is recorded: a program waits for its reader.
+/// Makes a program wait for its reader, so that everything is recorded.
 fn without_loss<'a>(traces: &Traces, command: &'a mut Command) -> &'a mut Command {
     traces.of(command).env("USERTRACE_MODE", "block")
 }
 
-/// What the process of this name wrote, the first one if there are several; none of it was lost.
+/// The trace of the process of this name, or the first of several. None of it was lost.
 fn read(traces: &Traces, name: &str) -> Read {
     traces.wait();
     let processes = traces.processes();
@@ -34,7 +34,7 @@ fn read(traces: &Traces, name: &str) -> Read {
 }
 
 #[test]
-#[ignore = "full tier: long, and e8_redis_server_is_shown is traced in the same way"]
+#[ignore = "full tier: long, and redis_server_is_shown is traced in the same way"]
 fn redis_server_under_load() {
     const REQUESTS: u64 = 3000;
     let without = redis::serve(REQUESTS, |_| {});
@@ -49,11 +49,11 @@ fn redis_server_under_load() {
     });
     assert_eq!(traced, without);
     let read = read(&traces, "redis");
-    let balance = Balance::of(&read.events);
-    println!("{} events, {balance:?}", read.events.len());
-    assert!(balance.given > 10_000);
-    assert_eq!(balance.from_before, 0);
-    assert!(waits::ended(&read) > 100);
+    let audit = MallocAudit::of(&read.events);
+    println!("{} events, {audit:?}", read.events.len());
+    assert!(audit.allocated > 10_000);
+    assert_eq!(audit.from_before, 0);
+    assert!(lock_audit::completed_waits(&read) > 100);
 }
 
 const PYTHON: &str = r#"
@@ -99,9 +99,9 @@ print(sorted(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
 print(open("/proc/self/task/%d/children" % os.getpid()).read())
 "#;
 
-/// Runs it; each of its objects is a block of the C library's.
+/// Runs Python with each object in a block of its own from the C library.
 fn python(prepare: impl FnOnce(&mut Command)) -> String {
-    // The distribution's: others may be scripts that look for one.
+    // Use the distribution's Python: others may be scripts that search for one.
     let mut command = Command::new("/usr/bin/python3");
     command
         .args(["-c", PYTHON])
@@ -114,7 +114,7 @@ fn python(prepare: impl FnOnce(&mut Command)) -> String {
     let mut program = Running::start(&mut command);
     let status = program.wait();
     let (mut output, mut errors) = (String::new(), String::new());
-    // It prints less than a pipe holds.
+    // The output fits into a pipe.
     let _ = program.0.stdout.take().unwrap().read_to_string(&mut output);
     let _ = program.0.stderr.take().unwrap().read_to_string(&mut errors);
     assert!(status.success() && errors.is_empty(), "{status}: {errors}");
@@ -137,11 +137,11 @@ fn python_with_threads() {
     });
     assert_eq!(traced, without);
     let read = read(&traces, "python3");
-    let balance = Balance::of(&read.events);
-    println!("{} events, {balance:?}", read.events.len());
-    assert!(balance.given > 50_000);
-    assert_eq!(balance.from_before, 0);
-    assert!(waits::ended(&read) > 100);
+    let audit = MallocAudit::of(&read.events);
+    println!("{} events, {audit:?}", read.events.len());
+    assert!(audit.allocated > 50_000);
+    assert_eq!(audit.from_before, 0);
+    assert!(lock_audit::completed_waits(&read) > 100);
     assert!(
         read.events
             .iter()

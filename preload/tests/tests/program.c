@@ -1,4 +1,4 @@
-/* Uses the malloc family, locks, threads and libraries in as many ways as a program does. */
+/* Uses the malloc family, locks, threads and libraries in many ways. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -96,7 +96,7 @@ static void *take_turns(void *arg)
 
 static void clean(void *unused)
 {
-	/* It has the mutex again. */
+	/* The thread has the mutex again. */
 	cleaned = pthread_mutex_unlock(&mutex) == 0;
 }
 
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
 	}
 	for (intptr_t n = 0; n < THREADS; n++)
 		pthread_create(&threads[n], NULL, work, (void *)(n + 1));
-	/* Children while other threads are inside malloc. */
+	/* Fork while other threads are inside malloc. */
 	for (int n = 0; n < 20; n++) {
 		pid_t pid = fork();
 
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
 		pthread_join(threads[n], &result);
 		bad |= (intptr_t)result;
 	}
-	/* What goes wrong goes wrong in the same way. */
+	/* Errors are the same. */
 	errno = 0;
 	ptr = malloc(PTRDIFF_MAX);
 	bad |= ptr || errno != ENOMEM;
@@ -178,7 +178,7 @@ int main(int argc, char **argv)
 	free(NULL);
 	bad |= malloc_usable_size(ptr = malloc(100)) < 100;
 	free(ptr);
-	/* A child that dies by a signal's default action, as without the library. */
+	/* A signal's default action kills a child, as without the library. */
 	if (!fork()) {
 		raise(SIGTERM);
 		_exit(0);

@@ -1,5 +1,5 @@
-//! F2: programs that nobody here wrote do the same with the libraries as without them, where there
-//! is nothing to trace with as well as where there is; and D: with the fallback.
+//! Programs of other projects behave the same with the libraries as without, untraced and with the
+//! fallback (D, F2).
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use usertrace_testing::babeltrace::Read;
 use usertrace_tests_preload::{Libraries, Traces, compile};
 
-/// Runs a program without libraries, with them, and with them and the fallback; what came out is
-/// the same each time. Returns that, and the trace.
+/// Runs a program without libraries, with them, and with them and the fallback. Asserts that
+/// results are the same. Returns the output and the trace.
 fn all_ways(libraries: &Libraries, command: &mut Command) -> (Output, Read) {
     let without = command.env_remove("LD_PRELOAD").output().unwrap();
     let with = libraries.of(command).output().unwrap();
@@ -58,7 +58,7 @@ fn coreutils_and_a_shell() {
     }
 }
 
-/// The first thing that a library does is not to attach the process, but to keep its command line.
+/// A library saves the command line before it attaches the process.
 ///
 /// Requirements: E6
 #[test]
@@ -96,8 +96,7 @@ fn a_database() {
     assert!(count(&read, "libc:malloc") > 0 && count(&read, "pthread:mutex_lock_acq") > 0);
 }
 
-/// The program of C, compiled here, by itself and with other allocators, before ours and behind
-/// them.
+/// Runs the C program alone and with other allocators, before and after our libraries.
 fn threads_fork_exec(libraries: &Libraries) -> Read {
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), include_str!("program.c"));
@@ -123,13 +122,13 @@ fn threads_fork_exec_and_libraries() {
     ] {
         assert!(count(&read, name) > 0, "no {name}");
     }
-    // Also of the one that is cancelled.
+    // Including the cancelled thread.
     assert_eq!(count(&read, "pthread:end"), count(&read, "pthread:start"));
-    // Of a thread that is cancelled while it waits, only the beginning is there.
+    // A thread that is cancelled while it waits has only the first event.
     assert!(count(&read, "pthread:cond_wait_req") > count(&read, "pthread:cond_wait_acq"));
 }
 
-/// Behind ours, its functions are called by ours; before them, ours are not called.
+/// An allocator after our library gets its calls from ours; with one before it, ours gets no calls.
 fn with_an_allocator(names: &[&str]) {
     let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"].map(Path::new);
     let paths = directories.iter().flat_map(|directory| {

@@ -1,6 +1,6 @@
-//! The page of a recording of somebody else's threaded program, in a browser (E8, F2).
+//! The page of a recording of another project's threaded program, in a browser (E8, F2).
 //!
-//! With `USERTRACE_WRITE_DOCS=1`, its screenshots become those in `docs/`.
+//! With `USERTRACE_WRITE_DOCS=1`, its screenshots replace those in `docs/`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,8 +11,7 @@ use usertrace_testing::browser::Browser;
 use usertrace_tests::redis;
 use usertrace_tests_preload::{Libraries, Traces};
 
-/// A picture of what is to be seen, which is not an empty one. In `docs/` it is, if that was asked
-/// for.
+/// Takes a screenshot, and asserts that it is not empty. On request, it goes to `docs/`.
 fn screenshot(browser: &mut Browser, directory: &Path, name: &str) {
     let path = directory.join(name);
     browser.screenshot(&path);
@@ -28,7 +27,7 @@ fn screenshot(browser: &mut Browser, directory: &Path, name: &str) {
     }
 }
 
-/// How many events a trace has, by another reader's count.
+/// The number of events in a trace, as counted by the reader.
 fn count(traces: &Path) -> u64 {
     let mut reader = Reader::open(&[traces.to_owned()], Selection::default()).unwrap();
     let mut events = 0;
@@ -41,8 +40,9 @@ fn count(traces: &Path) -> u64 {
     events
 }
 
+/// Requirements: E8
 #[test]
-fn e8_redis_server_is_shown() {
+fn redis_server_is_shown() {
     let (traces, libraries) = (Traces::new(), Libraries::all());
     let _ = redis::serve(1500, |command| {
         traces
@@ -66,7 +66,7 @@ fn e8_redis_server_is_shown() {
     browser.wait("document.documentElement.dataset.ready");
     let events = browser.value("Data.events");
     assert_eq!(events, report.events());
-    // Each event is in one lane of a thread, and in one of a CPU.
+    // Each event is in one lane of a thread and in one of a CPU.
     for kind in ["=== 'thread'", "=== 'cpu'"] {
         let sum = browser.value(&format!(
             "Data.lanes.filter(lane => lane.kind {kind}).reduce((sum, lane) => sum + lane.events, 0)"
@@ -87,7 +87,7 @@ fn e8_redis_server_is_shown() {
     browser.wait("document.querySelectorAll('#classes tbody tr').length > 5");
     screenshot(&mut browser, directory.path(), "report.png");
 
-    // To where most threads do something, until single events are there; and to one of these.
+    // Zoom to where most threads are active, until single events are shown; then select one.
     browser.value(
         "(() => { let most = [0, 0];
             for (let at = Data.end / 2; at < Data.end * 0.9; at += 3e5) {
@@ -101,7 +101,7 @@ fn e8_redis_server_is_shown() {
     browser.press("n");
     browser.wait("document.querySelectorAll('#fields tr').length > 3");
     let fields = browser.text("document.getElementById('fields').innerText");
-    // The table is drawn when all else stands still.
+    // The table is drawn when everything else is idle.
     browser.wait("document.querySelector('#classes tbody td:last-child').textContent.length < 5");
     assert!(
         fields.contains("vtid") && fields.contains("procname"),

@@ -1,5 +1,5 @@
-//! A program with events of its own, and thus a copy of the library, under the preloaded libraries:
-//! D1, F3.
+//! A program with its own events, and so its own copy of the library, with the preloaded libraries
+//! (D1, F3).
 
 use std::process::{Command, ExitCode};
 
@@ -8,26 +8,26 @@ use usertrace_tests_preload::{Libraries, Traces};
 
 usertrace_testing::numbered_event!(n);
 
-/// Says that this process is the program.
+/// Environment variable that makes this process the program.
 const VARIABLE: &str = "USERTRACE_TWO_COPIES";
 
 fn program() -> ExitCode {
     for n in 0..10 {
         assert_eq!(event!(numbered, n), Outcome::Recorded);
     }
-    // SAFETY: a process of one thread; the child ends at once.
+    // SAFETY: the process has one thread, and the child ends at once.
     let child = unsafe { libc::fork() };
     let recorded = event!(numbered, 10) == Outcome::Recorded;
     if child != 0 {
         let mut status = 0;
-        // SAFETY: a child of this process.
+        // SAFETY: `status` has room for what the call writes.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
     }
     ExitCode::from(u8::from(!recorded))
 }
 
-/// All use one pair of daemons and one trace for each process.
+/// All copies use one pair of daemons, and one trace for each process.
 fn main() -> ExitCode {
     if std::env::var_os(VARIABLE).is_some() {
         return program();

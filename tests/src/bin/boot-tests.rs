@@ -1,8 +1,8 @@
-//! A trace that was started by the kernel's command line, before the first process ran (F8).
+//! Tests of a trace that the kernel's command line started, before the first process ran (F8).
 //!
 //! The guest is booted with `ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first`:
-//! `vm/init/src/bin/first.rs` is its first process, and writes ten events before it becomes the
-//! guest's init, and anything is mounted.
+//! its first process is `vm/init/src/bin/first.rs`, which writes ten events before anything is
+//! mounted, and then becomes the guest's init.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,7 +45,8 @@ fn f8_the_trace_is_as_it_was_asked_for() {
 
 /// Requirements: F8
 fn f8_the_first_process_was_traced() {
-    // It has executed another program since, which has a file of its own only if it records.
+    // The process has executed another program since. That has its own file only if it writes
+    // events.
     let file = wait::until_some("it left something", || files(true).pop());
     let mut reader = Reader::open(&file).expect("the file");
     let mut events = Vec::new();

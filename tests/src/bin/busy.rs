@@ -1,7 +1,10 @@
-//! A machine that is busy with traces: threads that write all the time, one of them also from a
-//! signal handler, and say in a page of memory how far they are; a reader that keeps up with them;
-//! traces that come and go; processes that come, fork, write, and go; and one that takes most of
-//! the memory, again and again. Until the file `stop` is in the directory that is named.
+//! Keeps a machine busy with traces until the file `stop` is in its directory:
+//!
+//! - threads write all the time, one of them also from a signal handler, and count their events in
+//!   a page of memory;
+//! - a reader keeps up with them;
+//! - traces are created and removed; processes start, fork, write, and end;
+//! - one process allocates most of the memory, again and again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +23,7 @@ use usertrace_tests::instants::{HANDLER, READ, TAG, THREADS};
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{child, cpu, event};
 
-/// What brief processes write as.
+/// The thread number of events of brief processes.
 const BRIEF: u32 = HANDLER + 1;
 
 #[derive(Debug, Parser)]
@@ -38,23 +41,22 @@ struct Args {
 /// How many events each thread has recorded, and last the signal handler.
 static RECORDED: OnceLock<&[AtomicU64]> = OnceLock::new();
 
-/// A page that says what it is, and what is recorded.
+/// The page with the tag and the counts of events.
 fn page() -> &'static [AtomicU64] {
     let words = Box::leak(Box::new(Shared::new())).words();
     words[1].store(!TAG, Ordering::Relaxed);
-    // Release: who finds the tag finds its complement.
+    // Release: a reader that finds the tag finds its complement, too.
     words[0].store(TAG, Ordering::Release);
     words
 }
 
-/// Writes an event, if there are traces that want it. Those that overwrite have it, whatever the
-/// others have.
+/// Writes an event, and counts it. Traces that overwrite have it, whatever the others dropped.
 fn write(thread: u32) {
     let Some(words) = RECORDED.get() else { return };
     let recorded = &words[thread as usize];
     let number = recorded.load(Ordering::Relaxed);
     if event::write(thread, number) != Outcome::Off {
-        // Release: whoever stops the machine here finds the event.
+        // Release: a memory image that has the count has the event, too.
         recorded.store(number + 1, Ordering::Release);
     }
 }
@@ -64,7 +66,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     write(HANDLER);
 }
 
-/// Interrupts a thread for ever.
+/// Sends signals to a thread, for ever.
 fn interrupt(thread: Pthread) -> ! {
     loop {
         std::thread::sleep(Duration::from_micros(300));
@@ -72,7 +74,7 @@ fn interrupt(thread: Pthread) -> ! {
     }
 }
 
-/// Reads what this process writes to a trace, for ever.
+/// Consumes this process's events of a trace, for ever.
 fn consume(trace: &str) -> ! {
     let channel = Path::new(CONTROL_FS).join(trace).join("main");
     let names = consumer_files(&channel).expect("files");
@@ -89,7 +91,7 @@ fn consume(trace: &str) -> ! {
     }
 }
 
-/// Takes most of the memory that there is, and gives it back.
+/// Allocates most of the memory, and frees it, for ever.
 fn press() -> ! {
     loop {
         let said = fs::read_to_string("/proc/meminfo").expect("it says how much there is");
@@ -102,7 +104,7 @@ fn press() -> ! {
     }
 }
 
-/// Traces that come and go, while processes come and go.
+/// Creates and removes traces while processes start and end.
 fn come_and_go(directory: &Path) {
     let program = std::env::current_exe().expect("its own path");
     let root = Path::new(CONTROL_FS);
@@ -133,7 +135,7 @@ fn write_briefly() {
     }
 }
 
-/// A thread that panics ends the program: what it was to do would be missing.
+/// Ends the program if a thread panics: the test would miss that thread's work.
 fn end_on_panic() {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panicked| {

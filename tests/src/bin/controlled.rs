@@ -1,8 +1,10 @@
-//! The program that the tests of the control channel control, by itself.
+//! The program that the tests of the control channel control.
 
-#[path = "../../../crates/cli/tests/control/controlled.rs"]
-mod controlled;
+use usertrace::event;
+use usertrace_scenarios::control::controlled;
+
+usertrace_testing::numbered_event!(n);
 
 fn main() {
-    controlled::run();
+    controlled::run(|n| event!(numbered, n));
 }

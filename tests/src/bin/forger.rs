@@ -1,8 +1,8 @@
 //! Fills memory with forged root pages, directories and page tables, as an unprivileged program
-//! can, and stays.
+//! can, and keeps them.
 //!
-//! It does not know where its pages are in physical memory, so it guesses: if it has half of the
-//! memory, half of its guesses lead to pages of its own.
+//! The program does not know the physical addresses of its pages, so it guesses. If it has half of
+//! the memory, half of its guesses lead to its own pages.
 
 use std::process::ExitCode;
 
@@ -18,12 +18,12 @@ use zerocopy::{Immutable, IntoBytes};
 
 const PAGE: usize = 4096;
 
-/// A page of this program, which is one of physical memory.
+/// A page of this program, aligned so that it is one page of physical memory.
 #[derive(Clone)]
 #[repr(align(4096))]
 struct Page([u8; PAGE]);
 
-/// No user with any right.
+/// A user without privileges.
 const NOBODY: u32 = 65534;
 
 /// Fills memory with forged pages, and returns when that is done: a child has them.
@@ -35,7 +35,7 @@ struct Args {
     of: u64,
 }
 
-/// Bytes, with zeros behind them.
+/// The value's bytes, padded with zeros.
 fn padded<const N: usize>(value: &(impl IntoBytes + Immutable)) -> [u8; N] {
     let mut bytes = [0; N];
     let value = value.as_bytes();
@@ -47,7 +47,7 @@ fn name<const N: usize>(text: &str) -> [u8; N] {
     padded(text.as_bytes().first_chunk::<8>().unwrap_or(&[0; 8]))
 }
 
-/// A root page that leads there.
+/// A root page that leads to this directory.
 fn root(directory: u64) -> [u8; PAGE] {
     let mut root = LttCrashRoot {
         magic: LTT_CRASH_MAGIC,
@@ -77,8 +77,8 @@ fn sync() -> LttClockSync {
     }
 }
 
-/// A page of a directory with a trace of one process, which leads on there, and whose trees begin
-/// and end so.
+/// A page of a directory with a trace of one process. `next` is the directory's next page; the
+/// trees have this root and depth.
 fn directory(next: u64, tree: u64, depth: u32) -> [u8; PAGE] {
     let tree = |pages| LttCrashTree {
         root: tree,
@@ -144,20 +144,20 @@ fn directory(next: u64, tree: u64, depth: u32) -> [u8; PAGE] {
     page
 }
 
-/// A page of one kind or another.
+/// The `n`th forged page: all kinds in turn.
 fn forged(n: usize, random: &mut Random, memory_mib: u64) -> [u8; PAGE] {
     let guess = |random: &mut Random| random.below(memory_mib << 8) << 12;
     match n % 16 {
         0..=5 => root(guess(random)),
         6 => root(0),
         7 => root(1 << 45),
-        // What a kernel could leave, with trees that have nothing or lead somewhere.
+        // Valid pages, with trees that are empty or lead anywhere.
         8 | 9 => directory(0, 0, 1),
         10 | 11 => directory(0, guess(random) | LTT_CRASH_PRESENT, 1),
-        // That goes on, perhaps in circles; with trees as high as can be.
+        // A chain of pages, perhaps a circle, or trees of the largest depth.
         12 => directory(guess(random), 0, 1),
         13 => directory(0, guess(random) | LTT_CRASH_PRESENT, 5),
-        // A table of page tables, or of a tree: all that it leads to is present, and the kernel's.
+        // A page table, or an inner node of a tree: each entry is present, and the kernel's.
         14 => {
             let mut page = [0; PAGE];
             for word in page.as_chunks_mut().0 {
@@ -179,7 +179,7 @@ fn forged(n: usize, random: &mut Random, memory_mib: u64) -> [u8; PAGE] {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // SAFETY: they change what this process may do, and nothing in its memory.
+    // SAFETY: the calls change the process's privileges, and no memory.
     let is_dropped = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
             && libc::setresgid(NOBODY, NOBODY, NOBODY) == 0
@@ -206,7 +206,7 @@ fn main() -> ExitCode {
             for (n, page) in pages.iter_mut().enumerate() {
                 page.0 = forged(n, &mut random, args.of);
             }
-            // The parent sees that it is closed.
+            // The parent sees that the pipe is closed.
             if std::io::Write::write_all(&mut &writer, &[1]).is_err() {
                 return ExitCode::FAILURE;
             }

@@ -1,4 +1,4 @@
-//! Writes events that carry their thread and their number, and says how many were recorded and
+//! Writes events that carry their thread and their number, and prints how many were recorded and
 //! lost.
 
 use std::ffi::{CString, c_void};
@@ -39,7 +39,7 @@ struct Args {
     library: Option<CString>,
 }
 
-/// Loads the library, and calls its `malloc` and `free`, which are not this program's.
+/// Loads the library, and calls its `malloc` and `free` instead of this program's.
 fn give_and_take(library: &CString) -> Option<()> {
     // SAFETY: the functions are what C has by these names.
     unsafe {
@@ -55,7 +55,7 @@ fn give_and_take(library: &CString) -> Option<()> {
     Some(())
 }
 
-/// What panics the kernel by one system call on a file that is open already.
+/// An open `/proc/sysrq-trigger`, with which one system call panics the kernel.
 struct Trigger(std::fs::File);
 
 impl Trigger {
@@ -71,6 +71,35 @@ impl Trigger {
         // SAFETY: one byte of a constant is read.
         unsafe { libc::write(self.0.as_raw_fd(), c"c".as_ptr().cast(), 1) };
     }
+}
+
+/// Writes the events of a thread, and returns how many were recorded and lost. `turn` counts the
+/// events of all threads, if these take turns.
+fn write_events(args: &Args, thread: u32, turn: &AtomicU64) -> (u64, u64) {
+    let (mut recorded, mut lost, mut number) = (0u64, 0u64, 0u64);
+    let for_ever = args.panic_meanwhile && thread > 0;
+    loop {
+        if number >= args.events && !for_ever {
+            break;
+        }
+        if args.in_turn {
+            let own = number * u64::from(args.threads) + u64::from(thread);
+            while turn.load(Ordering::Acquire) != own {
+                std::hint::spin_loop();
+            }
+        }
+        match event::write(thread, number) {
+            Outcome::Recorded => recorded += 1,
+            Outcome::Lost => lost += 1,
+            Outcome::Off => {}
+        }
+        number += 1;
+        // The release after the event makes it earlier than the next thread's.
+        if args.in_turn {
+            turn.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+    (recorded, lost)
 }
 
 fn main() -> ExitCode {
@@ -105,29 +134,7 @@ fn main() -> ExitCode {
                 while begun.load(Ordering::Acquire) < args.threads as usize {
                     std::hint::spin_loop();
                 }
-                let (mut own_recorded, mut own_lost, mut number) = (0u64, 0u64, 0u64);
-                let for_ever = args.panic_meanwhile && thread > 0;
-                loop {
-                    if number >= args.events && !for_ever {
-                        break;
-                    }
-                    if args.in_turn {
-                        let own = number * u64::from(args.threads) + u64::from(thread);
-                        while turn.load(Ordering::Acquire) != own {
-                            std::hint::spin_loop();
-                        }
-                    }
-                    match event::write(thread, number) {
-                        Outcome::Recorded => own_recorded += 1,
-                        Outcome::Lost => own_lost += 1,
-                        Outcome::Off => {}
-                    }
-                    number += 1;
-                    // Passed on after the event, which is how the other knows that it is later.
-                    if args.in_turn {
-                        turn.fetch_add(1, Ordering::AcqRel);
-                    }
-                }
+                let (own_recorded, own_lost) = write_events(args, thread, turn);
                 if let Some(trigger) = trigger
                     && (args.panic_meanwhile || left.fetch_sub(1, Ordering::AcqRel) == 1)
                 {

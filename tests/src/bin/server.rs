@@ -1,8 +1,7 @@
-//! The program that tests in a terminal trace, by itself.
+//! The program that tests in a terminal trace.
 
-#[path = "../../../crates/cli/tests/terminal/server.rs"]
-mod server;
+usertrace_scenarios::server_events!();
 
 fn main() {
-    server::run();
+    usertrace_scenarios::server::run::<Events>();
 }

@@ -1,6 +1,6 @@
-//! A program that writes events, each of a kind that is to be looked at instruction by instruction
-//! in one function. It says in a page of memory how far it is. `go` in the directory that is named
-//! lets it begin, and `stop` lets it end.
+//! Writes events of several kinds in one function, through which a crash test steps instruction by
+//! instruction. A page of memory has the program's progress. It begins when the file `go` is in its
+//! directory, and ends when `stop` is.
 
 use std::ffi::c_void;
 use std::fs;
@@ -21,7 +21,7 @@ use usertrace_tests::instants::{Kind, SUBBUF_COUNT, SUBBUF_SIZE, TAG, writers as
 use usertrace_tests::shared::Shared;
 
 tracepoint! {
-    /// One event of many, so long that its record is reserved, filled and then committed.
+    /// An event so long that its record is reserved, filled and then committed.
     mod long {
         provider: "test",
         name: "long",
@@ -30,7 +30,7 @@ tracepoint! {
     }
 }
 
-/// What it has: so much that the record cannot be stored at once.
+/// The payload of a long event: too much for one store on the stack.
 static DATA: [u8; 600] = [0x5a; 600];
 
 #[derive(Debug, Parser)]
@@ -45,16 +45,16 @@ struct Args {
     plans: Vec<String>,
 }
 
-/// The page, once it is there.
+/// The page with the progress, once it is mapped.
 static PAGE: OnceLock<&[AtomicU64]> = OnceLock::new();
 
 fn word(index: usize) -> &'static AtomicU64 {
     &PAGE.get().expect("it is set")[index]
 }
 
-/// Writes an event: what is looked at.
+/// Writes an event. The test steps through this function.
 #[inline(never)]
-fn looked_at(is_long: bool, number: u64) -> Outcome {
+fn stepped_function(is_long: bool, number: u64) -> Outcome {
     if is_long {
         usertrace::event!(long, 0, number, &DATA)
     } else {
@@ -62,35 +62,35 @@ fn looked_at(is_long: bool, number: u64) -> Outcome {
     }
 }
 
-/// Counts what became of an event.
+/// Counts an event by its outcome.
 fn count(recorded: &AtomicU64, outcome: Outcome) {
     let counter = match outcome {
         Outcome::Recorded => recorded,
         Outcome::Lost => word(words::LOST),
         Outcome::Off => panic!("no trace wants it"),
     };
-    // Release: whoever stops the machine here finds the event.
+    // Release: a memory image that has the count has the event, too.
     counter.fetch_add(1, Ordering::Release);
 }
 
-/// The signal that whoever looks has made the processor raise: one instruction is over. It writes,
+/// Handles the trap after one instruction, for which the test set the trap flag. Writes an event,
 /// too.
 extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    /// The processor traps after each instruction.
+    /// The flag with which the processor traps after each instruction.
     const TRAP_FLAG: i64 = 1 << 8;
     let handled = word(words::HANDLED);
     count(handled, event::write(1, handled.load(Ordering::Relaxed)));
-    // SAFETY: the kernel's, which it reads again when this returns.
+    // SAFETY: the kernel passes a valid context to a handler with SA_SIGINFO.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     context.uc_mcontext.gregs[libc::REG_EFL as usize] &= !TRAP_FLAG;
 }
 
-/// A trace, and what it has of this process.
+/// A trace, and the state of this process's ring in it.
 struct Plan {
     trace: PathBuf,
     mode: String,
     consumer: Arc<Consumer>,
-    /// How long an ordinary record is.
+    /// The length of an ordinary record.
     record_len: u64,
     /// The number of the first event in each sub-buffer.
     begun: Vec<u64>,
@@ -132,37 +132,37 @@ impl Plan {
         fs::remove_dir(&self.trace).expect("a trace is removed");
     }
 
-    /// Where the ring is that this thread writes to.
+    /// The head of the ring that this thread writes to.
     fn head(&self) -> u64 {
         let positions = self.consumer.positions();
         positions.iter().map(|ring| ring.head).max().unwrap_or(0)
     }
 
-    /// The next event begins a sub-buffer.
+    /// Whether the next event begins a sub-buffer.
     fn is_at_end(&self) -> bool {
         let offset = self.head() % SUBBUF_SIZE;
         offset == 0 || offset + self.record_len > SUBBUF_SIZE
     }
 
-    /// Notes what sub-buffers an event has begun.
+    /// Notes the sub-buffers that an event has begun.
     fn note(&mut self, number: u64) {
         while (self.begun.len() as u64) < self.head().div_ceil(SUBBUF_SIZE) {
             self.begun.push(number);
         }
-        // What the next one that is begun leaves alone.
+        // The sub-buffers that the next one to begin does not overwrite.
         let kept = self.begun.len().saturating_sub(SUBBUF_COUNT as usize - 1);
         let is_kept = self.mode == "discard";
         let oldest = if is_kept { 0 } else { self.begun[kept] };
         word(words::OLDEST).store(oldest, Ordering::Relaxed);
     }
 
-    /// Writes an event that is to be looked at.
-    fn look(&mut self, kind: Kind) {
+    /// Writes an event that the test steps through.
+    fn step(&mut self, kind: Kind) {
         let number = word(words::RECORDED).load(Ordering::Relaxed);
         word(words::KIND).store(kind as u64, Ordering::Relaxed);
         let is_long = matches!(kind, Kind::Long | Kind::LongAtEnd);
         let begun = self.begun.len();
-        let outcome = looked_at(is_long, number);
+        let outcome = stepped_function(is_long, number);
         count(word(words::RECORDED), outcome);
         self.note(number);
         if matches!(kind, Kind::First | Kind::AtEnd | Kind::LongAtEnd) {
@@ -174,7 +174,7 @@ impl Plan {
         }
     }
 
-    /// Writes one that is not.
+    /// Writes an event that the test does not step through.
     fn write(&mut self) {
         let number = word(words::RECORDED).load(Ordering::Relaxed);
         count(word(words::RECORDED), event::write(0, number));
@@ -189,35 +189,35 @@ impl Plan {
     }
 
     fn run(&mut self, signals: [u32; 2]) {
-        self.look(Kind::First);
+        self.step(Kind::First);
         if self.mode == "block" {
-            // Writers wait for who has read before.
+            // In mode `block`, writers wait for a reader only if there was one.
             self.consumer.consume_all();
         }
         let before = self.head();
-        self.look(Kind::Ordinary);
+        self.step(Kind::Ordinary);
         self.record_len = self.head() - before;
-        self.look(Kind::Long);
+        self.step(Kind::Long);
         self.fill();
-        self.look(Kind::AtEnd);
+        self.step(Kind::AtEnd);
         self.fill();
-        self.look(Kind::LongAtEnd);
+        self.step(Kind::LongAtEnd);
         while self.begun.len() < SUBBUF_COUNT as usize {
             self.write();
         }
         self.fill();
         let reader = (self.mode == "block").then(|| self.read());
-        self.look(Kind::Full);
-        self.look(Kind::AfterFull);
+        self.step(Kind::Full);
+        self.step(Kind::AfterFull);
         for _ in 0..signals[0] {
             if self.is_at_end() {
                 self.write();
             }
-            self.look(Kind::Interrupted);
+            self.step(Kind::Interrupted);
         }
         for _ in 0..signals[1] {
             self.fill();
-            self.look(Kind::InterruptedAtEnd);
+            self.step(Kind::InterruptedAtEnd);
         }
         if let Some((is_over, reader)) = reader {
             is_over.store(true, Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl Plan {
         }
     }
 
-    /// Reads again and again, while this thread waits.
+    /// Starts a thread that consumes again and again.
     fn read(&self) -> (Arc<AtomicBool>, JoinHandle<()>) {
         let is_over = Arc::new(AtomicBool::new(false));
         let (told, consumer) = (is_over.clone(), self.consumer.clone());
@@ -245,10 +245,10 @@ fn main() {
     let page = Box::leak(Box::new(Shared::new())).words();
     PAGE.set(page).expect("it is set once");
     let address = |function: *const ()| function.addr() as u64;
-    page[words::LOOKED_AT].store(address(looked_at as *const ()), Ordering::Relaxed);
+    page[words::STEPPED_FUNCTION].store(address(stepped_function as *const ()), Ordering::Relaxed);
     page[words::ON_TRAP].store(address(on_trap as *const ()), Ordering::Relaxed);
     page[1].store(!TAG, Ordering::Relaxed);
-    // Release: who finds the tag finds the rest.
+    // Release: a reader that finds the tag finds the rest, too.
     page[0].store(TAG, Ordering::Release);
     let action = SigAction::new(
         SigHandler::SigAction(on_trap),
@@ -268,6 +268,6 @@ fn main() {
     }
     // No trace wants it.
     word(words::KIND).store(0, Ordering::Relaxed);
-    looked_at(false, 0);
+    stepped_function(false, 0);
     wait::until("it may end", || args.directory.join("stop").exists());
 }

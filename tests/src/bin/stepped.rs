@@ -1,6 +1,6 @@
-//! A machine that does one thing with traces after the other, so that each instruction of that can
-//! be looked at. It says in a page of memory how far it is. Until the file `stop` is in the
-//! directory that is named.
+//! Does one thing with traces after the other, so that a crash test can step through each
+//! instruction. A page of memory has the program's progress. The program ends when the file `stop`
+//! is in its directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use usertrace_tests::instants::{CHILD_EVENTS, SUBBUF_SIZE, TAG, words};
 use usertrace_tests::shared::Shared;
 use usertrace_tests::{child, event};
 
-/// How often all is done before it is ready: so often that there is more of the dead than is kept.
+/// Rounds before the program is ready: enough that the kernel drops buffers of dead processes.
 const WARM_UP: u64 = 6;
 
 #[derive(Debug, Parser)]
@@ -24,16 +24,16 @@ struct Args {
 fn page() -> &'static [AtomicU64] {
     let page = Box::leak(Box::new(Shared::new())).words();
     page[1].store(!TAG, Ordering::Relaxed);
-    // Release: who finds the tag finds the rest.
+    // Release: a reader that finds the tag finds the rest, too.
     page[0].store(TAG, Ordering::Release);
     page
 }
 
-/// What a child does.
+/// Writes the events of a child.
 fn write(recorded: &AtomicU64) {
     for number in 0..CHILD_EVENTS {
         assert_eq!(event::write(1, number), Outcome::Recorded);
-        // Release: whoever stops the machine here finds the event.
+        // Release: a memory image that has the count has the event, too.
         recorded.store(number + 1, Ordering::Release);
     }
 }
@@ -69,7 +69,7 @@ fn main() {
         fs::create_dir(&brief).expect("a trace is made");
         tell("main/subbuf_size", &SUBBUF_SIZE.to_string());
         tell("start", "1");
-        set(words::BRIEF, words::THERE);
+        set(words::BRIEF, words::EXISTS);
         write_some();
         child::run(|| {
             set(words::CHILD, std::process::id().into());

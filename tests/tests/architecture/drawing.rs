@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::imports::{Modules, Name};
 
-/// A graph whose arrows lead from a node to what it uses, without those that others imply.
+/// A graph with arrows from each node to those that it uses, without implied ones.
 fn graph(edges: &BTreeSet<(String, String)>) -> String {
     let mut text = "```mermaid\ngraph TD\n".to_owned();
     for (from, to) in edges {
@@ -55,7 +55,7 @@ pub(crate) fn modules(modules: &Modules) -> String {
     text
 }
 
-/// On which floor a module is: above all that it imports. There must be no circle.
+/// The floor of a module: above all that it imports. There must be no circle.
 fn floor(
     module: &Name,
     edges: &BTreeSet<(Name, Name)>,

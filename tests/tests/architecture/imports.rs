@@ -1,4 +1,4 @@
-//! Which module of a crate imports which, read from the sources.
+//! The imports between the modules of a crate, read from the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Reads the files in a directory, but for tests and programs.
+    /// Reads the files in a directory, except tests and programs.
     pub(crate) fn read(&mut self, root: &Path, directory: &Path) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -51,8 +51,8 @@ impl Modules {
             .insert(name, lines.collect::<Vec<_>>().join("\n"));
     }
 
-    /// What each module imports, or names, of others: pairs of the one that does, and the one that
-    /// has it.
+    /// The imports and paths between modules: pairs of the module that uses an item, and the module
+    /// that defines it.
     pub(crate) fn edges(&self) -> BTreeSet<(Name, Name)> {
         let mut given_on = BTreeMap::new();
         let mut uses = Vec::new();
@@ -65,7 +65,7 @@ impl Modules {
                     Some(last) if is_public => {
                         given_on.insert([&module[..], std::slice::from_ref(last)].concat(), path);
                     }
-                    // Of a module that is imported, what is named behind its name.
+                    // For an imported module: the items that are named after its name.
                     Some(last) if self.sources.contains_key(&path) => {
                         let named = imports(source, &[format!("{last}::")]);
                         let items = named
@@ -84,11 +84,10 @@ impl Modules {
         edges.filter(|(module, used)| module != used).collect()
     }
 
-    /// The modules that are in circles, or between two of them.
+    /// The modules that are in circles, or on paths between circles.
     pub(crate) fn circles(&self) -> BTreeSet<String> {
         let mut edges = self.edges();
-        // Without those that nobody imports, and those that import nobody, as often as there are
-        // some.
+        // Repeatedly removes modules that are not imported, or import none.
         loop {
             let before = edges.len();
             let from: BTreeSet<Name> = edges.iter().map(|(from, _)| from.clone()).collect();
@@ -101,7 +100,7 @@ impl Modules {
         edges.iter().map(|(module, _)| module.join("::")).collect()
     }
 
-    /// What the paths begin with that a module can name: children need no `self::` in front.
+    /// The beginnings of paths in a module: its children need no `self::`.
     fn starts(&self, module: &Name) -> Vec<String> {
         let is_child = |other: &&Name| other.len() == module.len() + 1 && other.starts_with(module);
         let children = self.sources.keys().filter(is_child);
@@ -118,7 +117,7 @@ impl Modules {
             "self" => module.clone(),
             "super" => {
                 let parent = module.split_last()?.1.to_vec();
-                // More than one of them.
+                // Several `super::`.
                 return match rest.first().map(String::as_str) {
                     Some("super") => self.absolute(&parent, rest),
                     _ => Some([parent, rest.to_vec()].concat()),
@@ -135,7 +134,7 @@ impl Modules {
         Some([from, rest.to_vec()].concat())
     }
 
-    /// The module that has what this path leads to.
+    /// The module that defines the item of a path.
     fn resolve(&self, path: &[String], given_on: &BTreeMap<Name, Name>, depth: usize) -> Name {
         let mut module = Name::new();
         for part in path {
@@ -155,8 +154,8 @@ impl Modules {
     }
 }
 
-/// The paths that code imports or names, which begin with one of `starts`, and whether it gives
-/// them on.
+/// The paths that code imports or names, and that begin with one of `starts`, and whether it
+/// re-exports them.
 fn imports(source: &str, starts: &[String]) -> Vec<(Vec<String>, bool)> {
     let (mut found, rest) = apart(source);
     let named = named(&rest, starts).into_iter();
@@ -164,7 +163,7 @@ fn imports(source: &str, starts: &[String]) -> Vec<(Vec<String>, bool)> {
     found
 }
 
-/// The paths that code imports, whether it gives them on, and the code without its imports.
+/// The paths that code imports, whether it re-exports them, and the code without its imports.
 fn apart(source: &str) -> (Vec<(Vec<String>, bool)>, String) {
     let mut found = Vec::new();
     let mut rest = String::new();
@@ -197,7 +196,7 @@ fn named(code: &str, starts: &[String]) -> Vec<Vec<String>> {
         for (at, _) in code.match_indices(start.as_str()) {
             let before = &code[..at];
             let is_inside = before.ends_with(|c: char| c.is_alphanumeric() || ":_$.".contains(c))
-                // Where something is visible is no import.
+                // The path of a visibility is no import.
                 || before.ends_with("(in ");
             let is_path = |c: char| c.is_alphanumeric() || ":_".contains(c);
             let len = code[at..].find(|c| !is_path(c)).unwrap_or(code.len() - at);

@@ -1,5 +1,5 @@
-//! What depends on what runs one way: between crates as `docs/architecture.md` has it, and between
-//! the modules of a crate.
+//! Dependencies run one way: between crates as `docs/architecture.md` draws them, and between the
+//! modules of a crate.
 
 mod drawing;
 mod imports;
@@ -12,7 +12,7 @@ use usertrace_vm::repository;
 
 use crate::imports::Modules;
 
-/// The crates below the command, and which of ours each may use.
+/// The crates below the command, and which of our crates each may use.
 const CRATES: &[(&str, &[&str])] = &[
     ("usertrace-sys", &[]),
     ("usertrace-os", &[]),
@@ -38,7 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-crash",
         &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
     ),
-    ("usertrace-control", &["usertrace-sys"]),
+    ("usertrace-control", &["usertrace-os", "usertrace-sys"]),
     (
         "usertrace-consumer",
         &[
@@ -61,7 +61,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where no module imports, by whatever way round, one that imports it.
+/// Crates without circles of imports between modules.
 const WITHOUT_CIRCLES: &[&str] = &[
     "sys/src",
     "crates/cli/src",
@@ -74,6 +74,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/reader/src",
     "crates/report/src",
     "crates/ring/src",
+    "crates/scenarios/src",
     "c/src",
     "bench/src",
     "preload/dl/src",
@@ -88,7 +89,13 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "vm/src",
 ];
 
-/// Each crate, and which of ours it uses. Tests may use more.
+/// The files that may include another file by `#[path]`, and why.
+const INCLUDES: &[(&str, &str)] = &[(
+    "loom/tests/shared.rs",
+    "the protocol is private to the library, and runs on loom's atomics here",
+)];
+
+/// Each crate, and which of our crates it uses. Tests may use more.
 fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -125,9 +132,8 @@ fn crates_use_what_is_below_them() {
     }
 }
 
-/// Comments end at column 100, but for tables, drawings, code in them, and what cannot be broken.
-#[test]
-fn comments_end_at_column_100() {
+/// The Rust files of the repository: their paths, and their text.
+fn rust_files() -> Vec<(String, String)> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "*.rs"])
         .current_dir(repository())
@@ -135,12 +141,32 @@ fn comments_end_at_column_100() {
         .unwrap();
     assert!(listed.status.success(), "{listed:?}");
     let files = String::from_utf8(listed.stdout).unwrap();
+    // Git still lists a file that was removed without it.
+    let read = |file: &str| {
+        let source = fs::read_to_string(repository().join(file)).ok()?;
+        Some((file.to_owned(), source))
+    };
+    files.lines().filter_map(read).collect()
+}
+
+/// A file belongs to one crate: others use that crate.
+#[test]
+fn modules_are_where_their_names_say() {
+    let files = rust_files();
+    let includes = files.iter().filter(|(_, source)| {
+        let mut lines = source.lines().map(str::trim_start);
+        lines.any(|line| line.starts_with("#[path") || line.starts_with("#![path"))
+    });
+    let includes: Vec<_> = includes.map(|(file, _)| file.as_str()).collect();
+    let allowed: Vec<_> = INCLUDES.iter().map(|(file, _)| *file).collect();
+    assert_eq!(includes, allowed, "files with #[path]");
+}
+
+/// Comments end at column 100, except tables, code, and words that cannot be broken.
+#[test]
+fn comments_end_at_column_100() {
     let mut long = Vec::new();
-    for file in files.lines() {
-        // One that is about to be removed is listed still.
-        let Ok(source) = fs::read_to_string(repository().join(file)) else {
-            continue;
-        };
+    for (file, source) in rust_files() {
         let mut is_code = false;
         for (number, line) in source.lines().enumerate() {
             let Some(text) = line.trim_start().strip_prefix("//") else {
@@ -158,7 +184,7 @@ fn comments_end_at_column_100() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// What a program gets that takes the library without features: as `cargo tree` prints it.
+/// The packages of the library without features, as `cargo tree` prints them, are few.
 #[test]
 fn the_library_brings_few_packages() {
     let output = Command::new(env!("CARGO"))
@@ -178,7 +204,7 @@ fn the_library_brings_few_packages() {
     assert!(tree.lines().count() <= 22, "{tree}");
 }
 
-/// The page says where to look first: these files and functions are there.
+/// The page names these files, and they have these functions.
 #[test]
 fn the_page_leads_to_the_code() {
     for (file, function) in [
@@ -206,12 +232,18 @@ fn the_page_leads_to_the_code() {
     );
 }
 
-/// A file or a directory of this repository that a document names is there.
+/// Each file or directory of this repository that a document names exists.
 #[test]
 fn paths_in_the_documents_are_there() {
     let mut documents = vec![repository().join("README.md")];
-    let entries = fs::read_dir(repository().join("docs")).unwrap();
-    documents.extend(entries.map(|entry| entry.unwrap().path()));
+    let mut directories = vec![repository().join("docs")];
+    while let Some(directory) = directories.pop() {
+        let entries = fs::read_dir(directory).unwrap();
+        let entries = entries.map(|entry| entry.unwrap().path());
+        let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        directories.extend(below);
+        documents.extend(files);
+    }
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let mut missing = Vec::new();
     for document in documents {
@@ -219,7 +251,7 @@ fn paths_in_the_documents_are_there() {
         let Ok(text) = fs::read_to_string(&document) else {
             continue;
         };
-        // Between backticks is every second part.
+        // Every second part is between backticks.
         let quoted = text.split('`').skip(1).step_by(2);
         let sources = quoted.filter(|word| {
             word.ends_with(".rs") && word.contains('/') && word.chars().all(is_path)
@@ -268,6 +300,62 @@ fn the_page_shows_the_graphs() {
     }
 }
 
+/// What code of the library contains that makes a system call without the C library.
+const RAW_SYSTEM_CALLS: &[&str] = &[
+    "Sysno",
+    "syscalls::raw",
+    "raw::syscall",
+    "libc::syscall",
+    "\"syscall\"",
+    "\"svc ",
+];
+
+/// The modules of the library that may make such calls: `os`, and the wrapper of `vfork`, which
+/// must be assembly.
+const MAY_CALL: &[&[&str]] = &[
+    &["os"],
+    &["writer", "thread", "aarch64"],
+    &["writer", "thread", "x86_64"],
+];
+
+/// The modules that make raw system calls, and may not.
+fn raw_system_calls(modules: &Modules) -> Vec<String> {
+    let calls = |source: &str| RAW_SYSTEM_CALLS.iter().any(|call| source.contains(call));
+    let may_call = |name: &[String]| {
+        MAY_CALL.iter().any(|allowed| {
+            name.len() >= allowed.len() && name.iter().zip(*allowed).all(|(a, b)| a == b)
+        })
+    };
+    let sources = modules.sources.iter();
+    let wrong = sources.filter(|(name, source)| calls(source) && !may_call(name));
+    wrong.map(|(name, _)| name.join("::")).collect()
+}
+
+#[test]
+fn raw_system_calls_are_in_one_module() {
+    let root = repository().join("usertrace/src");
+    let mut modules = Modules::default();
+    modules.read(&root, &root);
+    assert!(
+        modules.sources.contains_key(&vec!["os".to_owned()]),
+        "there is no os"
+    );
+    assert_eq!(raw_system_calls(&modules), Vec::<String>::new());
+}
+
+#[test]
+fn raw_system_calls_are_found() {
+    let call = "fn f() { unsafe { raw::syscall0(Sysno::getpid as usize) }; }";
+    let mut modules = Modules::default();
+    for name in ["os::process", "writer", "writer::thread", "osmosis"] {
+        modules.add(name, call);
+    }
+    modules.add("event", "// Sysno::getpid\nuse syscalls::Errno;");
+    modules.add("probe", "fn f() { unsafe { libc::syscall(39) }; }");
+    let found = ["osmosis", "probe", "writer", "writer::thread"];
+    assert_eq!(raw_system_calls(&modules), found);
+}
+
 #[test]
 fn modules_import_each_other_one_way() {
     for directory in WITHOUT_CIRCLES {
@@ -291,7 +379,7 @@ fn circles_are_found() {
     };
     let two = [("a", "use crate::b::B;"), ("b", "fn f() { crate::a::g() }")];
     assert_eq!(of(&two).len(), 2);
-    // What a module gives on is of the one that has it.
+    // A re-exported item belongs to the module that defines it.
     let facade = "mod a;\nmod b;\npub use self::a::A;";
     assert!(
         of(&[
@@ -310,14 +398,14 @@ fn circles_are_found() {
     // A child needs no `self::`.
     let child = [("", "fn f() { a::g() }\nstruct S;"), ("a", "use super::S;")];
     assert_eq!(of(&child).len(), 2);
-    // What is behind the name of a module that is imported is of the one that has it.
+    // An item after the name of an imported module belongs to the module that defines it.
     let module = [
         ("a", "use crate::b;\nfn f() { b::g() }"),
         ("b", "pub use self::c::g;"),
         ("b::c", "use crate::a::f;"),
     ];
     assert_eq!(of(&module).len(), 2);
-    // Neither comments nor tests are imports, nor is where something is visible.
+    // Comments, tests and visibilities are no imports.
     let visible = [
         ("a", "use crate::b::f;"),
         ("b", "pub(in crate::a) fn f() {}"),

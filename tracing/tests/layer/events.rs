@@ -9,7 +9,8 @@ use tracing_core::Metadata;
 
 use crate::traced::{Traced, line};
 
-pub(crate) fn b1_events_have_their_fields() {
+/// Requirements: B1
+pub(crate) fn events_have_their_fields() {
     let traced = Traced::started();
     for n in 0..3u32 {
         info!(n, path = "/index.html", "served");
@@ -25,7 +26,7 @@ pub(crate) fn b1_events_have_their_fields() {
     assert_eq!(traced.lines(), expected);
 }
 
-/// Shown in a way of its own.
+/// A value with its own format.
 struct Shown;
 
 impl fmt::Debug for Shown {
@@ -73,12 +74,12 @@ pub(crate) fn values_of_all_types() {
 
 pub(crate) fn types_may_change() {
     let traced = Traced::started();
-    let tell = |value: &dyn tracing::Value| info!(name: "changing", value);
+    let emit = |value: &dyn tracing::Value| info!(name: "changing", value);
     for _ in 0..2 {
-        tell(&1u64);
-        tell(&-1i64);
-        tell(&"one");
-        tell(&Empty);
+        emit(&1u64);
+        emit(&-1i64);
+        emit(&"one");
+        emit(&Empty);
     }
     let once = ["value=1", "value=-1", "value=\"one\"", ""];
     let expected: Vec<String> = once
@@ -95,7 +96,7 @@ pub(crate) fn types_may_change() {
     assert_eq!(traced.described("layer.events:changing"), once.len());
 }
 
-/// Each event is there, also where several threads find that its layout is new.
+/// Each event is recorded, even if several threads find a new layout at once.
 pub(crate) fn types_that_several_threads_bring() {
     const THREADS: usize = 4;
     let traced = Traced::started();
@@ -175,7 +176,7 @@ pub(crate) fn log_records() {
     );
 }
 
-/// Counts how often it is shown.
+/// Counts how often it is formatted.
 #[derive(Default)]
 struct Counted(AtomicUsize);
 
@@ -189,18 +190,18 @@ impl fmt::Debug for Counted {
 pub(crate) fn nothing_without_a_trace() {
     let traced = Traced::new();
     let counted = Counted::default();
-    let tell = || info!(name: "told", ?counted);
-    // The first time nobody knows yet what it looks like.
-    tell();
+    let emit = || info!(name: "told", ?counted);
+    // At the first event, the layout is unknown, so the value is formatted.
+    emit();
     for _ in 0..10 {
-        tell();
+        emit();
     }
     assert_eq!(counted.0.load(Ordering::Relaxed), 1);
     traced.start();
-    tell();
+    emit();
     assert_eq!(counted.0.load(Ordering::Relaxed), 2);
     traced.stop();
-    tell();
+    emit();
     assert_eq!(counted.0.load(Ordering::Relaxed), 2);
     assert_eq!(
         traced.lines(),
@@ -227,7 +228,7 @@ pub(crate) fn filters() {
     assert_eq!(names, twice);
 }
 
-/// Has no size, as those of macros may have none: several may lie at one address.
+/// A call site without a size, as macros may make them: several may have one address.
 struct Sizeless;
 
 static CALLSITE: Sizeless = Sizeless;
@@ -258,10 +259,10 @@ static OTHER: Metadata<'static> = tracing_core::metadata! {
     kind: tracing_core::Kind::EVENT,
 };
 
-/// Events of different callsites are different ones, wherever the callsites are.
+/// Events of different call sites are different, even at one address.
 pub(crate) fn callsites_at_one_address() {
     let traced = Traced::started();
-    let tell = |metadata: &'static Metadata<'static>, value: u64| {
+    let emit = |metadata: &'static Metadata<'static>, value: u64| {
         let field = metadata.fields().iter().next().unwrap();
         let value: &dyn tracing_core::field::Value = &value;
         let values = [(&field, Some(value))];
@@ -269,8 +270,8 @@ pub(crate) fn callsites_at_one_address() {
     };
     assert_eq!(ONE.callsite(), OTHER.callsite());
     for n in 0..2 {
-        tell(&ONE, n);
-        tell(&OTHER, 10 + n);
+        emit(&ONE, n);
+        emit(&OTHER, 10 + n);
     }
     assert_eq!(
         traced.lines(),

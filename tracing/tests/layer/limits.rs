@@ -1,4 +1,4 @@
-//! What is too long, or too much.
+//! Values, names and counts that exceed limits.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -43,7 +43,7 @@ pub(crate) fn many_layouts() {
     let lines = traced.lines();
     assert_eq!(lines.len(), 54);
     assert_eq!(lines[..27], lines[27..]);
-    // In the order of the layouts: the first ones have their own.
+    // In the order of layouts: the first ones have separate fields.
     assert_eq!(lines[15], "layer.limits:many 6 span=0 a=1 b=\"three\" c=-2");
     for (line, fields) in [
         (16, "a=-2 b=\\\"three\\\" c=-2"),
@@ -77,7 +77,7 @@ pub(crate) fn many_fields() {
     );
 }
 
-/// 200 letters, with which names become too long.
+/// A name of 200 letters and a suffix, which makes names too long.
 macro_rules! long {
     ($with:literal) => {
         concat!(
@@ -121,16 +121,16 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's own.
+// SAFETY: all calls go to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the system's allocator, with what this one was given.
+        // SAFETY: the caller's arguments are passed on unchanged.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: likewise.
+        // SAFETY: the caller's arguments are passed on unchanged.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -138,7 +138,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Two pieces, without a buffer of its own.
+/// A value that is formatted in two pieces, without a buffer.
 struct Pair(u32, &'static str);
 
 impl fmt::Debug for Pair {
@@ -162,7 +162,7 @@ pub(crate) fn no_allocation() {
     assert_ne!(turn(), 0, "layouts are new");
     assert_eq!((0..100).map(|_| turn()).sum::<usize>(), 0);
     assert_eq!(traced.seen(0).len(), 1 + 101 * 4);
-    // What is too long for the stack is not.
+    // Values that are too long for the stack are not.
     let before = ALLOCATIONS.get();
     info!(name: "long", e = &*text.repeat(2));
     assert_ne!(ALLOCATIONS.get(), before);

@@ -1,10 +1,8 @@
-//! What the layer records of programs that use `tracing` and `log` (B1), on a kernel that is not
-//! there. Each test is a process of its own, as the subscriber and the runtime are a process's.
+//! What the layer records of programs that use `tracing` and `log` (B1), on the fake kernel. Each
+//! test is a process of its own, because a process has one subscriber and one runtime.
 
 mod events;
-mod example;
 mod limits;
-mod orders;
 mod others;
 mod spans;
 mod traced;
@@ -14,7 +12,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 use usertrace::Status;
 
-/// Says which test this process is.
+/// Environment variable with the name of this process's test.
 const VARIABLE: &str = "USERTRACE_LAYER_TEST";
 
 macro_rules! tests {
@@ -24,7 +22,7 @@ macro_rules! tests {
 }
 
 const TESTS: [(&str, fn()); 22] = tests![
-    events::b1_events_have_their_fields,
+    events::events_have_their_fields,
     events::values_of_all_types,
     events::types_may_change,
     events::types_that_several_threads_bring,
@@ -49,10 +47,6 @@ const TESTS: [(&str, fn()); 22] = tests![
 ];
 
 fn main() -> ExitCode {
-    if std::env::var_os(VARIABLE).is_some_and(|wanted| wanted == example::PROGRAM) {
-        example::run();
-        return ExitCode::SUCCESS;
-    }
     if let Some((_, test)) = std::env::var_os(VARIABLE)
         .and_then(|wanted| TESTS.into_iter().find(|(name, _)| wanted == *name))
     {
@@ -74,10 +68,5 @@ fn main() -> ExitCode {
             }
         })
     });
-    let example = Trial::test("example::its_trace", || {
-        example::its_trace();
-        Ok(())
-    });
-    let trials = trials.chain([example]).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

@@ -26,19 +26,19 @@ pub(crate) fn other_layers_see_all() {
     let [below, above] = [Counter::default(), Counter::default()];
     tracing_subscriber::registry()
         .with(below.clone())
-        // What is kept from this layer is not kept from the others, either.
+        // A filter of this layer does not affect the others.
         .with(usertrace_tracing::Layer::new().with_filter(LevelFilter::WARN))
         .with(above.clone())
         .init();
-    let tell = || {
+    let emit = || {
         info!(name: "i", x = 1u64);
         warn!(name: "w", x = 1u64);
     };
-    tell();
+    emit();
     traced.start();
-    tell();
+    emit();
     traced.stop();
-    tell();
+    emit();
     assert_eq!(traced.lines(), ["layer.others:w 4 span=0 x=1"]);
     for counter in [below, above] {
         assert_eq!(counter.0.load(Ordering::Relaxed), 6);
@@ -80,17 +80,17 @@ pub(crate) fn spans_that_are_kept_from_it() {
         .init();
     traced.start();
     let span = info_span!("span").entered();
-    let tell = || info!(name: "told", x = 1u64);
-    tell();
+    let emit = || info!(name: "told", x = 1u64);
+    emit();
     let hidden = tracing::debug_span!("hidden").entered();
-    tell();
+    emit();
     let deep = info_span!("deep").entered();
-    tell();
+    emit();
     let ids = [&span, &span, &deep, &span, &span].map(|span| span.id().unwrap().into_u64());
     drop(deep);
-    tell();
+    emit();
     drop(hidden);
-    tell();
+    emit();
     let mut lines = traced.lines();
     assert!(
         lines[4].contains(&format!("deep.new 6 span={} parent={}", ids[2], ids[0])),
@@ -101,18 +101,18 @@ pub(crate) fn spans_that_are_kept_from_it() {
     assert_eq!(lines, expected);
 }
 
-/// A5.
+/// Requirements: A5
 pub(crate) fn children_have_events_of_their_own() {
     let traced = Traced::started();
-    let tell = |who: &str| info_span!("span", who).in_scope(|| info!(name: "told", who));
-    tell("parent");
+    let emit = |who: &str| info_span!("span", who).in_scope(|| info!(name: "told", who));
+    emit("parent");
     let child = child(|| {
-        tell("child");
-        // A layout that the parent does not have.
+        emit("child");
+        // A layout that the parent lacks.
         info!(name: "new", x = 1u64);
     });
     assert_eq!(wait(child), 0);
-    tell("parent");
+    emit("parent");
     let told = |process| -> Vec<String> {
         let seen = traced.seen(process);
         let mut told: Vec<_> = seen.iter().map(line).collect();

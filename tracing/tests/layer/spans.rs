@@ -7,7 +7,7 @@ use tracing::{Span, info, info_span};
 
 use crate::traced::{Traced, field, line};
 
-/// The id by which a span is known.
+/// The id of a span.
 fn id(span: &Span) -> u64 {
     span.id().unwrap().into_u64()
 }
@@ -101,7 +101,7 @@ pub(crate) fn several_threads() {
         for thread in 0..THREADS {
             let barrier = &barrier;
             scope.spawn(move || {
-                // All meet the callsites at the same time.
+                // All threads reach the call sites at the same time.
                 barrier.wait();
                 for n in 0..TURNS {
                     let _turn = info_span!("turn", thread).entered();

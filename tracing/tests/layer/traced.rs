@@ -1,4 +1,4 @@
-//! A process that is traced on a kernel that is not there, and what it wrote, as text.
+//! A process traced with a simulated kernel, and its events as text.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// With one trace, which is not started, and the layer as the whole program's.
+    /// Makes one trace, not started, and installs the layer for the whole program.
     pub(crate) fn new() -> Self {
         let traced = Self::without_layer();
         let subscriber = tracing_subscriber::registry().with(usertrace_tracing::Layer::new());
@@ -48,13 +48,13 @@ impl Traced {
         update();
     }
 
-    /// Lets only events with these log levels be wanted.
+    /// Limits the trace to events with these log levels.
     pub(crate) fn want_levels(&self, mask: u32) {
         self.fake.set_filter(self.slot, 0, mask);
         update();
     }
 
-    /// What a process wrote, in order.
+    /// The events of a process, in order.
     pub(crate) fn seen(&self, process: usize) -> Vec<Seen> {
         assert_eq!(self.fake.lost(process, self.slot), 0);
         let mut seen = self.fake.events(process, self.slot);
@@ -62,12 +62,12 @@ impl Traced {
         seen
     }
 
-    /// The same as text.
+    /// The events of this process, as text.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen(0).iter().map(line).collect()
     }
 
-    /// How many events are described.
+    /// The number of described events of this name.
     pub(crate) fn described(&self, name: &str) -> usize {
         let table = self.fake.metadata(0, self.slot);
         let events = (0..=u16::MAX).filter_map(|id| table.get(id));
@@ -76,11 +76,11 @@ impl Traced {
 }
 
 fn update() {
-    // SAFETY: the runtime's handler is installed. It runs before this returns.
+    // SAFETY: the runtime has installed a handler of this signal. It runs before this returns.
     assert_eq!(unsafe { libc::raise(libc::SIGRTMIN() + 3) }, 0);
 }
 
-/// `NAME LEVEL FIELD=VALUE…`
+/// An event as `NAME LEVEL FIELD=VALUE…`.
 pub(crate) fn line(seen: &Seen) -> String {
     let mut text = format!("{} {}", seen.event.name, seen.event.loglevel);
     for (name, value) in fields(seen) {
@@ -89,7 +89,7 @@ pub(crate) fn line(seen: &Seen) -> String {
     text
 }
 
-/// Names of fields and their values, by their types.
+/// Names and values of fields, formatted by type.
 pub(crate) fn fields(seen: &Seen) -> Vec<(&str, String)> {
     let mut rest = &seen.payload[..];
     let mut take = |kind: &FieldType| {

@@ -1,36 +1,37 @@
-//! The contexts that a process defines, or that its traces ask for: shared by all copies of this
-//! crate.
+//! Contexts that a process defines, or that its traces ask for: a table that all copies of this
+//! crate share.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
-/// How many there can be.
+/// Number of entries.
 const PLACES: usize = 64;
 
-/// How long a name can be: what the kernel takes, without what it begins with there.
+/// Longest name: the kernel's limit, minus the prefix `app.`.
 pub(super) const NAME_MAX: usize = 27;
 
-/// A place.
+/// An entry.
 #[derive(Debug)]
 #[repr(C)]
 struct App {
     state: AtomicU32,
-    /// Up to its end, or a NUL.
+    /// The name; shorter ones end with a NUL.
     name: [AtomicU8; NAME_MAX],
-    /// What gives the value, or NULL.
+    /// The function that returns the value, or NULL.
     read: AtomicPtr<()>,
 }
 
-/// A place's state: nobody has it, somebody is putting the name there, or it has a name for ever.
+/// The states of an entry: free, its name is being stored, or named for the rest of the process's
+/// life.
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const NAMED: u32 = 2;
 
-/// All of them.
+/// The table of entries.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Apps([App; PLACES]);
 
-/// Whether a context can be called so.
+/// True if a context can have this name.
 pub(super) fn is_name(name: &str) -> bool {
     is_name_bytes(name.as_bytes())
 }
@@ -53,8 +54,8 @@ impl App {
         }
     }
 
-    /// Calls `each` with the bytes of its name, up to its end. (Plain loops, here and below: this
-    /// runs on signal stacks, and in debug builds each adapter takes its part of them.)
+    /// Calls `each` with the bytes of the name. (Plain loops, here and below: this runs on signal
+    /// stacks, and in debug builds each iterator adapter takes stack.)
     fn each_byte(&self, mut each: impl FnMut(u8)) {
         for byte in &self.name {
             match byte.load(Ordering::Relaxed) {
@@ -74,11 +75,11 @@ impl App {
         name.len() <= NAME_MAX
     }
 
-    /// Waits until it has a name, if somebody is about to give it one: that is a few stores, which
-    /// no signal interrupts.
+    /// Returns the state; waits while another thread stores the name. That takes a few stores,
+    /// which no signal interrupts.
     fn state(&self) -> u32 {
         loop {
-            // Pairs with the store in `find`: who sees NAMED sees the name.
+            // Pairs with the store in `find`: a thread that sees NAMED sees the name.
             match self.state.load(Ordering::Acquire) {
                 TAKEN => std::hint::spin_loop(),
                 state => return state,
@@ -92,8 +93,8 @@ impl Apps {
         Self([const { App::new() }; PLACES])
     }
 
-    /// The place of the context with a name, which it gets if it has none. Nothing if that is no
-    /// name, or if there are no more places. Signals must be held back.
+    /// Finds the entry of a context by its name, or reserves one. None if the name is invalid, or
+    /// if no entry is free. Signals must be blocked.
     pub(super) fn find(&self, name: &[u8]) -> Option<u8> {
         if !is_name_bytes(name) {
             return None;
@@ -118,20 +119,20 @@ impl Apps {
         None
     }
 
-    /// Calls `each` with the bytes of the name of the context at a place.
+    /// Calls `each` with the bytes of an entry's name.
     pub(super) fn each_byte(&self, place: u8, each: impl FnMut(u8)) {
         self.0[usize::from(place) % PLACES].each_byte(each);
     }
 
-    /// Says where the values of the context at a place come from.
+    /// Sets the function that returns the values of the context at `place`.
     pub(super) fn define(&self, place: u8, read: extern "C" fn() -> u64) {
-        // Pairs with the load in `value`: what the function needs was there before.
+        // Pairs with the load in `value`: data that the function needs was stored before.
         self.0[usize::from(place) % PLACES]
             .read
             .store(read as *mut (), Ordering::Release);
     }
 
-    /// The value of the context at a place, in the calling thread; 0 if nobody has defined it.
+    /// The value of the context at `place` for the calling thread; 0 if it is undefined.
     pub(super) fn value(&self, place: u8) -> u64 {
         let read = self.0[usize::from(place) % PLACES]
             .read
@@ -139,7 +140,8 @@ impl Apps {
         if read.is_null() {
             return 0;
         }
-        // SAFETY: `define` stored such a function, which stays where it is.
+        // SAFETY: only `define` stores a pointer here: a function of this type, which stays mapped
+        // (contract of `context::define`).
         let read = unsafe { std::mem::transmute::<*mut (), extern "C" fn() -> u64>(read) };
         read()
     }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_one_place() {
+    fn names_have_one_entry_each() {
         let apps = Apps::new();
         let place = apps.find(b"a").unwrap();
         assert_eq!(apps.find(b"b"), Some(place + 1));
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn places_run_out() {
+    fn entries_run_out() {
         let apps = Apps::new();
         for n in 0..PLACES {
             assert_eq!(apps.find(format!("n{n}").as_bytes()), Some(n as u8));
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_find_the_same_place() {
+    fn threads_find_the_same_entry() {
         let apps = Apps::new();
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,24 +1,24 @@
-//! Contexts that a program defines.
+//! Defines contexts of a program.
 
 use std::ffi::c_void;
 use std::fmt;
 
 use super::apps;
+use crate::os::signal::SignalMaskGuard;
 use crate::runtime;
-use crate::runtime::signals::SignalMaskGuard;
 use crate::unload;
 
-/// Longest name of a context that a program defines, without the `app.` that it gets in traces.
+/// Longest name of a context that a program defines, without its prefix `app.` in traces.
 pub const NAME_MAX: usize = apps::NAME_MAX;
 
-/// A context that cannot be defined.
+/// Why a context cannot be defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DefineError {
     /// The name is empty, longer than [`NAME_MAX`] bytes, or has other characters than ASCII
     /// letters, digits and `_`.
     Name,
-    /// The process has as many as there can be, with those that traces ask for.
+    /// The process has too many contexts, including those that traces ask for.
     TooMany,
 }
 
@@ -36,17 +36,17 @@ impl fmt::Display for DefineError {
 
 impl std::error::Error for DefineError {}
 
-/// Defines a context `app.NAME`: `read` is called for each event that goes to a channel which asks
-/// for it, in the thread of the event. In a process in which nobody defines it, it is 0. Who
-/// defines one again replaces it.
+/// Defines a context `app.NAME`. `read` is called in the thread of each event that goes to a
+/// channel with this context. In a process that does not define the context, its value is 0. A
+/// second definition replaces the first.
 ///
 /// [`context!`](crate::context!) and [`thread_context!`](crate::thread_context!) need no `unsafe`.
 ///
 /// # Safety
-/// `read` is called wherever events are: in signal handlers, perhaps, and inside of `malloc`. So it
-/// must be async-signal-safe, which borrowing a `RefCell`, allocating, and initialising a
-/// thread-local variable are not; and it must not trace. It must stay where it is: a library that
-/// defines one is not unloaded any more, and code that was made at run time must not be freed.
+/// `read` is called wherever events are written, perhaps in signal handlers and inside `malloc`. So
+/// it must be async-signal-safe: it must not borrow a `RefCell`, allocate, or initialise a
+/// thread-local variable. It must not write events either. It must stay mapped: a library that
+/// defines a context is never unloaded, and code that was generated at run time must not be freed.
 ///
 /// ```compile_fail,E0133
 /// extern "C" fn read() -> u64 {
@@ -62,7 +62,7 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
         return Err(DefineError::Name);
     }
     unload::never(read as *const c_void);
-    // A handler that looks for the name must not find it half written.
+    // A signal handler that looks for the name must not find it half written.
     let _held = SignalMaskGuard::new();
     let apps = runtime::current::apps();
     let app = apps.find(name.as_bytes()).ok_or(DefineError::TooMany)?;
@@ -70,7 +70,7 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
     Ok(())
 }
 
-/// Defines a context of the process, a number that all its threads have in common.
+/// Defines a context of the process: a number that all its threads share.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,8 +82,8 @@ pub unsafe fn define(name: &str, read: extern "C" fn() -> u64) -> Result<(), Def
 /// # Ok::<(), usertrace::context::DefineError>(())
 /// ```
 ///
-/// It is read wherever events are, in signal handlers too. So it takes a static atomic number, and
-/// no expression:
+/// The number is read wherever events are written, including signal handlers. So the macro takes a
+/// static atomic number, and no expression:
 ///
 /// ```compile_fail,E0308
 /// std::thread_local!(static REQUEST: std::cell::RefCell<u64> = std::cell::RefCell::new(0));
@@ -103,13 +103,12 @@ macro_rules! context {
         }
 
         let name: &str = $name;
-        // SAFETY: it loads an atomic number that stays.
+        // SAFETY: `read` loads a static atomic number, which is async-signal-safe.
         unsafe { $crate::context::define(name, read) }
     }};
 }
 
-/// A context that each thread has a number of its own for:
-/// [`thread_context!`](crate::thread_context!) declares it.
+/// A context with one number per thread; [`thread_context!`](crate::thread_context!) declares it.
 #[derive(Debug)]
 pub struct PerThread {
     name: &'static str,
@@ -118,10 +117,10 @@ pub struct PerThread {
 }
 
 impl PerThread {
-    /// For the macro.
+    /// Creates a context, for the macro.
     ///
     /// # Safety
-    /// See [`define`], of `read`.
+    /// `read` must be as [`define`] requires.
     #[doc(hidden)]
     #[must_use]
     pub const unsafe fn new(
@@ -132,29 +131,28 @@ impl PerThread {
         Self { name, read, set }
     }
 
-    /// Defines the context, so that channels which ask for it have it.
+    /// Defines the context, so that channels can ask for it.
     ///
     /// # Errors
     /// See [`DefineError`].
     pub fn define(&self) -> Result<(), DefineError> {
-        // SAFETY: whoever made this said so of `read`.
+        // SAFETY: the contract of `new` for `read` is that of `define`.
         unsafe { define(self.name, self.read) }
     }
 
-    /// The calling thread's number, which is 0 in the beginning.
+    /// The calling thread's number; initially 0.
     #[must_use]
     pub fn get(&self) -> u64 {
         (self.read)()
     }
 
-    /// Sets the calling thread's number: its next events have it.
+    /// Sets the calling thread's number for its next events.
     pub fn set(&self, value: u64) {
         (self.set)(value);
     }
 }
 
-/// Declares a context that each thread has a number of its own for, such as the request that it is
-/// at.
+/// Declares a context with one number per thread, such as the id of the current request.
 ///
 /// ```
 /// usertrace::thread_context! {
@@ -173,7 +171,7 @@ macro_rules! thread_context {
         $(#[$attribute])*
         $visibility static $NAME: $crate::context::PerThread = {
             ::std::thread_local! {
-                // Nothing is initialised with the first access, and nothing ends with the thread.
+                // Needs no initialisation at the first access, and no destructor.
                 static VALUE: ::std::sync::atomic::AtomicU64 =
                     const { ::std::sync::atomic::AtomicU64::new(0) };
             }
@@ -186,7 +184,8 @@ macro_rules! thread_context {
                 VALUE.with(|value| value.store(new, ::std::sync::atomic::Ordering::Relaxed));
             }
 
-            // SAFETY: `read` loads an atomic number, which is there as long as the thread.
+            // SAFETY: `read` loads an atomic number that exists as long as the thread, which is
+            // async-signal-safe.
             unsafe { $crate::context::PerThread::new($name, read, set) }
         };
     };

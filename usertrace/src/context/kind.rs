@@ -1,9 +1,9 @@
-//! The kinds of contexts, and how they are in a payload.
+//! The kinds of contexts, and their encoding in descriptions.
 
 use super::Apps;
 use crate::writer::Remembered;
 
-/// What the names of those begin with that a program defines.
+/// The prefix of the names of contexts that a program defines.
 const APP: &[u8] = b"app.";
 
 /// A context that a channel asks for.
@@ -16,12 +16,12 @@ pub(crate) enum Kind {
     Ip,
     /// A namespace: its index in [`NAMESPACES`].
     Namespace(u8),
-    /// One that the program defines: its place in [`Apps`].
+    /// A context that the program defines: its index in [`Apps`].
     App(u8),
 }
 
-/// The thread's namespaces, in the order in which threads remember them. Their files in
-/// `/proc/thread-self/ns` are called so without `_ns`.
+/// The thread's namespaces, in the order of its cache. Their files in `/proc/thread-self/ns` have
+/// these names without `_ns`.
 pub(super) const NAMESPACES: [&str; Remembered::NAMESPACES] = [
     "cgroup_ns",
     "ipc_ns",
@@ -33,7 +33,7 @@ pub(super) const NAMESPACES: [&str; Remembered::NAMESPACES] = [
     "uts_ns",
 ];
 
-/// Those but the namespaces, with their names.
+/// The predefined contexts other than namespaces, with their names.
 const PLAIN: [(Kind, &str); 5] = [
     (Kind::Vpid, "vpid"),
     (Kind::Vtid, "vtid"),
@@ -42,26 +42,26 @@ const PLAIN: [(Kind, &str); 5] = [
     (Kind::Ip, "ip"),
 ];
 
-/// What codes of namespaces, and of those that a program defines, begin at.
+/// The first code of namespaces, and that of contexts that a program defines.
 const NAMESPACE: u8 = 32;
 const APP_CODE: u8 = 64;
 
-/// The names of those that any program can tell.
+/// The names of the predefined contexts.
 pub(super) fn plain() -> impl Iterator<Item = &'static str> {
     PLAIN.iter().map(|(_, name)| *name).chain(NAMESPACES)
 }
 
 impl Kind {
-    /// The context with a name; `apps` has those that a program defines, and gets a place for one
-    /// that it may define later. Nothing if there is no such context, or no place.
+    /// Finds a context by its name. `apps` has those that a program defines; one that the program
+    /// may define later is reserved there. None if there is no such context, or no free entry.
     ///
-    /// Nobody may interrupt it who calls it, too.
+    /// Signals must be blocked, so that no handler calls this in between.
     pub(crate) fn of_name(name: &[u8], apps: &Apps) -> Option<Self> {
         if let Some(own) = name.strip_prefix(APP) {
             return Some(Self::App(apps.find(own)?));
         }
-        // Plain loops: this runs on signal stacks, and in debug builds each adapter takes its part
-        // of them.
+        // Plain loops: this runs on signal stacks, and in debug builds each iterator adapter takes
+        // stack.
         for (kind, plain) in &PLAIN {
             if plain.as_bytes() == name {
                 return Some(*kind);
@@ -75,7 +75,7 @@ impl Kind {
         None
     }
 
-    /// Calls `put` with the parts of its description, `TYPE NAME`.
+    /// Passes its description, `TYPE NAME`, to `put` in parts.
     pub(crate) fn describe(self, apps: &Apps, mut put: impl FnMut(&[u8])) {
         put(match self {
             Self::Vpid | Self::Vtid | Self::CpuId | Self::Namespace(_) => b"u32 ",
@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// As a byte, never 0.
+    /// The context's code, a byte that is never 0.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Namespace(at) => NAMESPACE + at,
@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// What a byte stands for; nothing for 0.
+    /// The context with a code; none for 0.
     pub(super) fn of_code(code: u8) -> Option<Self> {
         match code {
             APP_CODE.. => Some(Self::App(code - APP_CODE)),
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_context_has_a_name_a_code_and_a_description() {
+    fn contexts_have_names_codes_and_descriptions() {
         let apps = Apps::new();
         for (name, described) in [
             ("vpid", "u32 vpid"),

@@ -1,4 +1,4 @@
-//! The contexts that a channel has.
+//! The list of a channel's contexts.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -6,9 +6,9 @@ use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
 use super::Kind;
 
-/// The contexts of a channel, in the order in which they are in its payloads. All zeros: none.
+/// The contexts of a channel, in the order of its payloads. All zeros is an empty list.
 ///
-/// Changed only while the channel is closed, and nobody is in it.
+/// It changes only while the channel is closed and quiescent.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct List {
@@ -17,7 +17,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Appends one, unless that is more than a channel can have.
+    /// Appends a context, unless the list is full.
     pub(crate) fn push(&self, kind: Kind) {
         let len = self.len.load(Ordering::Relaxed);
         if let Some(code) = self.codes.get(len as usize) {
@@ -35,14 +35,14 @@ impl List {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// It is one of them.
+    /// True if the list contains the context.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         let mut has = false;
         self.each(|other| has |= other == kind);
         has
     }
 
-    /// Calls `each` with them.
+    /// Calls `each` with each context.
     pub(crate) fn each(&self, mut each: impl FnMut(Kind)) {
         let len = self.len.load(Ordering::Relaxed) as usize;
         for code in &self.codes[..len.min(LTT_MAX_CONTEXTS)] {

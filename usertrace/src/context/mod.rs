@@ -1,10 +1,10 @@
-//! Contexts: what records of a channel say besides the fields of events, if the channel asks for
-//! it.
+//! Contexts: values that records of a channel contain besides the fields of events, if the channel
+//! asks for them.
 //!
-//! `kind.rs` has those that any program can tell, `apps.rs` those that a program defines, which
-//! `define.rs` is for. `list.rs` has the contexts of a channel, `values.rs` says where they come
-//! from, and `write.rs` puts them in front of a payload. `LTT_ID_META` in
-//! `sys/include/linux/ltt.h` says how readers are told.
+//! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
+//! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values, and
+//! `write.rs` prepends them to a payload. `LTT_ID_META` in `sys/include/linux/ltt.h` says how
+//! readers learn of them.
 
 mod apps;
 mod define;
@@ -21,19 +21,20 @@ pub(crate) use write::write;
 
 use crate::runtime;
 
-/// The names of the contexts that any program can tell.
+/// The names of the contexts that any program has.
 pub fn contexts() -> impl Iterator<Item = &'static str> {
     kind::plain()
 }
 
-/// Whether a channel can have a context of this name: one that any program can tell, or `app.NAME`.
+/// True if a channel can have a context of this name: a predefined one, or `app.NAME`.
 #[must_use]
 pub fn is_context(name: &str) -> bool {
     contexts().any(|plain| plain == name) || name.strip_prefix("app.").is_some_and(apps::is_name)
 }
 
-/// Has threads ask anew what they are: names and namespaces are those of the thread's first event
-/// that had them since the last time, or since a trace with contexts came. Async-signal-safe.
+/// Makes threads query their contexts again. Otherwise, names and namespaces are those at the
+/// thread's first event with contexts since the last call, or since a trace with contexts came.
+/// Async-signal-safe.
 pub fn renew() {
     runtime::renew_threads();
 }

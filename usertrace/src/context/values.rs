@@ -1,14 +1,14 @@
-//! Where contexts come from. Nothing here allocates, waits, or touches `errno`.
+//! Reads the values of contexts. Async-signal-safe: nothing here allocates, waits, or changes
+//! `errno`.
 
 use std::sync::atomic::Ordering;
 
-use syscalls::{Sysno, raw};
-
 use super::kind::NAMESPACES;
 use super::{Apps, Kind};
+use crate::os::{file, process, thread};
 use crate::writer::{self, Remembered, Rseq};
 
-/// Where each namespace is found.
+/// The file of each namespace.
 const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
     c"/proc/thread-self/ns/cgroup",
     c"/proc/thread-self/ns/ipc",
@@ -20,19 +20,19 @@ const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
     c"/proc/thread-self/ns/uts",
 ];
 
-/// What of a thread's stamp says what it remembers.
+/// Bits of a thread's stamp that say which values its cache has.
 const KNOWS_NAMES: u64 = 1;
 const KNOWS_NAMESPACES: u64 = 2;
 const STAMP_SHIFT: u32 = 2;
 
-/// What the contexts of an event are made of.
+/// The sources of the values of an event's contexts.
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
     pub(super) thread: &'a Remembered,
     pub(super) rseq: Option<Rseq>,
-    /// Another number each time that threads are to ask anew.
+    /// Changes each time that threads must query their contexts again.
     pub(super) stamp: u64,
-    /// Where the event is.
+    /// The event's address.
     pub(super) ip: usize,
 }
 
@@ -67,7 +67,7 @@ impl Values<'_> {
         (pair >> (at % 2 * 32)) as u32
     }
 
-    /// What the thread remembers is of now, as far as `what` says.
+    /// True if the thread's cache is current, for the values that `what` says.
     fn knows(&self, what: u64) -> bool {
         let stamp = self.thread.stamp.load(Ordering::Relaxed);
         stamp >> STAMP_SHIFT == self.stamp && stamp & what != 0
@@ -87,21 +87,12 @@ impl Values<'_> {
         if self.knows(KNOWS_NAMES) {
             return;
         }
-        let (process, number) = (writer::process(), writer::thread());
+        let (process, number) = (process::id(), thread::id());
         self.thread.numbers.store(
             u64::from(process) | u64::from(number) << 32,
             Ordering::Relaxed,
         );
-        let mut name = [0u8; Remembered::NAME_LEN];
-        // SAFETY: the kernel stores so many bytes there at most.
-        unsafe {
-            raw::syscall2(
-                Sysno::prctl as usize,
-                libc::PR_GET_NAME as usize,
-                name.as_mut_ptr() as usize,
-            );
-        }
-        for (word, bytes) in self.thread.name.iter().zip(name.as_chunks().0) {
+        for (word, bytes) in self.thread.name.iter().zip(thread::name().as_chunks().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
         self.note(KNOWS_NAMES);
@@ -122,26 +113,8 @@ impl Values<'_> {
     }
 }
 
-/// As the call is named where there is an older one, and elsewhere.
-#[cfg(target_arch = "x86_64")]
-const FSTATAT: Sysno = Sysno::newfstatat;
-#[cfg(not(target_arch = "x86_64"))]
-const FSTATAT: Sysno = Sysno::fstatat;
-
-/// The number of a file's inode; 0 if there is none, as where `/proc` is not mounted. Those of
-/// namespaces have 32 bits.
+/// The inode number of a namespace, which has 32 bits; 0 if there is none, as where `/proc` is not
+/// mounted.
 fn inode(path: &std::ffi::CStr) -> u32 {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the path ends with a NUL, and the kernel fills in what the C library calls `struct
-    // stat` on 64-bit machines.
-    unsafe {
-        raw::syscall4(
-            FSTATAT as usize,
-            libc::AT_FDCWD as usize,
-            path.as_ptr() as usize,
-            stat.as_mut_ptr() as usize,
-            0,
-        );
-        stat.assume_init().st_ino as u32
-    }
+    file::inode(path).map_or(0, |inode| inode as u32)
 }

@@ -1,4 +1,4 @@
-//! Puts contexts in front of a payload.
+//! Writes events with contexts: prepends the contexts to the payload. Async-signal-safe.
 
 use std::sync::atomic::AtomicU16;
 
@@ -6,29 +6,28 @@ use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
 use super::values::Values;
 use super::{Apps, List};
-use crate::event::{Buffer, Payload as _, Room};
-use crate::writer::{self, Cursor, Dropped, InContexts, Payload, Remembered, Rseq};
+use crate::event::{Buffer, Payload as _, Scratch};
+use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Remembered, Rseq};
 
-/// Writes an event into a channel that has contexts, whatever it takes.
+/// Writes an event to a channel that has contexts, by any path.
 ///
 /// # Safety
-/// As [`writer::write_in_contexts`]'s, but for the contexts: `list` is the channel's, by which it
-/// was described.
+/// As for [`writer::write_in_contexts`]. `list` must be the one that the channel was described by.
 #[inline(never)]
 pub(crate) unsafe fn write(
-    inside: &InContexts<'_>,
+    inside: &GuardedChannel<'_>,
     list: &List,
     apps: &Apps,
     (rseq, stamp, ip): (Option<Rseq>, u64, usize),
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
-    // The longest contexts find room.
+    // Any list of contexts fits.
     const { assert!(LTT_MAX_CONTEXTS * Remembered::NAME_LEN <= Buffer::LEN) };
     let asked;
     let thread = match inside.remembered() {
         Some(thread) => thread,
-        // It has no place to remember: it asks each time.
+        // This thread has no cache: it queries the values each time.
         None => {
             asked = Remembered::default();
             &asked
@@ -41,12 +40,12 @@ pub(crate) unsafe fn write(
         stamp,
         ip,
     };
-    let mut room = Room::uninit();
-    let mut all = Buffer::new(&mut room);
+    let mut scratch = Scratch::uninit();
+    let mut all = Buffer::new(&mut scratch);
     list.each(|kind| values.append(kind, |bytes| all.append(bytes)));
     all.pad();
-    // SAFETY: the list is the channel's, and the id is of such a payload, as this function's caller
-    // promises.
+    // SAFETY: the contract of this function: the list is the channel's, and the id is that of such
+    // a payload.
     unsafe {
         match payload {
             Payload::Words(words) if all.has_room(8 * words.len()) => {

@@ -1,21 +1,21 @@
-//! The control channel of a process: a socket by which another one lists its events, connects
-//! probes, loads libraries of these, stops and flushes its buffers, and is told what happens
-//! (`usertrace ctl`).
+//! The control channel of a process: a socket by which a controller (`usertrace ctl`) lists its
+//! events, connects probes, loads libraries of probes, stops and flushes its buffers, and gets
+//! reports.
 //!
-//! There is none unless it is asked for: by [`start`], or by `USERTRACE_CONTROL=` `signal`,
-//! `signal:N` or `thread`.
+//! It is off by default; [`start`] opens it, or `USERTRACE_CONTROL=` `signal`, `signal:N` or
+//! `thread`.
 //!
-//! - [`Mode::Signal`]: requests are served by the handler of a signal, `SIGIO` if no other is
-//!   named. A handler that was there before is called for what is not of this channel's sockets, or
-//!   may not be. What a handler cannot do, which is to load or unload a library, waits until the
-//!   program calls [`serve`].
-//! - [`Mode::Thread`]: a thread of its own serves all of it. It has all signals blocked.
+//! - [`Mode::Signal`]: the handler of a signal serves requests, by default of `SIGIO`. A previous
+//!   handler is called for signals that are not, or may not be, from this channel's sockets. A
+//!   handler cannot load or unload a library; such a request waits until the program calls
+//!   [`serve`].
+//! - [`Mode::Thread`]: a thread serves all requests. It has all signals blocked.
 //!
-//! The socket has an abstract name with the process's id, so there is nothing in the file system.
-//! The program accepts its own user and root, and nobody else; the controller checks that who
-//! answers is the process, and its user. [`usertrace_control::protocol`] is what goes over it.
+//! The socket has an abstract name with the process's id, so it leaves nothing in the file system.
+//! The program accepts only its own user and root. The controller checks that its peer is the
+//! process, and which user owns it. [`usertrace_control::protocol`] defines the messages.
 //!
-//! A child of `fork` has a channel of its own; what is executed has what the environment says.
+//! A child of `fork` has a channel of its own. A program that it executes follows the environment.
 
 mod mode;
 mod opened;
@@ -32,26 +32,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use syscalls::Errno;
 use usertrace_control::{error, socket};
 
-use crate::errno;
+use crate::os::{self, errno};
 use crate::runtime::{env, registry};
 use crate::unload;
-use crate::writer;
 
 pub use self::mode::Mode;
-use self::opened::{control, place};
-pub(crate) use self::report::{Change, tell, tell_full};
+use self::opened::control;
+pub(crate) use self::report::{Change, report_change, report_full};
 pub(crate) use self::state::Control;
-use self::state::{Controller, Room};
+use self::state::{Controller, ServerBuffers};
 
-/// Why there is no control channel.
+/// Why the control channel could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is one.
+    /// The channel is open already.
     Started,
-    /// There is no memory.
+    /// No memory.
     Memory,
-    /// The socket cannot be made. `EADDRINUSE`: another process has the name.
+    /// The socket cannot be created. `EADDRINUSE`: another process has the name.
     Socket(Errno),
     /// The signal cannot be handled.
     Signal(i32),
@@ -77,9 +76,9 @@ impl std::error::Error for StartError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// There is none.
+    /// The channel is not open.
     None,
-    /// This thread is in the middle of serving it.
+    /// This thread is serving the channel.
     Serving,
 }
 
@@ -94,18 +93,18 @@ impl fmt::Display for CloseError {
 
 impl std::error::Error for CloseError {}
 
-/// Stands for [`Mode::Thread`].
+/// The value of `Control::mode` for [`Mode::Thread`].
 const THREAD: i32 = -1;
 
-/// The channel is being closed.
+/// The value of `Control::mode` while the channel is being closed.
 const CLOSING: i32 = -2;
 
-/// Opens the control channel. Not to be called from a signal handler.
+/// Opens the control channel. Signal handlers must not call this.
 ///
 /// # Errors
-/// When there is one, or what it needs is not to be had.
+/// If the channel is open, or a resource that it needs is not available.
 pub fn start(mode: Mode) -> Result<(), StartError> {
-    let control = place().ok_or(StartError::Memory)?;
+    let control = opened::open().ok_or(StartError::Memory)?;
     registry::open().ok_or(StartError::Memory)?;
     let number = match mode {
         Mode::Thread => THREAD,
@@ -125,7 +124,7 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
     }
     static ONCE: AtomicBool = AtomicBool::new(false);
     if !ONCE.swap(true, Ordering::Relaxed) {
-        // SAFETY: functions for that. They stay, as their library is not unloaded.
+        // SAFETY: both functions stay mapped, because `unload::never` keeps their library loaded.
         unsafe {
             libc::pthread_atfork(None, None, Some(after_fork));
             libc::atexit(report::at_exit);
@@ -134,19 +133,19 @@ pub fn start(mode: Mode) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Closes the control channel: controllers that watch are told so, and [`start`] may open another
-/// one. The handler of a signal stays, and calls the one that was there before it. Not to be called
-/// from a signal handler.
+/// Closes the control channel, and reports that to watching controllers; [`start`] may open another
+/// one. The signal handler stays installed, and calls the previous one. Signal handlers must not
+/// call this.
 ///
 /// # Errors
-/// When there is none, or when this thread is in the middle of serving it, as a library's
-/// constructor may be that it loads.
+/// If the channel is not open, or if this thread is serving it, such as in a constructor of a
+/// library that it loads.
 pub fn close() -> Result<(), CloseError> {
     let control = control().ok_or(CloseError::None)?;
-    if control.process.load(Ordering::Relaxed) != writer::process() {
+    if control.process.load(Ordering::Relaxed) != os::process::id() {
         return Err(CloseError::None);
     }
-    if control.server.load(Ordering::Relaxed) == writer::thread() {
+    if control.server.load(Ordering::Relaxed) == os::thread::id() {
         return Err(CloseError::Serving);
     }
     let begin = |mode| (mode == THREAD || mode > 0).then_some(CLOSING);
@@ -155,7 +154,7 @@ pub fn close() -> Result<(), CloseError> {
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, begin)
         .map_err(|_| CloseError::None)?;
     if mode == THREAD {
-        // The thread may be waiting for the sockets, so it closes them itself.
+        // The thread may be waiting on the sockets, so it must close them itself.
         if let Some(listener) = control.listener.get() {
             socket::wake(listener);
         }
@@ -170,33 +169,34 @@ pub fn close() -> Result<(), CloseError> {
     Ok(())
 }
 
-/// Opens it if the environment asks for it. It is quiet if that cannot be done: a controller that
-/// finds none says so.
+/// Opens the channel if the environment asks for it. A failure is not reported here: a controller
+/// reports it when it finds no channel.
 pub(crate) fn start_as_asked() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {
         return;
     }
     match env::control() {
-        env::Asked::Nothing => {}
-        env::Asked::Control(mode) => {
+        env::ControlSetting::Unset => {}
+        env::ControlSetting::Mode(mode) => {
             let _ = start(mode);
         }
-        // That is said with all else that is wrong with the environment.
-        env::Asked::Unknown(_) => {}
+        // `complaint` reports invalid variables.
+        env::ControlSetting::Unknown(_) => {}
     }
 }
 
-/// Serves what controllers ask for, also what a signal handler cannot do. Does nothing where there
-/// is no channel. Not to be called from a signal handler.
+/// Serves all pending requests, including those that a signal handler cannot serve. Does nothing if
+/// the channel is closed. Signal handlers must not call this.
 pub fn serve() {
     let Some(control) = control() else { return };
-    // With a thread, that one does all of it.
+    // In thread mode, the thread serves all requests.
     if control.mode.load(Ordering::Relaxed) <= 0 {
         return;
     }
-    // What a library's constructor asks for, who loads it does.
-    while control.server.load(Ordering::Relaxed) != writer::thread() && !control.serve(true) {
+    // A library's constructor may call this while its thread serves the load: that thread serves
+    // the rest later.
+    while control.server.load(Ordering::Relaxed) != os::thread::id() && !control.serve(true) {
         std::thread::yield_now();
     }
 }
@@ -211,7 +211,7 @@ extern "C" fn after_fork() {
     control.close();
     control.serving.reset();
     control.server.store(0, Ordering::Relaxed);
-    // Another thread of the parent was closing it: there is none here either.
+    // A thread of the parent was closing the channel, so the child has none either.
     if mode == CLOSING || control.open(mode).is_err() {
         control.close();
         control.mode.store(0, Ordering::Relaxed);
@@ -219,9 +219,9 @@ extern "C" fn after_fork() {
 }
 
 impl Control {
-    /// Makes the socket, and who serves it.
+    /// Creates the socket, and the thread or handler that serves it.
     fn open(&self, mode: i32) -> Result<(), StartError> {
-        let process = writer::process();
+        let process = os::process::id();
         self.process.store(process, Ordering::Relaxed);
         let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
         if mode != THREAD && !signal::install(mode) {
@@ -233,61 +233,62 @@ impl Control {
             return thread::start(opening).map_err(StartError::Thread);
         }
         socket::notify(socket, process, mode).map_err(StartError::Socket)?;
-        // Who was quick.
+        // Serve controllers that connected before the signal was enabled.
         self.serve(false);
         Ok(())
     }
 
-    /// Closes all sockets. Nobody serves them.
+    /// Closes all sockets; no thread may be serving them.
     fn close(&self) {
         self.listener.close();
         self.controllers.iter().for_each(Controller::close);
         self.watchers.store(0, Ordering::Relaxed);
     }
 
-    /// Serves all that is asked for now, and says whether it did: else who is at it does it once
-    /// more, as that one can.
+    /// Serves all pending requests, and returns true. Returns false if another thread is serving:
+    /// that one then serves once more, within its abilities.
     fn serve(&self, can_load: bool) -> bool {
         let mut done = false;
         self.serving.run(|| {
             done = true;
-            self.server.store(writer::thread(), Ordering::Relaxed);
-            // What was forked by other means than `fork` leaves its parent's sockets alone.
-            if self.process.load(Ordering::Relaxed) == writer::process() {
-                // SAFETY: only who serves comes here.
-                self.serve_all(unsafe { &mut *self.room.get() }, can_load);
+            self.server.store(os::thread::id(), Ordering::Relaxed);
+            // A child that was not created by `fork` must not use its parent's sockets.
+            if self.process.load(Ordering::Relaxed) == os::process::id() {
+                // SAFETY: `serving` runs one body at a time, so no other reference to the buffers
+                // exists.
+                self.serve_all(unsafe { &mut *self.buffers.get() }, can_load);
             }
             self.server.store(0, Ordering::Relaxed);
         });
         done
     }
 
-    fn serve_all(&self, room: &mut Room, can_load: bool) {
+    fn serve_all(&self, buffers: &mut ServerBuffers, can_load: bool) {
         if self.mode.load(Ordering::Relaxed) == CLOSING {
             return self.finish();
         }
         while let Some(socket) = self.listener.get().and_then(socket::accept) {
-            // Those who are gone make room.
-            self.serve_controllers(room, can_load);
-            self.welcome(socket);
+            // This frees the entries of controllers that are gone.
+            self.serve_controllers(buffers, can_load);
+            self.accept(socket);
         }
-        self.serve_controllers(room, can_load);
+        self.serve_controllers(buffers, can_load);
     }
 
-    fn serve_controllers(&self, room: &mut Room, can_load: bool) {
+    fn serve_controllers(&self, buffers: &mut ServerBuffers, can_load: bool) {
         for controller in &self.controllers {
             while let Some(socket) = controller.socket.get() {
-                match respond::one(self, controller, socket, room, can_load) {
+                match respond::serve_one(self, controller, socket, buffers, can_load) {
                     respond::Served::One => {}
                     respond::Served::Nothing => break,
-                    respond::Served::Gone => self.dismiss(controller),
+                    respond::Served::Gone => self.disconnect(controller),
                 }
             }
         }
     }
 
-    /// Takes a controller in, if it may come.
-    fn welcome(&self, socket: i32) {
+    /// Accepts a controller, if it has permission and there is a free entry.
+    fn accept(&self, socket: i32) {
         let refusal = match socket::peer(socket) {
             Ok(peer) if !socket::may_control(peer.uid) => Some("this process is another user's"),
             Err(_) => Some("it cannot be told who you are"),
@@ -302,7 +303,7 @@ impl Control {
                         let mode = self.mode.load(Ordering::Relaxed);
                         if mode > 0 {
                             let process = self.process.load(Ordering::Relaxed);
-                            // If it fails, requests wait for the next ones of others.
+                            // On failure, its requests wait for those of other controllers.
                             let _ = socket::notify(socket, process, mode);
                         }
                         None
@@ -319,21 +320,21 @@ impl Control {
         }
     }
 
-    /// Closes all sockets, as [`close`](fn@close) has asked for.
+    /// Completes [`close`](fn@close): closes all sockets.
     fn finish(&self) {
-        // So that nobody is about to send a report to the sockets.
+        // The lock keeps reports from using the sockets.
         let held = registry::hold();
         if let Some(held) = &held {
             self.report_alone(held, "closing");
         }
         self.close();
         drop(held);
-        // Release pairs with who waits for it: the sockets are closed.
+        // Release pairs with the load in `close`: the sockets are closed.
         self.mode.store(0, Ordering::Release);
     }
 
-    fn dismiss(&self, controller: &Controller) {
-        // So that nobody is about to send a report to the socket.
+    fn disconnect(&self, controller: &Controller) {
+        // The lock keeps reports from using the socket.
         let held = registry::hold();
         if controller.watches.load(Ordering::Relaxed) != 0 {
             self.watchers.fetch_sub(1, Ordering::Relaxed);
@@ -342,7 +343,7 @@ impl Control {
         drop(held);
     }
 
-    /// A socket is one of the channel's.
+    /// True if the descriptor is one of the channel's sockets.
     fn has(&self, socket: i32) -> bool {
         let mut all = self.controllers.iter().map(|controller| &controller.socket);
         self.listener.get() == Some(socket) || all.any(|one| one.get() == Some(socket))

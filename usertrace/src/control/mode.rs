@@ -1,10 +1,10 @@
-//! How a program serves its control channel.
+//! The mode in which a program serves its control channel.
 
-/// How requests are served.
+/// How a program serves requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// By the handler of this signal.
+    /// In the handler of this signal.
     Signal(i32),
-    /// By a thread.
+    /// In a thread of its own.
     Thread,
 }

@@ -1,4 +1,4 @@
-//! What the program says unasked.
+//! Reports: packets that the program sends to controllers without a request.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -10,19 +10,19 @@ use usertrace_control::{Text, socket};
 use super::opened::control;
 use super::state::{Control, Controller};
 use crate::clock;
-use crate::errno;
 use crate::event::Callsite;
+use crate::os::{self, errno};
 use crate::runtime::registry;
 use crate::runtime::registry_lock::RegistryGuard;
-use crate::writer::{self, Channel};
+use crate::writer::Channel;
 
-/// Bytes of a report, at most: it lies on the stack. A name fits in any case.
+/// Maximum size of a report, which lies on the stack. A name always fits.
 const REPORT_MAX: usize = 4096;
 
-/// Milliseconds between two reports that rings of a slot are full.
+/// Milliseconds between two reports of full rings of a slot.
 const FULL_EACH: u64 = 100;
 
-/// What became of events.
+/// A change of the set of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Appeared,
@@ -38,18 +38,18 @@ impl fmt::Display for Change {
     }
 }
 
-/// The channel, if somebody wants reports.
+/// The channel, if a controller wants reports.
 fn watched() -> Option<&'static Control> {
     let watched = |control: &&Control| {
         control.watchers.load(Ordering::Relaxed) != 0
-            && control.process.load(Ordering::Relaxed) == writer::process()
+            && control.process.load(Ordering::Relaxed) == os::process::id()
     };
     control().filter(watched)
 }
 
 impl Control {
-    /// Sends a report to all who want it, and counts it where there is no room. The lock keeps the
-    /// sockets from being closed meanwhile.
+    /// Sends a report to all controllers that want it, and counts it as missed if a socket has no
+    /// room. The lock keeps the sockets open.
     fn report(&self, _: &RegistryGuard, packet: &[u8]) {
         for controller in &self.controllers {
             if controller.watches.load(Ordering::Relaxed) != 0
@@ -76,8 +76,8 @@ impl Controller {
     }
 }
 
-/// Tells that events came or went. Not to be called from a signal handler.
-pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
+/// Reports events that came or went. Signal handlers must not call this.
+pub(crate) fn report_change<'a>(change: Change, events: impl Iterator<Item = &'a Callsite>) {
     let Some(control) = watched() else { return };
     let Some(held) = registry::hold() else { return };
     let mut room = [0; REPORT_MAX];
@@ -97,18 +97,18 @@ pub(crate) fn tell<'a>(change: Change, events: impl Iterator<Item = &'a Callsite
     }
 }
 
-/// Tells that an event was dropped because a ring of a slot was full, but not each time.
+/// Reports that an event was dropped because a ring of a slot was full, at a limited rate.
 /// Async-signal-safe.
-pub(crate) fn tell_full(slot: usize, index: usize, channel: &Channel) {
+pub(crate) fn report_full(slot: usize, index: usize, channel: &Channel) {
     if let Some(control) = watched() {
-        // Events leave it alone.
+        // Events preserve `errno`.
         let _errno = errno::keep();
-        control.tell_full(slot, index, channel);
+        control.report_full(slot, index, channel);
     }
 }
 
 impl Control {
-    /// A report of one word.
+    /// Sends a report of one word.
     pub(super) fn report_alone(&self, held: &RegistryGuard, word: &str) {
         let mut room = [0; 32];
         let mut text = Text::new(&mut room);
@@ -116,13 +116,13 @@ impl Control {
         self.report(held, text.get());
     }
 
-    fn tell_full(&self, slot: usize, index: usize, channel: &Channel) {
-        let last = &self.told_full[slot];
+    fn report_full(&self, slot: usize, index: usize, channel: &Channel) {
+        let last = &self.last_full_report[slot];
         let (now, before) = (clock::monotonic() / 1_000_000, last.load(Ordering::Relaxed));
         if now < before + FULL_EACH {
             return;
         }
-        // Who is not the first need not tell; and nobody waits for it.
+        // Only the first thread reports, and it does not wait for the lock.
         let first = last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
         let (Ok(_), Some(held)) = (first, registry::try_hold()) else {
             return;

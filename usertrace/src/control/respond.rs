@@ -1,4 +1,4 @@
-//! Requests, and what is done for them.
+//! Serves the requests of controllers.
 
 use std::ffi::CString;
 use std::fmt::{self, Display};
@@ -10,42 +10,42 @@ use usertrace_control::{Text, error, socket};
 #[cfg(feature = "fallback")]
 use usertrace_sys::filter::Filter;
 
-use super::state::{Control, Controller, Room};
+use super::state::{Control, Controller, ServerBuffers};
 use crate::probe::{self, Item};
 #[cfg(feature = "fallback")]
-use crate::runtime::NotSet;
+use crate::runtime::RulesError;
 use crate::runtime::{self, Status, registry};
 
-/// What became of a controller's next request.
+/// The result of serving a controller's next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     One,
-    /// There is none, or it has to wait.
+    /// There is no request, or it has to wait.
     Nothing,
-    /// The controller is gone, or does not read what it asked for.
+    /// The controller is gone, or does not read its answers.
     Gone,
 }
 
 /// Serves one request, if there is one.
-pub(super) fn one(
+pub(super) fn serve_one(
     control: &Control,
     controller: &Controller,
     socket: i32,
-    room: &mut Room,
+    buffers: &mut ServerBuffers,
     can_load: bool,
 ) -> Served {
-    // What cannot be done here stays where it is.
-    match socket::receive(socket, &mut room.request, libc::MSG_PEEK) {
+    // A request that cannot be served here stays in the socket.
+    match socket::receive(socket, &mut buffers.request, libc::MSG_PEEK) {
         Err(Errno::EAGAIN) => return Served::Nothing,
         Ok(0) | Err(_) => return Served::Gone,
         Ok(len) => {
-            let packet = &room.request[..len.min(REQUEST_MAX)];
+            let packet = &buffers.request[..len.min(REQUEST_MAX)];
             if matches!(
                 Request::parse(packet),
                 Ok(Request::Load(_) | Request::Unload(_))
             ) {
-                if socket::is_left(socket) {
-                    // It has waited long enough.
+                if socket::is_peer_closed(socket) {
+                    // The controller has closed its side: it no longer waits.
                     return Served::Gone;
                 }
                 if !can_load {
@@ -54,24 +54,24 @@ pub(super) fn one(
             }
         }
     }
-    let Ok(len) = socket::receive(socket, &mut room.request, 0) else {
+    let Ok(len) = socket::receive(socket, &mut buffers.request, 0) else {
         return Served::Gone;
     };
-    let request = match room.request.get(..len) {
+    let request = match buffers.request.get(..len) {
         Some(packet) => Request::parse(packet),
         None => Err("the request is too long"),
     };
     let done = match request {
         #[cfg(feature = "fallback")]
         Ok(request @ (Request::Filter | Request::SetFilter(_) | Request::AddFilter(_))) => {
-            filter(request, &mut room.filter, &mut room.answer)
+            filter(request, &mut buffers.filter, &mut buffers.answer)
         }
-        Ok(request) => answer(request, &mut room.answer),
+        Ok(request) => answer(request, &mut buffers.answer),
         Err(error) => Err(Failure::Text(error)),
     };
     let packet = match done {
-        Ok(len) => &room.answer[..len],
-        Err(failure) => error(&mut room.answer, &failure),
+        Ok(len) => &buffers.answer[..len],
+        Err(failure) => error(&mut buffers.answer, &failure),
     };
     let sent = if request == Ok(Request::Watch) {
         watch(control, controller, socket, packet)
@@ -84,8 +84,7 @@ pub(super) fn one(
     }
 }
 
-/// Answers a request for reports. No report is sent before the answer, and none is left out after
-/// it.
+/// Answers a request for reports. No report is sent before the answer, and none is missed after it.
 fn watch(
     control: &Control,
     controller: &Controller,
@@ -95,13 +94,13 @@ fn watch(
     if controller.watches.load(Ordering::Relaxed) == 0 {
         control.watchers.fetch_add(1, Ordering::Relaxed);
     }
-    // A thread that reports waits for this lock, as there is a watcher by now.
+    // From now on there is a watcher, so a reporting thread waits for this lock.
     let _held = registry::hold();
     controller.watches.store(1, Ordering::Relaxed);
     socket::send(socket, packet)
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 enum Failure {
     Text(&'static str),
     Probe(probe::Error),
@@ -130,7 +129,7 @@ impl From<fmt::Error> for Failure {
     }
 }
 
-/// Does it, and says how long the answer is.
+/// Executes a request, and returns the length of the answer.
 fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
     let count = match request {
         Request::List(from) => return list(from, room),
@@ -138,17 +137,17 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
         Request::Watch => return output(room),
         Request::Flush | Request::Initialise | Request::Finalise => {
             buffers(request)?;
-            return say(room, format_args!("ok"));
+            return put_answer(room, format_args!("ok"));
         }
         Request::Filter | Request::SetFilter(_) | Request::AddFilter(_) => {
             return Err(Failure::Text(NO_FALLBACK));
         }
         Request::Load(path) => {
-            // SAFETY: who may control this process may run anything in it.
+            // SAFETY: `accept` accepts only controllers that may run any code in this process.
             Ok(unsafe { probe::load(&name(path)?) }.map_err(Failure::Load)?)
         }
         Request::Unload(path) => {
-            // SAFETY: likewise; and nobody serves in the middle of a probe.
+            // SAFETY: as for `load`; and no thread serves this request inside a probe.
             Ok(unsafe { probe::unload(&name(path)?) }.map_err(Failure::Unload)?)
         }
         Request::Connect(events, name) => probe::connect(events, name),
@@ -157,33 +156,33 @@ fn answer(request: Request<'_>, room: &mut [u8]) -> Result<usize, Failure> {
         Request::Deactivate(events, name) => probe::deactivate(events, name),
     };
     let count = count.map_err(Failure::Probe)?;
-    say(room, format_args!("ok {count}"))
+    put_answer(room, format_args!("ok {count}"))
 }
 
 fn name(path: &str) -> Result<CString, Failure> {
     CString::new(path).map_err(|_| Failure::Text("no path"))
 }
 
-fn say(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {
+fn put_answer(room: &mut [u8], what: fmt::Arguments<'_>) -> Result<usize, Failure> {
     let mut text = Text::new(room);
     text.push(format_args!("{VERSION}{what}"))?;
     Ok(text.len())
 }
 
-/// What keeps the events.
+/// Answers with the back end, and the directory of its traces.
 fn output(room: &mut [u8]) -> Result<usize, Failure> {
     match runtime::output() {
-        Some(Some(to)) => say(room, format_args!("ok fast {}", to.display())),
-        Some(None) => say(room, format_args!("ok null")),
-        None if runtime::current::is_attached() => say(room, format_args!("ok kernel")),
-        None => say(room, format_args!("ok none")),
+        Some(Some(to)) => put_answer(room, format_args!("ok fast {}", to.display())),
+        Some(None) => put_answer(room, format_args!("ok null")),
+        None if runtime::current::is_attached() => put_answer(room, format_args!("ok kernel")),
+        None => put_answer(room, format_args!("ok none")),
     }
 }
 
 const NO_FALLBACK: &str =
     "its events are not kept by the fallback; traces in the kernel have filters of their own";
 
-/// Says, or changes, which events are written.
+/// Answers with the rules of this process, or changes them.
 #[cfg(feature = "fallback")]
 fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<usize, Failure> {
     let set = match request {
@@ -203,9 +202,9 @@ fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<
         }
     };
     match set {
-        Ok(()) => say(room, format_args!("ok")),
-        Err(NotSet::NoFallback) => Err(Failure::Text(NO_FALLBACK)),
-        Err(NotSet::Word(_)) => Err(Failure::Text(
+        Ok(()) => put_answer(room, format_args!("ok")),
+        Err(RulesError::NoFallback) => Err(Failure::Text(NO_FALLBACK)),
+        Err(RulesError::Word(_)) => Err(Failure::Text(
             "one of these is no pattern of events, or there is no room for it",
         )),
     }
@@ -226,11 +225,11 @@ fn buffers(request: Request<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Room for the last line of a list.
+/// Bytes reserved for the last line of a list.
 const LAST: usize = 32;
 
-/// An answer of lines: as many as there is room for from number `from` on, and one that says with
-/// which number to go on.
+/// Answers with the lines from number `from` on, as many as fit. The last line gives the number to
+/// continue with, or says that the list ends.
 fn lines(
     room: &mut [u8],
     from: usize,

@@ -1,4 +1,4 @@
-//! What a process's control channel consists of, in memory that all copies of this crate share.
+//! The state of a process's control channel, in memory that all copies of this crate share.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -14,47 +14,48 @@ use crate::runtime::coalescing_lock::CoalescingLock;
 /// Controllers at a time.
 pub(super) const CLIENTS: usize = 8;
 
-/// The channel of a process, once for all copies of this crate. All zeros: there is none.
+/// The control channel of a process, which all copies of this crate share. All zeros: the channel
+/// is off.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control {
     /// 0: off; [`THREAD`](super::THREAD), a signal's number, or [`CLOSING`](super::CLOSING).
     pub(super) mode: AtomicI32,
-    /// The process whose sockets these are.
+    /// The process that owns the sockets.
     pub(super) process: AtomicU32,
-    /// How often it was opened.
+    /// Number of times that the channel was opened.
     pub(super) openings: AtomicU32,
     pub(super) listener: Descriptor,
     pub(super) controllers: [Controller; CLIENTS],
-    /// How many of them want reports.
+    /// Number of controllers that want reports.
     pub(super) watchers: AtomicU32,
-    /// When it was last told that a ring of each slot is full, in milliseconds.
-    pub(super) told_full: [AtomicU64; SLOTS],
-    /// One at a time serves; who comes meanwhile has it done again.
+    /// Time of the last report of a full ring for each slot, in milliseconds.
+    pub(super) last_full_report: [AtomicU64; SLOTS],
+    /// Serialises serving; a request that comes meanwhile makes the holder serve again.
     pub(super) serving: CoalescingLock,
     /// The thread that serves.
     pub(super) server: AtomicU32,
-    /// Of who serves.
-    pub(super) room: UnsafeCell<Room>,
+    /// Buffers of the serving thread.
+    pub(super) buffers: UnsafeCell<ServerBuffers>,
 }
 
-// SAFETY: all is atomic but the room, which only who serves may get.
+// SAFETY: all fields are atomic but `buffers`, which only the holder of `serving` uses.
 unsafe impl Sync for Control {}
 
-/// One controller.
+/// The connection of one controller.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Controller {
     pub(super) socket: Descriptor,
     /// Not 0: it wants reports.
     pub(super) watches: AtomicU32,
-    /// Reports that there was no room for.
+    /// Number of reports that its socket had no room for.
     pub(super) missed: AtomicU32,
 }
 
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Room {
+pub(crate) struct ServerBuffers {
     pub(super) request: [u8; protocol::REQUEST_MAX],
     pub(super) answer: [u8; protocol::ANSWER_MAX],
     #[cfg(feature = "fallback")]

@@ -1,4 +1,4 @@
-//! The thread of the control channel.
+//! The thread that serves the control channel.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -7,18 +7,19 @@ use syscalls::Errno;
 
 use super::opened::control;
 use super::state::CLIENTS;
-use crate::runtime::signals::SignalMaskGuard;
+use crate::os::signal::SignalMaskGuard;
 
-/// Milliseconds until it is tried again what could not be done, as where there are no descriptors
-/// left.
-const PATIENCE: libc::c_int = 100;
+/// Milliseconds until the thread retries after a failure, for example without free file
+/// descriptors.
+const RETRY_INTERVAL: libc::c_int = 100;
 
-/// Starts it, for this opening of the channel. Also in the child of a `fork`.
+/// Starts the thread for this opening of the channel, also in the child of a `fork`.
 pub(super) fn start(opening: u32) -> Result<(), Errno> {
-    // The thread has this one's mask.
+    // The new thread inherits the mask: all signals blocked.
     let _held = SignalMaskGuard::new();
     let mut thread = 0;
-    // SAFETY: the function takes a number. Nobody waits for the thread's end.
+    // SAFETY: `serve` takes a number in place of a pointer. The thread is detached, so it needs no
+    // join.
     let error = unsafe {
         let error = libc::pthread_create(
             &raw mut thread,
@@ -40,7 +41,7 @@ pub(super) fn start(opening: u32) -> Result<(), Errno> {
 extern "C" fn serve(opening: *mut c_void) -> *mut c_void {
     // SAFETY: the name ends with NUL.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"usertrace-ctl".as_ptr()) };
-    // Another opening has another thread.
+    // Each opening has its own thread; a later one ends this one.
     while let Some(control) = control()
         && let Some(listener) = control.listener.get()
         && control.openings.load(Ordering::Relaxed) as usize == opening.addr()
@@ -55,17 +56,18 @@ extern "C" fn serve(opening: *mut c_void) -> *mut c_void {
             entry.fd = controller.socket.get().unwrap_or(-1);
         }
         let count = sockets.len() as libc::nfds_t;
-        // SAFETY: there are so many.
+        // SAFETY: the array has `count` elements.
         unsafe { libc::poll(sockets.as_mut_ptr(), count, -1) };
         control.serve(true);
-        // A controller that came is not there now, but waits still: there is no descriptor for it.
+        // A controller that still waits after this could not be accepted: there is no free
+        // descriptor.
         let waits = |entry: &mut libc::pollfd| {
-            // SAFETY: there is one.
+            // SAFETY: the pointer is to one element.
             unsafe { libc::poll(entry, 1, 0) > 0 }
         };
         if control.listener.get().is_some() && waits(&mut sockets[0]) {
-            // SAFETY: there is none.
-            unsafe { libc::poll(std::ptr::null_mut(), 0, PATIENCE) };
+            // SAFETY: no elements are passed.
+            unsafe { libc::poll(std::ptr::null_mut(), 0, RETRY_INTERVAL) };
         }
     }
     std::ptr::null_mut()

@@ -1,4 +1,5 @@
-//! Where events are declared: one static for each, found through a section of the program.
+//! The static part of events: a call site for each declaration, found through a section of the
+//! program.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -8,10 +9,10 @@ use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_META_MAX};
 
 use crate::writer::{Channel, Route};
 
-/// How important an event is, as `syslog` and LTTng number it.
+/// The log level of an event, with the numbers of `syslog` and LTTng.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum Loglevel {
     Emergency = 0,
     Alert = 1,
@@ -31,7 +32,7 @@ pub enum Loglevel {
 }
 
 impl Loglevel {
-    /// All of them, by their numbers.
+    /// All levels, indexed by number.
     const ALL: [Self; 15] = [
         Self::Emergency,
         Self::Alert,
@@ -50,44 +51,44 @@ impl Loglevel {
         Self::Debug,
     ];
 
-    /// The one that has this number.
+    /// The level with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
     }
 }
 
-/// A bit of [`Callsite::mask`] beyond those of the slots: after `fork`, this process must get
-/// buffers of its own first.
+/// A bit of [`Callsite::mask`] above those of the slots: after `fork`, this process must get its
+/// own buffers first.
 pub(crate) const ATTACH: u32 = 1 << 31;
 
-/// Another one: the event calls probes. It goes the long way then.
+/// A bit of [`Callsite::mask`]: the event calls probes, and takes the slow path.
 pub(crate) const PROBED: u32 = 1 << 30;
 
-/// And another one: a trace wants to know where in the program the event is. It goes the long way,
-/// too.
-pub(crate) const HERE: u32 = 1 << 29;
+/// A bit of [`Callsite::mask`]: a trace wants the event's address. The event takes the slow path.
+pub(crate) const WANTS_IP: u32 = 1 << 29;
 
-/// A bit of a callsite's channel: it goes to none. Who has seen an older mask finds main below it.
+/// A bit of a call site's channel: the trace does not want the event. The bits below are main, for
+/// threads that saw an older mask.
 const UNWANTED: u8 = 1 << 7;
 
-/// Room in a description for the id that goes in front of it.
+/// Bytes reserved for the id that precedes a description.
 const ID_ROOM: usize = "65535 ".len();
 
 /// The static part of an event.
 ///
-/// What the event path reads comes first, and lies in one cache line.
+/// The fields that the event path reads come first, in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Callsite {
-    /// The short way, if there is one slot and its rings are of CPUs. First, so that one register
-    /// has both addresses.
+    /// The fast path, if one slot wants the event and its rings are per CPU. First, so that one
+    /// register addresses both the route and the call site.
     route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; SLOTS],
-    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`HERE`].
+    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`WANTS_IP`].
     mask: AtomicU32,
-    /// The channel that the event goes to in each slot's trace, and [`UNWANTED`].
+    /// The channel that the event goes to in each slot's trace, or [`UNWANTED`].
     channels: [AtomicU8; SLOTS],
     description: Text,
     /// A bit for each probe that the event calls.
@@ -95,8 +96,8 @@ pub struct Callsite {
 }
 
 impl Callsite {
-    /// Made by [`tracepoint!`](crate::tracepoint), which also makes the description: a line as in
-    /// the header `linux/ltt.h`, without the id.
+    /// Creates a call site; for [`tracepoint!`](crate::tracepoint), which also composes the
+    /// description: a line as in the header `linux/ltt.h`, without the id.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(
@@ -134,25 +135,26 @@ impl Callsite {
         }
     }
 
-    /// Gives a callsite that C made its description.
+    /// Sets the description of a call site that C defined.
     ///
     /// # Safety
-    /// It must be a callsite that is not registered, and nobody else do this meanwhile.
+    /// The call site must not be registered yet, and no other thread may set its description
+    /// meanwhile.
     #[doc(hidden)]
     pub unsafe fn set_description(callsite: *mut Self, description: &'static str) {
-        // SAFETY: the callsite is there, and nobody describes it yet, as this function's caller
-        // promises. What the event path reads is left alone.
+        // SAFETY: the contract of this function: the call site is mapped, and not in use yet. The
+        // fields of the event path stay unchanged.
         unsafe { (&raw mut (*callsite).description).write(Text::new(description)) };
     }
 
-    /// Some trace wants the event, or a probe.
+    /// True if a trace or a probe wants the event.
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.mask.load(Ordering::Relaxed) != 0
     }
 
-    /// Not 0: some trace wants the event, or a probe.
+    /// The event's mask; not 0 if a trace or a probe wants the event.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]
@@ -160,29 +162,29 @@ impl Callsite {
         self.mask()
     }
 
-    /// Who declares it: the part before the colon.
+    /// The provider: the part of the name before the colon.
     #[must_use]
     pub fn provider(&self) -> &str {
         self.full_name().split(':').next().unwrap_or_default()
     }
 
-    /// Its name: the part after the colon.
+    /// The event's name: the part after the colon.
     #[must_use]
     pub fn name(&self) -> &str {
         self.full_name().split(':').nth(1).unwrap_or_default()
     }
 
-    /// How important it is.
+    /// The event's log level.
     #[must_use]
     pub fn loglevel(&self) -> Loglevel {
         let level = self.description().split(' ').nth(1);
-        // A description without one is not taken in.
+        // Registration rejects a description without a level.
         level
             .and_then(|level| Loglevel::from_number(level.parse().ok()?))
             .unwrap_or(Loglevel::Info)
     }
 
-    /// Its metadata, as in the header `linux/ltt.h`, without the id.
+    /// The event's metadata, as in the header `linux/ltt.h`, without the id.
     #[must_use]
     pub fn description(&self) -> &str {
         self.description.get()
@@ -193,27 +195,28 @@ impl Callsite {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// Which traces want the event; it goes the long way.
+    /// Sets the slots whose traces want the event, and clears the route, so that it takes the slow
+    /// path.
     pub(crate) fn set_mask(&self, mask: u32) {
         self.route.clear();
-        // Probes come and go meanwhile.
+        // Probes may be changed concurrently, so keep their bit.
         let update = |before| Some(before & PROBED | mask);
-        // Release pairs with the fence in the event path: who sees a slot's bit sees the channels
-        // and the id in that slot.
+        // Release pairs with the fence in the event path: a thread that sees a slot's bit sees the
+        // channels and the id in that slot.
         let _ = self
             .mask
             .fetch_update(Ordering::Release, Ordering::Relaxed, update);
     }
 
-    /// Lets the event go the short way, if no probe wants it.
+    /// Sets the route of the fast path, unless a probe wants the event.
     ///
     /// # Safety
-    /// As [`Route::set`]'s.
+    /// As for [`Route::set`].
     pub(crate) unsafe fn set_route(&self, channel: &Channel, id: u16) {
-        // SAFETY: the channel stays, as this function's caller promises.
+        // SAFETY: the contract of this function is that of `Route::set`.
         unsafe { self.route.set(channel, id) };
-        // Pairs with the one in `set_probes`: either this sees the bit, or that one clears the
-        // route after this.
+        // Pairs with the fence in `set_probes`: either this sees the bit, or that thread clears the
+        // route after this store.
         fence(Ordering::SeqCst);
         if self.mask() & PROBED != 0 {
             self.route.clear();
@@ -222,14 +225,15 @@ impl Callsite {
 
     /// The probes that the event calls: a bit for each.
     pub(crate) fn probes(&self) -> u64 {
-        // With `set_probes`: who enters a probe, and then still sees its bit, is seen by who took
-        // the bit out.
+        // SeqCst, with `set_probes`: if a thread enters a probe and still sees its bit, the thread
+        // that removes the bit sees it in the probe.
         self.probes.load(Ordering::SeqCst)
     }
 
-    /// Likewise. Where none is left, an update brings the short way back.
+    /// Sets the probes that the event calls. After the last one is gone, an update restores the
+    /// fast path.
     pub(crate) fn set_probes(&self, probes: u64) {
-        // SeqCst, as `probes` says; and who sees the mask's bit sees these.
+        // SeqCst, as `probes` says. A thread that sees the mask's bit sees these bits.
         self.probes.store(probes, Ordering::SeqCst);
         if probes == 0 {
             self.mask.fetch_and(!PROBED, Ordering::Relaxed);
@@ -237,7 +241,7 @@ impl Callsite {
         }
         // Release pairs with the fence in the event path.
         self.mask.fetch_or(PROBED, Ordering::Release);
-        // Pairs with the one in `set_route`.
+        // Pairs with the fence in `set_route`.
         fence(Ordering::SeqCst);
         self.route.clear();
     }
@@ -252,32 +256,32 @@ impl Callsite {
         &self.ids[slot]
     }
 
-    /// The channel that the event goes to in a slot's trace. It need not be one that is open.
+    /// The channel that the event goes to in a slot's trace. It may be closed.
     #[inline(always)]
     pub(crate) fn channel(&self, slot: usize) -> usize {
         usize::from(self.channels[slot].load(Ordering::Relaxed)) % CHANNELS
     }
 
-    /// Likewise; nothing if the slot's trace does not want the event.
+    /// The channel that the event goes to in a slot's trace; none if that does not want it.
     pub(crate) fn wanted_channel(&self, slot: usize) -> Option<usize> {
         let channel = self.channels[slot].load(Ordering::Relaxed);
         (channel & UNWANTED == 0).then(|| usize::from(channel) % CHANNELS)
     }
 
-    /// A slot's trace wants the event.
+    /// True if a slot's trace wants the event.
     pub(crate) fn is_wanted(&self, slot: usize) -> bool {
         self.wanted_channel(slot).is_some()
     }
 
-    /// The channel that the event is to go to in a slot's trace; nothing if that does not want it.
+    /// Sets the channel that the event goes to in a slot's trace; none: the trace does not want it.
     pub(crate) fn set_channel(&self, slot: usize, channel: Option<usize>) {
         let channel = channel.map_or(UNWANTED | LTT_CHANNEL_MAIN as u8, |channel| channel as u8);
-        // Relaxed: who sees an older one writes as before. That a channel is open, its own fields
-        // say.
+        // Relaxed: a thread that sees an older value writes to the older channel. Whether a channel
+        // is open, its own fields say.
         self.channels[slot].store(channel, Ordering::Relaxed);
     }
 
-    /// The event goes nowhere in a slot's trace, and is not described there.
+    /// Removes the event's channel and id in a slot's trace.
     pub(crate) fn forget(&self, slot: usize) {
         self.ids[slot].store(0, Ordering::Relaxed);
         self.set_channel(slot, None);
@@ -288,14 +292,14 @@ impl Callsite {
         self.description().split(' ').next().unwrap_or_default()
     }
 
-    /// It is one that can be described: a callsite that C made may be anything.
-    pub(crate) fn is_sound(&self) -> bool {
-        is_sound(self.description.bytes())
+    /// True if the description is valid. A call site that C defined may have any bytes there.
+    pub(crate) fn is_valid(&self) -> bool {
+        is_valid(self.description.bytes())
     }
 }
 
-/// Whether this describes an event so that readers understand it.
-pub(crate) fn is_sound(description: &[u8]) -> bool {
+/// True if readers can parse this description of an event.
+pub(crate) fn is_valid(description: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(description) else {
         return false;
     };
@@ -308,7 +312,7 @@ pub(crate) fn is_sound(description: &[u8]) -> bool {
         && is_event(text)
 }
 
-/// A text that stays, in the way of C.
+/// A static string with C layout.
 #[derive(Debug)]
 #[repr(C)]
 struct Text {
@@ -316,9 +320,9 @@ struct Text {
     len: usize,
 }
 
-// SAFETY: it is as good as a `&'static [u8]`.
+// SAFETY: it is equivalent to a `&'static [u8]`.
 unsafe impl Send for Text {}
-// SAFETY: likewise.
+// SAFETY: it is equivalent to a `&'static [u8]`.
 unsafe impl Sync for Text {}
 
 impl Text {
@@ -330,20 +334,21 @@ impl Text {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: made from a `&'static str`, or by C for as long as the callsite is registered.
+        // SAFETY: `new` had a `&'static str`, and C keeps its descriptions while their call sites
+        // are registered.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
     fn get(&self) -> &str {
-        // SAFETY: made from a `str`, or by C and found to be one when it was registered.
+        // SAFETY: `new` had a `str`; registration checked descriptions from C by `is_valid`.
         unsafe { std::str::from_utf8_unchecked(self.bytes()) }
     }
 }
 
-// What the event path reads lies in one cache line.
+// The fields of the event path lie in one cache line.
 const _: () = assert!(std::mem::offset_of!(Callsite, channels) + SLOTS <= 64);
 
-/// What names of providers, events and probes are made of.
+/// True for bytes that names of providers, events and probes may have.
 pub(crate) const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
@@ -377,17 +382,19 @@ const fn is_line(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::{Geometry, Prefault, Wakeup};
+    use crate::writer::{Geometry, Prefault, WakeupMethod};
     use usertrace_sys::{Mode, Protocol, Scope};
 
     #[repr(align(4096))]
     #[derive(Clone)]
     struct Page(#[allow(dead_code, reason = "for its length")] [u8; 4096]);
 
-    /// E4: an event that a slot's trace does not want has no channel there, whoever saw an older
-    /// mask.
+    /// An event that a slot's trace does not want has no channel there, even for threads that saw
+    /// an older mask.
+    ///
+    /// Requirements: E4
     #[test]
-    fn what_is_not_wanted_has_no_channel() {
+    fn unwanted_events_have_no_channel() {
         let callsite = Callsite::new("test", "wanted", "test:wanted 6");
         assert_eq!(callsite.wanted_channel(3), None);
         callsite.set_channel(3, Some(5));
@@ -399,7 +406,7 @@ mod tests {
         assert_eq!(callsite.wanted_channel(3), None);
     }
 
-    /// One of one ring.
+    /// A channel with one ring.
     fn channel() -> &'static Channel {
         let memory = Vec::leak(vec![Page([0; 4096]); 3]).as_mut_ptr();
         let channel: &'static Channel = Box::leak(Box::default());
@@ -413,23 +420,25 @@ mod tests {
             scope: Scope::Cpu,
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
-            wakeup: Wakeup::None,
+            wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
-        // SAFETY: the memory is as the geometry says, and stays.
+        // SAFETY: the memory matches the geometry, and is leaked.
         unsafe { channel.open(&geometry) }.unwrap();
         channel
     }
 
-    /// B2: from the instant on at which a probe is activated, the short way would pass it by;
-    /// nothing else needs to happen first, and no update that is under way brings it back.
+    /// When a probe is activated, the event leaves the fast path at once. Nothing else needs to
+    /// happen first, and no concurrent update brings it back.
+    ///
+    /// Requirements: B2
     #[test]
-    fn b2_what_calls_a_probe_goes_the_long_way_at_once() {
+    fn probed_events_leave_the_fast_path_at_once() {
         let (channel, callsite) = (channel(), Callsite::new("a", "b", "a:b 6"));
-        // SAFETY: the channel stays.
+        // SAFETY: the channel is leaked.
         let set_route = || unsafe { callsite.set_route(channel, 16) };
         let is_short = || callsite.route().channel().is_some();
         callsite.set_mask(1);

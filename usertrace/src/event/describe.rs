@@ -1,4 +1,4 @@
-//! How an event's description is put together: when the program is compiled.
+//! Composes the description of an event, at compile time.
 
 use usertrace_sys::uapi::LTT_META_MAX;
 use usertrace_sys::word::encoded;
@@ -6,40 +6,40 @@ use usertrace_sys::word::encoded;
 use super::Loglevel;
 use super::number::Number;
 
-/// What is said of an event: a line as in the header `linux/ltt.h`, without the id.
+/// The description of an event: a line as in the header `linux/ltt.h`, without the id.
 #[derive(Debug)]
 pub struct Description {
-    /// Who declares it.
+    /// The provider.
     pub provider: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// How important it is.
+    /// The log level.
     pub loglevel: Loglevel,
-    /// Of a marker: a text with the names of its fields in braces. Else empty.
+    /// For a marker: a format string with the names of its fields in braces. Else empty.
     pub format: &'static str,
     /// Its fields.
     pub fields: &'static [DescribedField],
 }
 
-/// What is said of a field.
+/// The description of a field.
 #[derive(Debug)]
 pub struct DescribedField {
     /// Its name.
     pub name: &'static str,
     /// Its type.
     pub kind: Kind,
-    /// If it is an enumeration: what values mean.
+    /// For an enumeration: the labels of its values.
     pub labels: &'static [Label],
 }
 
-/// A type, as a description has it.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     name: &'static str,
     count: Count,
 }
 
-/// How many elements a field has.
+/// The number of elements of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Count {
     One,
@@ -47,10 +47,10 @@ pub(super) enum Count {
     Any,
 }
 
-/// A name of some values of an enumeration.
+/// A label of a range of values of an enumeration.
 #[derive(Debug)]
 pub struct Label {
-    /// Any text.
+    /// The label's text, which may be any text.
     pub name: &'static str,
     /// The lowest of the values.
     pub first: i128,
@@ -59,7 +59,7 @@ pub struct Label {
 }
 
 impl Kind {
-    /// A text that ends with a NUL.
+    /// A NUL-terminated text.
     pub(super) const TEXT: Self = Self {
         name: "str",
         count: Count::One,
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// The lowest and the highest value of an integer type.
+    /// The minimum and maximum of an integer type.
     const fn range(self) -> (i128, i128) {
         let name = self.name.as_bytes();
         assert!(
@@ -92,7 +92,7 @@ impl Kind {
 }
 
 impl Description {
-    /// Length of the line.
+    /// The length of the line.
     #[must_use]
     pub const fn line_len(&self) -> usize {
         let mut line = Line::<0>::new();
@@ -103,7 +103,7 @@ impl Description {
     /// The line, whose length is [`line_len`](Self::line_len).
     ///
     /// # Panics
-    /// When it is no description. That is when the program is compiled.
+    /// If the description is invalid, at compile time.
     #[must_use]
     pub const fn line<const LEN: usize>(&self) -> [u8; LEN] {
         let mut line = Line::<LEN>::new();
@@ -113,7 +113,7 @@ impl Description {
     }
 }
 
-/// What was put together. What there is no room for is only counted.
+/// A line under construction. Bytes beyond its capacity are only counted.
 struct Line<const LEN: usize> {
     bytes: [u8; LEN],
     len: usize,
@@ -209,7 +209,7 @@ impl<const LEN: usize> Line<LEN> {
         }
     }
 
-    /// Any text, so that it is one word without separators.
+    /// Appends any text, encoded as one word without separators.
     const fn put_encoded(&mut self, text: &str) {
         let (bytes, mut at) = (text.as_bytes(), 0);
         while at < bytes.len() {
@@ -239,7 +239,7 @@ impl<const LEN: usize> Line<LEN> {
     }
 }
 
-/// An identifier without what makes one of a word of the language.
+/// Strips the `r#` of a raw identifier.
 #[must_use]
 pub const fn strip_raw(identifier: &str) -> &str {
     match identifier.as_bytes() {
@@ -248,7 +248,7 @@ pub const fn strip_raw(identifier: &str) -> &str {
     }
 }
 
-/// A field's name, as a description has it.
+/// A field's name in a description.
 const fn plain_name(name: &str) -> &str {
     let plain = strip_raw(name);
     let (bytes, mut at) = (plain.as_bytes(), 0);
@@ -262,7 +262,7 @@ const fn plain_name(name: &str) -> &str {
     plain
 }
 
-/// What is in braces are names of fields; two braces are one.
+/// Checks that braces in the format contain names of fields; a doubled brace stands for one.
 const fn check_format(event: &Description) {
     let format = event.format.as_bytes();
     let mut at = 0;
@@ -290,7 +290,7 @@ const fn check_format(event: &Description) {
     }
 }
 
-/// The event has a field whose name is this part of the format.
+/// True if the event has a field with the name at `start..end` of the format.
 const fn has_field(event: &Description, format: &[u8], start: usize, end: usize) -> bool {
     let mut field = 0;
     while field < event.fields.len() {
@@ -324,9 +324,9 @@ mod tests {
         fields: &[],
     };
 
-    /// B1.
+    /// Requirements: B1
     #[test]
-    fn each_part_is_described() {
+    fn description_has_all_parts() {
         assert_eq!(line(&NONE), "p:n 14");
         let marker = Description {
             format: "50% {{done}}",
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_has_its_range() {
+    fn integer_types_have_ranges() {
         let range = |kind: Kind| kind.range();
         assert_eq!(range(Kind::of::<u8>(Count::One)), (0, 255));
         assert_eq!(range(Kind::of::<i8>(Count::One)), (-128, 127));

@@ -1,4 +1,4 @@
-//! Fields, and how a payload is made of them.
+//! Fields of events, and the buffers in which payloads are composed of them.
 
 use std::mem::MaybeUninit;
 
@@ -7,34 +7,34 @@ use super::number::Number;
 use super::text::{first_zero, short_word, text_len};
 use crate::writer::Cursor;
 
-/// What a field of an event can be.
+/// The type of a field of an event.
 ///
-/// Fields are packed: in the order of their declaration, without padding, in the machine's byte
-/// order if the type does not say otherwise.
+/// Fields are packed in the order of their declaration, without padding, and in native byte order
+/// unless the type says otherwise.
 #[diagnostic::on_unimplemented(message = "`{Self}` cannot be a field of an event")]
 pub trait Field {
-    /// What an event is given.
+    /// The type of the argument of an event.
     type Argument<'a>: Copy;
 
-    /// What it is called in a description.
+    /// The type in a description.
     const KIND: Kind;
 
-    /// How many bytes it takes; 0 if that depends on the argument, or may be more than a word.
+    /// The size in bytes; 0 if it depends on the argument, or may be more than a word.
     const SIZE: usize;
 
-    /// Its bytes, in the lower part of a word, if `SIZE` is not 0.
+    /// The bytes of an argument, in the low part of a word, if `SIZE` is not 0.
     fn bits(argument: Self::Argument<'_>) -> u64;
 
-    /// How many bytes it takes.
+    /// The size of an argument, in bytes.
     fn size(argument: Self::Argument<'_>) -> usize;
 
-    /// How many bytes it takes at most, if that costs less to know.
+    /// An upper bound of the size, if that is cheaper to compute.
     #[inline(always)]
     fn bound(argument: Self::Argument<'_>) -> usize {
         Self::size(argument)
     }
 
-    /// Appends it to a payload.
+    /// Appends the argument to a payload.
     fn append(argument: Self::Argument<'_>, payload: &mut impl Payload);
 }
 
@@ -88,7 +88,7 @@ impl Field for str {
     }
 }
 
-/// An array: its elements.
+/// An array, encoded as its elements.
 impl<T: Number, const N: usize> Field for [T; N] {
     type Argument<'a> = &'a [T::Value; N];
 
@@ -111,10 +111,10 @@ impl<T: Number, const N: usize> Field for [T; N] {
     }
 }
 
-/// How many elements a sequence has, as it is in a payload.
+/// The type of the length of a sequence in a payload.
 type Len = u32;
 
-/// A sequence: how many elements there are, and they.
+/// A sequence, encoded as its length and its elements.
 impl<T: Number> Field for [T] {
     type Argument<'a> = &'a [T::Value];
 
@@ -133,7 +133,8 @@ impl<T: Number> Field for [T] {
 
     #[inline(always)]
     fn append(argument: &[T::Value], payload: &mut impl Payload) {
-        // What is longer than that is longer than any sub-buffer, and comes to no payload.
+        // A length that does not fit means more than any sub-buffer holds; such an event is
+        // dropped.
         payload.append(&(argument.len() as Len).to_le_bytes());
         append_all::<T>(argument, payload);
     }
@@ -142,7 +143,8 @@ impl<T: Number> Field for [T] {
 #[inline(always)]
 fn append_all<T: Number>(values: &[T::Value], payload: &mut impl Payload) {
     if T::PLAIN {
-        // SAFETY: the values' own memory, all of which is initialised, as `Number` promises.
+        // SAFETY: the bytes of `values`, all of which are initialised: the contract of `Number` for
+        // plain types.
         let bytes = unsafe {
             std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values))
         };
@@ -154,12 +156,12 @@ fn append_all<T: Number>(values: &[T::Value], payload: &mut impl Payload) {
     }
 }
 
-/// Takes the bytes of a payload whose length depends on its values.
+/// A sink for the bytes of a payload of variable length.
 pub trait Payload {
-    /// Appends some bytes.
+    /// Appends bytes.
     fn append(&mut self, bytes: &[u8]);
 
-    /// Appends a text, up to and with its first NUL, which it is given if it has none.
+    /// Appends a text up to its first NUL, and a NUL.
     fn append_text(&mut self, text: &[u8]);
 }
 
@@ -174,15 +176,15 @@ impl Payload for Cursor<'_> {
     }
 }
 
-/// A payload whose length is a constant. All of it ends up in registers or on the stack.
+/// A payload of constant length, which the compiler keeps in registers or on the stack.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Short<const WORDS: usize> {
+pub struct InlinePayload<const WORDS: usize> {
     words: [u64; WORDS],
     len: usize,
 }
 
-impl<const WORDS: usize> Default for Short<WORDS> {
+impl<const WORDS: usize> Default for InlinePayload<WORDS> {
     #[inline(always)]
     fn default() -> Self {
         Self {
@@ -192,7 +194,7 @@ impl<const WORDS: usize> Default for Short<WORDS> {
     }
 }
 
-impl<const WORDS: usize> Short<WORDS> {
+impl<const WORDS: usize> InlinePayload<WORDS> {
     /// Appends a field.
     #[inline(always)]
     pub fn push<F: Field + ?Sized>(&mut self, argument: F::Argument<'_>) {
@@ -219,33 +221,33 @@ impl<const WORDS: usize> Short<WORDS> {
 
 /// Memory for a [`Buffer`].
 #[doc(hidden)]
-pub type Room = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
+pub type Scratch = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
 
-/// Where a payload is put together that is so short that it is copied into the ring.
+/// A buffer for payloads that are short enough to be copied into the ring.
 ///
-/// The memory is not filled with zeros beforehand, as that would cost more than most payloads; and
-/// it is not part of this, as the compiler would fill it then.
+/// The memory is not zeroed beforehand, because that would cost more than most payloads. It is not
+/// part of this type, because the compiler would then initialise it.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Buffer<'a> {
-    room: &'a mut Room,
-    /// So many bytes were appended.
+    scratch: &'a mut Scratch,
+    /// Number of bytes that were appended.
     len: usize,
 }
 
 impl<'a> Buffer<'a> {
-    /// How many bytes it can take. Longer payloads are put together in the ring: that costs some
-    /// atomic instructions, which is less than to copy them once more.
+    /// The capacity in bytes. Longer payloads are composed in the ring. That costs a few atomic
+    /// instructions, which is less than another copy.
     pub(crate) const LEN: usize = 512;
 
-    /// An empty one.
+    /// Creates an empty buffer.
     #[inline(always)]
     #[must_use]
-    pub fn new(room: &'a mut Room) -> Self {
-        Self { room, len: 0 }
+    pub fn new(scratch: &'a mut Scratch) -> Self {
+        Self { scratch, len: 0 }
     }
 
-    /// There is room for so many bytes more.
+    /// True if `len` more bytes fit.
     #[inline(always)]
     #[must_use]
     pub fn has_room(&self, len: usize) -> bool {
@@ -259,20 +261,20 @@ impl<'a> Buffer<'a> {
         self.len = self.len.next_multiple_of(8);
     }
 
-    /// What was appended.
+    /// The bytes that were appended.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes were appended.
-        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len) }
+        // SAFETY: `append` initialised the first `len` bytes.
+        unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len) }
     }
 
-    /// Stores a word behind what was appended.
+    /// Stores a word after the appended bytes.
     #[inline(always)]
     fn put(&mut self, word: u64) {
         debug_assert!(self.len <= Self::LEN);
-        // SAFETY: `len` is not above `LEN`, and there are two words more.
+        // SAFETY: `len` is at most `LEN`, and the scratch memory has two words more than that.
         unsafe {
-            let end = self.room.as_mut_ptr().cast::<u8>().add(self.len);
+            let end = self.scratch.as_mut_ptr().cast::<u8>().add(self.len);
             end.cast::<u64>().write_unaligned(word);
         }
     }
@@ -281,9 +283,9 @@ impl<'a> Buffer<'a> {
     #[inline(always)]
     pub fn words(&mut self) -> &[u64] {
         self.put(0);
-        // SAFETY: all words that have one of the first `len` bytes are initialised: by what was
-        // appended, or just now.
-        unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), self.len.div_ceil(8)) }
+        // SAFETY: all words that contain one of the first `len` bytes are initialised, by `append`
+        // or by `put` above.
+        unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len.div_ceil(8)) }
     }
 }
 
@@ -324,7 +326,7 @@ impl Payload for Buffer<'_> {
             _ => short_word(rest),
         };
         self.put(word);
-        // It is shorter than 8 bytes, so there is a zero.
+        // Fewer than 8 bytes are used, so there is a zero.
         self.len += first_zero(word).unwrap_or(7) + 1;
     }
 }
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn short_payloads_are_packed() {
-        let mut short = Short::<4>::default();
+        let mut short = InlinePayload::<4>::default();
         short.push::<u8>(0x11);
         short.push::<i16>(-2);
         short.push::<u32>(0x2233_4455);
@@ -356,8 +358,8 @@ mod tests {
 
     #[test]
     fn buffers_have_the_same_bytes() {
-        let mut room = Room::uninit();
-        let (mut short, mut buffer) = (Short::<3>::default(), Buffer::new(&mut room));
+        let mut scratch = Scratch::uninit();
+        let (mut short, mut buffer) = (InlinePayload::<3>::default(), Buffer::new(&mut scratch));
         for n in 0..5u8 {
             short.push::<i8>(i8::MIN + n.cast_signed());
         }
@@ -371,14 +373,14 @@ mod tests {
 
     #[test]
     fn strings_end_at_a_nul() {
-        let mut room = Room::uninit();
-        let mut buffer = Buffer::new(&mut room);
+        let mut scratch = Scratch::uninit();
+        let mut buffer = Buffer::new(&mut scratch);
         str::append("ab", &mut buffer);
         str::append("c\0d", &mut buffer);
         str::append("", &mut buffer);
         u8::append(7, &mut buffer);
         assert_eq!(bytes(buffer.words()), b"ab\0c\0\0\x07\0");
-        assert_eq!(Buffer::new(&mut Room::uninit()).words(), [0u64; 0]);
+        assert_eq!(Buffer::new(&mut Scratch::uninit()).words(), [0u64; 0]);
         for len in 0..40 {
             for nul in 0..=len {
                 for after in ["", "x", "\0", "\u{1}\0\u{80}"] {
@@ -388,8 +390,8 @@ mod tests {
                     assert_eq!(text_len(text.as_bytes()), nul);
                     assert_eq!(str::size(&text), nul + 1);
                     assert_eq!(str::bound(&text), text.len() + 1);
-                    let mut room = Room::uninit();
-                    let mut buffer = Buffer::new(&mut room);
+                    let mut scratch = Scratch::uninit();
+                    let mut buffer = Buffer::new(&mut scratch);
                     u8::append(3, &mut buffer);
                     str::append(&text, &mut buffer);
                     u8::append(4, &mut buffer);
@@ -399,9 +401,9 @@ mod tests {
                     assert_eq!(bytes(buffer.words()), expected);
                 }
                 assert_eq!(text_len(&vec![0x80; len]), len);
-                let (mut room, mut other_room) = (Room::uninit(), Room::uninit());
-                let mut buffer = Buffer::new(&mut room);
-                let mut by_bytes = Buffer::new(&mut other_room);
+                let (mut scratch, mut other_scratch) = (Scratch::uninit(), Scratch::uninit());
+                let mut buffer = Buffer::new(&mut scratch);
+                let mut by_bytes = Buffer::new(&mut other_scratch);
                 let text = "\u{7f}".repeat(len);
                 str::append(&text, &mut buffer);
                 by_bytes.append(text.as_bytes());
@@ -413,11 +415,11 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_takes_what_it_says() {
+    fn oversized_appends_are_left_out_as_a_whole() {
         for len in [Buffer::LEN - 1, Buffer::LEN - 4, Buffer::LEN - 9] {
             let text = "x".repeat(len);
-            let mut room = Room::uninit();
-            let mut buffer = Buffer::new(&mut room);
+            let mut scratch = Scratch::uninit();
+            let mut buffer = Buffer::new(&mut scratch);
             str::append(&text, &mut buffer);
             let mut expected = text.into_bytes();
             expected.resize((len + 1).next_multiple_of(8), 0);
@@ -425,7 +427,7 @@ mod tests {
             assert_eq!(*buffer.bytes(), expected[..len + 1]);
             assert!(buffer.has_room(Buffer::LEN - len - 1));
             assert!(!buffer.has_room(Buffer::LEN - len));
-            // What is too much is left out as a whole.
+            // An append that does not fit has no effect.
             buffer.append(&[1; 512]);
             str::append(&"x".repeat(Buffer::LEN), &mut buffer);
             assert_eq!(bytes(buffer.words()), expected);

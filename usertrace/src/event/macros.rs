@@ -1,4 +1,4 @@
-//! How events are declared and written.
+//! The macros that declare and write events.
 
 /// Declares an event: a module with its [`Callsite`](crate::event::Callsite) and a function
 /// `record`.
@@ -6,7 +6,7 @@
 /// See [`event`](mod@crate::event) for an example, and for the types that a field can have. Events
 /// are written by [`event!`](crate::event!).
 ///
-/// A type that there is not is named by the compiler, with those that there are:
+/// For an unknown type, the compiler's error names it, and lists the known ones:
 ///
 /// ```compile_fail
 /// usertrace::tracepoint! {
@@ -79,9 +79,9 @@ macro_rules! tracepoint {
             pub fn record(
                 $($field: <$crate::__field_type!($type $($base)?) as $crate::event::Field>::Argument<'_>),*
             ) -> $crate::event::Outcome {
-                use $crate::event::{Field, Short};
+                use $crate::event::{Field, InlinePayload};
 
-                // Long names, as a constant hides an argument that is called the same.
+                // Long names: a constant would hide an argument of the same name.
                 const __USERTRACE_VARIABLE: bool =
                     false $(|| <$crate::__field_type!($type $($base)?) as Field>::SIZE == 0)*;
                 const __USERTRACE_SIZE: usize =
@@ -106,7 +106,7 @@ macro_rules! tracepoint {
                     )
                 } else {
                     #[allow(unused_mut, reason = "an event may have no field")]
-                    let mut payload = Short::<__USERTRACE_WORDS>::default();
+                    let mut payload = InlinePayload::<__USERTRACE_WORDS>::default();
                     $(payload.push::<$crate::__field_type!($type $($base)?)>($field);)*
                     $crate::event::record(&CALLSITE, payload.words())
                 }
@@ -115,10 +115,10 @@ macro_rules! tracepoint {
     };
 }
 
-/// Writes an event that [`tracepoint!`](crate::tracepoint) declared; its value is an
+/// Writes an event that [`tracepoint!`](crate::tracepoint) declared, and returns an
 /// [`Outcome`](crate::event::Outcome).
 ///
-/// The arguments are evaluated only if a trace wants the event. They stand in the order of the
+/// The arguments are evaluated only if a trace wants the event. They are in the order of the
 /// fields, or in any order with the names of all fields:
 ///
 /// ```
@@ -141,7 +141,7 @@ macro_rules! event {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::here(&$($module)::+::CALLSITE, mask);
+                $crate::event::capture_ip(&$($module)::+::CALLSITE, mask);
                 $($module)::+::Fields {
                     $($field: $value,)+
                     __usertrace: ::core::marker::PhantomData,
@@ -154,35 +154,35 @@ macro_rules! event {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::here(&$($module)::+::CALLSITE, mask);
+                $crate::event::capture_ip(&$($module)::+::CALLSITE, mask);
                 $($module)::+::record($($argument),*)
             }
         }
     };
 }
 
-/// Writes an event as [`event!`](crate::event!) does, on behalf of the code at an address: the
-/// context `ip` has that, rather than the address of the macro. This is for functions that stand in
-/// front of others, whose callers the events are about.
+/// Writes an event as [`event!`](crate::event!) does, on behalf of the code at another address: the
+/// context `ip` has that address. This is for wrapper functions whose events are about their
+/// callers.
 #[macro_export]
 macro_rules! event_at {
     ($ip:expr, $($module:ident)::+ $(, $argument:expr)* $(,)?) => {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::here_at(&$($module)::+::CALLSITE, mask, $ip);
+                $crate::event::use_ip(&$($module)::+::CALLSITE, mask, $ip);
                 $($module)::+::record($($argument),*)
             }
         }
     };
 }
 
-/// Declares an event in the place where it is written, and writes it: a provider, a name, a format,
-/// and the fields with their values. Its value is an [`Outcome`](crate::event::Outcome).
+/// Declares an event where it is written, and writes it: a provider, a name, a format, and the
+/// fields with their values. Returns an [`Outcome`](crate::event::Outcome).
 ///
-/// The format is kept with the event's description: nothing is formatted when the event is written.
-/// It names fields in braces; two braces are one. The log level is `Info`, unless another
-/// [`Loglevel`](crate::Loglevel) stands in front.
+/// The format is part of the event's description; nothing is formatted when the event is written.
+/// It names fields in braces; a doubled brace stands for one. The log level is `Info`, unless
+/// another [`Loglevel`](crate::Loglevel) is given first.
 ///
 /// ```
 /// fn copied(done: u32, path: &str) {
@@ -217,7 +217,7 @@ macro_rules! marker {
     }};
 }
 
-/// What a field is: a type that is a [`Field`](crate::event::Field).
+/// Maps the type of a field to a type that is a [`Field`](crate::event::Field).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __field_type {
@@ -244,7 +244,7 @@ macro_rules! __field_type {
     };
 }
 
-/// What a field or its elements are: a type that is a `Number`.
+/// Maps the type of a number to a type that is a `Number`.
 #[doc(hidden)]
 #[macro_export]
 #[rustfmt::skip]
@@ -279,7 +279,7 @@ macro_rules! __number_type {
     ($($other:tt)*) => { $crate::__no_type!($($other)*) };
 }
 
-/// Says which types there are.
+/// Fails to compile, and lists the known types.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __no_type {
@@ -293,7 +293,7 @@ macro_rules! __no_type {
     };
 }
 
-/// The labels of an enumeration, or of none.
+/// Maps the labels of an enumeration to an array.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __labels {
@@ -315,7 +315,7 @@ macro_rules! __labels {
     };
 }
 
-/// A label's text.
+/// Maps a label to its text.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __label {
@@ -327,7 +327,7 @@ macro_rules! __label {
     };
 }
 
-/// The last of a range of values.
+/// The last value of a range.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __last {

@@ -1,4 +1,4 @@
-//! Events that a program declares, and how their records come to be.
+//! Events: how a program declares them, and how the library composes their records.
 //!
 //! [`tracepoint!`](crate::tracepoint) declares an event, [`event!`](crate::event!) writes one:
 //!
@@ -20,7 +20,7 @@
 //! # serve("/");
 //! ```
 //!
-//! As long as no trace is active, an event is one load and one branch. A field is of one of these
+//! While no trace is active, an event costs one load and one branch. A field has one of these
 //! types:
 //!
 //! | type | argument | |
@@ -55,16 +55,16 @@
 //! usertrace::event!(received, &[127, 0, 0, 1], 80, 2, &[17, 18], b"GET /");
 //! ```
 //!
-//! [`marker!`](crate::marker) declares an event where it is written, with a format for people.
+//! [`marker!`](crate::marker) declares an event where it is written, with a format string.
 //!
-//! A record that would be longer than a sub-buffer of the trace is not cut: it is dropped, and
-//! counted as lost. Constants, such as an array's `N`, are looked up in the module that
-//! `tracepoint!` makes: `[u8; super::LEN]`.
+//! A record that is longer than a sub-buffer of the trace is dropped, and counted as lost.
+//! Constants, such as the length in `[u8; super::LEN]`, are resolved in the module that
+//! `tracepoint!` creates.
 
 mod callsite;
 mod describe;
 mod field;
-mod here;
+mod ip;
 mod macros;
 mod number;
 mod outcome;
@@ -74,17 +74,17 @@ mod text;
 pub use self::callsite::{Callsite, Loglevel};
 #[doc(hidden)]
 pub use self::describe::{DescribedField, Description, Kind, Label, strip_raw};
-pub use self::field::{Buffer, Field, Payload, Room, Short};
-pub use self::here::{here, here_at, note};
+pub use self::field::{Buffer, Field, InlinePayload, Payload, Scratch};
+pub use self::ip::{capture_ip, set_ip, use_ip};
 pub use self::number::{Be, Hex, Number};
 pub use self::outcome::Outcome;
 pub use self::section::Entry;
-pub use crate::runtime::{BadDescription, declare, record_parts};
+pub use crate::runtime::{DescriptionError, declare, record_parts};
 #[doc(hidden)]
 pub use crate::runtime::{record, record_variable, record_words, register, unregister};
 #[doc(hidden)]
 pub use crate::writer::Cursor;
 
-pub(crate) use self::callsite::{ATTACH, HERE, PROBED, is_name_byte, is_sound};
-pub(crate) use self::here::noted;
+pub(crate) use self::callsite::{ATTACH, PROBED, WANTS_IP, is_name_byte, is_valid};
+pub(crate) use self::ip::ip_of;
 pub(crate) use self::section::{Section, own};

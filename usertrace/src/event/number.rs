@@ -1,46 +1,46 @@
-//! Numbers, as they are in a payload: by themselves, and as elements of arrays and sequences.
+//! The encoding of numbers in a payload, alone or as elements of arrays and sequences.
 
 use std::marker::PhantomData;
 
-/// A number that a field can be, or have many of.
+/// The type of a numeric field, or of its elements.
 ///
 /// # Safety
-/// If it is [`PLAIN`](Self::PLAIN), all bytes of a value in memory are initialised, and they are
+/// If [`PLAIN`](Self::PLAIN) is true, all bytes of a value in memory must be initialised, and be
 /// those of the payload.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of an array or a sequence",
     note = "elements are integers, `f32`, `f64`, `bool` and `ptr`"
 )]
 pub unsafe trait Number {
-    /// What an event is given.
+    /// The type of the argument of an event.
     type Value: Copy + 'static;
 
-    /// What it is called in a description.
+    /// The type's name in a description.
     const NAME: &'static str;
 
-    /// A payload has it as it is in memory.
+    /// True if the payload has the bytes that a value has in memory.
     const PLAIN: bool;
 
-    /// Its bytes, in the lower part of a word.
+    /// The bytes of a value, in the low part of a word.
     fn bits(value: Self::Value) -> u64;
 }
 
-/// An unsigned integer that is shown in hexadecimal.
+/// An unsigned integer that is displayed in hexadecimal.
 #[derive(Debug)]
 pub struct Hex<T>(PhantomData<T>);
 
-/// An integer that is stored in network byte order. An event is given it in the machine's.
+/// An integer that is stored in network byte order. The argument of an event is in native byte
+/// order.
 #[derive(Debug)]
 pub struct Be<T>(PhantomData<T>);
 
-// Words are put together by shifts, so that the compiler can do it in registers; that is the order
-// of the bytes in memory on a little-endian machine. Sizes and addresses are described as what they
-// are on such machines.
+// Words are composed by shifts, so that the compiler can use registers. On a little-endian machine,
+// that is the order of the bytes in memory. Descriptions give `usize` and addresses 64 bits.
 const _: () = assert!(cfg!(target_endian = "little") && usize::BITS == 64);
 
 macro_rules! plain {
     ($($type:ty = $value:ty, $name:literal, $bits:expr;)*) => {$(
-        // SAFETY: a value has `size_of` bytes and no padding, and `bits` has them in the machine's
+        // SAFETY: a value has `size_of` bytes without padding, and `bits` returns them in native
         // order, which is little-endian.
         unsafe impl Number for $type {
             type Value = $value;
@@ -78,7 +78,7 @@ plain! {
 
 macro_rules! swapped {
     ($($type:ty = $value:ty, $name:literal;)*) => {$(
-        // SAFETY: it is not plain.
+        // SAFETY: `PLAIN` is false.
         unsafe impl Number for Be<$type> {
             type Value = $value;
             const NAME: &'static str = $name;
@@ -104,7 +104,7 @@ swapped! {
     i64 = i64, "s64be";
 }
 
-// SAFETY: it is not plain: a pointer is more than its address.
+// SAFETY: `PLAIN` is false, because a pointer is more than its address.
 unsafe impl Number for *const () {
     type Value = *const ();
     const NAME: &'static str = "x64";

@@ -1,20 +1,20 @@
-//! Callsites as the linker gathers them: a section of pointers, in each program and each library.
+//! The linker section of call sites: an array of pointers in each program and each library.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::callsite::Callsite;
 
-/// What the section `usertrace_callsites` consists of.
+/// An element of the section `usertrace_callsites`.
 ///
-/// Atomic so that all entries come into a writable section, as the dynamic linker relocates them;
-/// and so that one can be taken out that is none.
+/// Atomic, so that all entries lie in a writable section, which the dynamic linker relocates, and
+/// so that invalid entries can be removed.
 #[doc(hidden)]
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Entry(AtomicPtr<Callsite>);
 
 impl Entry {
-    /// An entry for a callsite.
+    /// Creates the entry of a call site.
     #[must_use]
     pub const fn new(callsite: &'static Callsite) -> Self {
         Self(AtomicPtr::new(std::ptr::from_ref(callsite).cast_mut()))
@@ -29,61 +29,61 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Its entries.
+    /// The entries of the section.
     ///
     /// # Safety
-    /// They must be there for as long as `'a`.
+    /// The entries must stay mapped for `'a`.
     unsafe fn entries<'a>(self) -> &'a [Entry] {
         let len = (self.stop.addr() - self.start.addr()) / size_of::<Entry>();
         if len == 0 {
-            // There may be no section at all.
+            // The section may be missing.
             return &[];
         }
-        // SAFETY: the entries are there for `'a`, as this function's caller promises.
+        // SAFETY: the contract of this function: the entries stay mapped for `'a`.
         unsafe { std::slice::from_raw_parts(self.start, len) }
     }
 
-    /// Its callsites.
+    /// The call sites of the section.
     ///
     /// # Safety
-    /// All entries must be of callsites, or NULL, and stay for as long as `'a`.
+    /// All entries must point to call sites, or be NULL, and stay valid for `'a`.
     pub(crate) unsafe fn callsites<'a>(self) -> impl Iterator<Item = &'a Callsite> {
-        // SAFETY: they are there for `'a`, as this function's caller promises.
+        // SAFETY: the contract of this function: the entries stay mapped for `'a`.
         let entries = unsafe { self.entries() };
-        // SAFETY: an entry is of a callsite, or NULL, as this function's caller promises. Relaxed:
-        // who registered the section published its entries.
+        // SAFETY: the contract of this function: each entry points to a call site, or is NULL.
+        // Relaxed: the registration of the section published its entries.
         entries
             .iter()
             .filter_map(|entry| unsafe { entry.0.load(Ordering::Relaxed).as_ref() })
     }
 
-    /// Takes out the entries of callsites that cannot be described, and says how many these are.
+    /// Removes the entries of call sites with invalid descriptions, and returns their number.
     ///
     /// # Safety
-    /// As [`callsites`](Self::callsites), but of a callsite nothing need be right but its place and
-    /// that of its text.
-    pub(crate) unsafe fn take_unsound(self) -> usize {
-        let mut unsound = 0;
-        // SAFETY: the section is there, as this function's caller promises.
+    /// As [`callsites`](Self::callsites), but descriptions need not be valid, only mapped.
+    pub(crate) unsafe fn remove_invalid(self) -> usize {
+        let mut invalid = 0;
+        // SAFETY: the contract of this function: the section is mapped.
         for entry in unsafe { self.entries() } {
-            // SAFETY: what an entry leads to is there, as this function's caller promises.
+            // SAFETY: the contract of this function: an entry points to a mapped call site, or is
+            // NULL.
             let callsite = unsafe { entry.0.load(Ordering::Relaxed).as_ref() };
-            if callsite.is_some_and(|callsite| !callsite.is_sound()) {
+            if callsite.is_some_and(|callsite| !callsite.is_valid()) {
                 entry.0.store(std::ptr::null_mut(), Ordering::Relaxed);
-                unsound += 1;
+                invalid += 1;
             }
         }
-        unsound
+        invalid
     }
 }
 
-/// Makes the section exist in a program that declares no event.
+/// Makes the section exist in a program that declares no events.
 #[used]
 #[unsafe(link_section = "usertrace_callsites")]
 static NONE: Entry = Entry(AtomicPtr::new(std::ptr::null_mut()));
 
-// The linker makes these symbols, in each program and in each library for itself; they enclose the
-// section. Hidden: no library must find those of another one.
+// The linker defines these symbols in each program and each library; they enclose the section. They
+// are hidden so that no library finds those of another one.
 std::arch::global_asm!(
     ".hidden __start_usertrace_callsites",
     ".hidden __stop_usertrace_callsites"
@@ -96,7 +96,7 @@ unsafe extern "C" {
     static STOP: Entry;
 }
 
-/// That of the program, or of the library if this crate is linked into one.
+/// The section of the program, or of the library that this crate is linked into.
 pub(crate) fn own() -> Section {
     Section {
         start: &raw const START,

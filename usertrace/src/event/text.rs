@@ -1,16 +1,16 @@
-//! Texts, word by word: where they end.
+//! Finds the end of NUL-terminated text, a word at a time.
 
-/// The first byte of a word in memory that is 0.
+/// The position of the first zero byte of a word in memory.
 #[inline(always)]
 pub(super) fn first_zero(word: u64) -> Option<usize> {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    // The lowest of these bits is that of the first such byte; above it they mean nothing.
+    // The lowest set bit marks the first zero byte; higher bits are undefined.
     let zeros = word.wrapping_sub(LOW) & !word & HIGH;
     (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
 }
 
-/// Less than 8 bytes, with zeros behind them.
+/// Loads less than 8 bytes, padded with zeros.
 #[inline(always)]
 pub(super) fn short_word(bytes: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
@@ -25,7 +25,7 @@ pub(super) fn short_word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Where a text ends: at its first NUL, if it has one.
+/// The length of a text up to its first NUL, if it has one.
 #[inline]
 pub(super) fn text_len(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks();

@@ -1,28 +1,28 @@
-//! Why probes cannot be changed.
+//! Errors of changes of probes.
 
 use std::fmt;
 
-/// Why probes cannot be changed so.
+/// Errors of changes of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// No name of a probe: 1 to 64 letters, digits, and `_ . -`.
+    /// The name is not 1 to 64 letters, digits, and `_ . -`.
     Name,
-    /// No names of events.
+    /// The pattern of events is invalid.
     Pattern,
-    /// There is a probe of that name.
+    /// A probe of that name exists already.
     Exists,
-    /// There is no probe of that name.
+    /// No probe has that name.
     NoProbe,
-    /// It is connected to these events, by that very pattern.
+    /// The probe is already connected by that pattern.
     Connected,
-    /// It is not connected to events by that very pattern.
+    /// The probe is not connected by that pattern.
     NotConnected,
-    /// There are 64 probes, or 256 connections.
+    /// The process already has 64 probes, or 256 connections.
     Full,
-    /// There is no memory.
+    /// No memory.
     Memory,
-    /// This thread is in the middle of such a change.
+    /// This thread is already changing probes.
     Busy,
 }
 

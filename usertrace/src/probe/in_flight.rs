@@ -1,34 +1,34 @@
-//! Who is in a probe, so that one that was taken out can be waited for, and none is called from its
-//! own middle.
+//! Tracks threads that are executing probes, so that a disconnected probe can be waited for, and so
+//! that no probe is called recursively.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::writer;
+use crate::os;
 
-/// InFlight at a time.
+/// Calls of probes at a time.
 const PLACES: usize = 256;
 
-/// Bits of a place that say which probe it is; those above are the thread.
+/// Bits of a place that hold the probe's number plus 1; those above hold the thread's id.
 const PROBE_BITS: u32 = 8;
 
-/// A place is 0 if it is free. All zeros: nobody is in a probe.
+/// One place for each call in progress; 0: free. All zeros: no thread is in a probe.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct InFlight([AtomicU64; PLACES]);
 
-/// The calling thread is in a probe, as long as this lives.
+/// Marks the calling thread as executing a probe, while it lives.
 #[derive(Debug)]
-pub(super) struct Visit<'a> {
+pub(super) struct ProbeGuard<'a> {
     place: &'a AtomicU64,
     mark: u64,
 }
 
-/// Why a probe is not called.
+/// Why a probe cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// This thread is in it.
+    /// This thread is executing it already.
     Inside,
-    /// Too many others are in probes.
+    /// Too many threads are executing probes.
     Full,
 }
 
@@ -37,14 +37,14 @@ fn mark(probe: usize, thread: u32) -> u64 {
 }
 
 fn is_gone(mark: u64) -> bool {
-    !writer::is_thread(writer::process(), (mark >> PROBE_BITS) as u32)
+    !os::thread::may_exist(os::process::id(), (mark >> PROBE_BITS) as u32)
 }
 
 impl InFlight {
-    /// Enters a probe. Whether that is still to be called is looked at after this.
-    pub(super) fn enter(&self, probe: usize) -> Result<Visit<'_>, Refusal> {
-        let mark = mark(probe, writer::thread());
-        // Relaxed: of this very thread's.
+    /// Enters a probe. The caller must check afterwards that the probe is still to be called.
+    pub(super) fn enter(&self, probe: usize) -> Result<ProbeGuard<'_>, Refusal> {
+        let mark = mark(probe, os::thread::id());
+        // Relaxed: only this thread stores its own marks.
         if self
             .0
             .iter()
@@ -58,7 +58,7 @@ impl InFlight {
                 .compare_exchange(from, mark, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
         };
-        // Of a thread that ended in a probe, or that is the parent's, nothing comes any more.
+        // A thread that ended in a probe, or that is in the parent process, never frees its place.
         let take_over = |place: &&AtomicU64| {
             let other = place.load(Ordering::Relaxed);
             is_gone(other) && take(place, other)
@@ -66,13 +66,13 @@ impl InFlight {
         let free = self.0.iter().find(|place| take(place, 0));
         let place = free.or_else(|| self.0.iter().find(take_over));
         let place = place.ok_or(Refusal::Full)?;
-        Ok(Visit { place, mark })
+        Ok(ProbeGuard { place, mark })
     }
 
-    /// Waits until no other thread is in a probe that nobody comes to any more by the way that is
-    /// meant.
+    /// Waits until no other thread is executing the probe. The caller has already made it
+    /// unreachable.
     pub(super) fn wait(&self, probe: usize) {
-        let thread = writer::thread();
+        let thread = os::thread::id();
         for place in &self.0 {
             loop {
                 // SeqCst: as in `enter`.
@@ -88,10 +88,10 @@ impl InFlight {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
-        // Release pairs with `wait`: what the probe did is done. Not so in the child of a fork in
-        // the probe, where all are free, or another one's by now.
+        // Release pairs with `wait`, which sees all that the probe stored. In a child that was
+        // forked in the probe, the place is free or reused by now, and the exchange fails.
         let _ = self
             .place
             .compare_exchange(self.mark, 0, Ordering::Release, Ordering::Relaxed);

@@ -1,37 +1,37 @@
-//! Libraries of probes that are loaded on command.
+//! Loads and unloads libraries of probes on command.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use super::{Call, Error, opened, register_of, table, unregister};
 use crate::runtime::registry;
 
-/// The symbol by which a library says which probes it has: an array of [`Declaration`], which ends
-/// with one that has no name. So it need not be linked with anything.
+/// The symbol of a library's list of probes: an array of [`Declaration`] that ends with one without
+/// a name. So the library need not be linked with this crate.
 const SYMBOL: &CStr = c"usertrace_probes";
 
-/// A probe of a library: `struct usertrace_probe` in C.
+/// The declaration of a probe in a library: `struct usertrace_probe` in C.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Declaration {
-    /// Its name; NULL: the end.
+    /// The probe's name; NULL: the end of the list.
     pub name: *const c_char,
-    /// What events call.
+    /// The function that events call.
     pub call: Option<Call>,
-    /// What it is called with.
+    /// The function's second argument.
     pub data: *mut c_void,
 }
 
-// SAFETY: it is for statics, whose data whoever wrote the probe keeps in order.
+// SAFETY: declarations are immutable statics; the author of the probe is responsible for its data.
 unsafe impl Sync for Declaration {}
 
 /// Why a library of probes was not loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// What the dynamic linker says.
+    /// The message of the dynamic linker.
     Linker(String),
-    /// It has a probe that cannot be registered: its name, and why.
+    /// A probe of the library cannot be registered: its name, and why.
     Probe(String, Error),
-    /// There is no place for another library, or no memory.
+    /// The table of libraries is full, or there is no memory.
     Library(Error),
 }
 
@@ -50,11 +50,11 @@ impl std::error::Error for LoadError {}
 /// Why a library of probes was not unloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnloadError {
-    /// No library of that name was loaded by [`load`].
+    /// [`load`] loaded no library of that name.
     NotLoaded,
-    /// What the dynamic linker says.
+    /// The message of the dynamic linker.
     Linker(String),
-    /// It has a probe that cannot be taken out: its name, and why.
+    /// A probe of the library cannot be removed: its name, and why.
     Probe(String, Error),
 }
 
@@ -71,7 +71,8 @@ impl std::fmt::Display for UnloadError {
 impl std::error::Error for UnloadError {}
 
 fn linker_error() -> String {
-    // SAFETY: a text of this thread's, until the next call.
+    // SAFETY: the string belongs to this thread, and is valid until the next call of the dynamic
+    // linker.
     let text = unsafe {
         let text = libc::dlerror();
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -79,20 +80,20 @@ fn linker_error() -> String {
     text.unwrap_or_default()
 }
 
-/// Loads a library, registers the probes that its symbol `usertrace_probes` lists, and says how
-/// many these are. What it registers by itself when it is loaded is not among them. It stays loaded
-/// until [`unload`].
+/// Loads a library, and registers the probes that its symbol `usertrace_probes` lists. Returns
+/// their number, which does not include probes that its constructors register. The library stays
+/// loaded until [`unload`].
 ///
-/// Not to be called from a signal handler.
+/// Signal handlers must not call this.
 ///
 /// # Errors
-/// When the dynamic linker does not load it, or one of its probes cannot be registered: then none
-/// of them is.
+/// If the dynamic linker does not load the library, or one of its probes cannot be registered. No
+/// probe of the list stays registered then.
 ///
 /// # Safety
-/// The library's constructors run, and its probes must be what they say.
+/// The library's constructors run, and its declarations of probes must be valid.
 pub unsafe fn load(path: &CStr) -> Result<usize, LoadError> {
-    // SAFETY: the library's constructors may run here, as this function's caller promises.
+    // SAFETY: the contract of this function: the library's constructors may run.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         return Err(LoadError::Linker(linker_error()));
@@ -100,32 +101,32 @@ pub unsafe fn load(path: &CStr) -> Result<usize, LoadError> {
     let entered =
         opened().and_then(|(table, mut held)| table.lists(&mut held).add_library(library.addr()));
     if let Err(error) = entered {
-        // SAFETY: nothing of it is used.
+        // SAFETY: nothing of the library is in use.
         unsafe { libc::dlclose(library) };
         return Err(LoadError::Library(error));
     }
-    // SAFETY: the library is there.
+    // SAFETY: the library is loaded, and the symbol ends with NUL.
     let list = unsafe { libc::dlsym(library, SYMBOL.as_ptr()) }.cast::<Declaration>();
     let mut count = 0;
     while !list.is_null() {
-        // SAFETY: the array goes up to one without a name, as `load`'s caller promises.
+        // SAFETY: the contract of this function: the array ends with a declaration without a name.
         let Some((name, probe)) = (unsafe { named(list.add(count)) }) else {
             break;
         };
         let done = match probe.call {
-            // SAFETY: the library stays.
+            // SAFETY: the library stays loaded until its probes are removed, below or by `unload`.
             Some(call) => unsafe { register_of(&name, call, probe.data, library.addr()) },
             None => Err(Error::NoProbe),
         };
         if let Err(error) = done {
             for n in 0..count {
-                // SAFETY: as above.
+                // SAFETY: the loop above has read this declaration.
                 if let Some((name, _)) = unsafe { named(list.add(n)) } {
                     let _ = unregister(&name);
                 }
             }
-            leave(library.addr());
-            // SAFETY: nothing of it is used any more.
+            forget(library.addr());
+            // SAFETY: all its probes were unregistered above.
             unsafe { libc::dlclose(library) };
             return Err(LoadError::Probe(name, error));
         }
@@ -134,30 +135,30 @@ pub unsafe fn load(path: &CStr) -> Result<usize, LoadError> {
     Ok(count)
 }
 
-/// The library is none that was loaded any more; says whether it was one.
-fn leave(library: usize) -> bool {
+/// Removes a library from the table; returns true if it was there.
+fn forget(library: usize) -> bool {
     let (Some(table), Some(mut held)) = (table(), registry::hold()) else {
         return false;
     };
     table.lists(&mut held).remove_library(library)
 }
 
-/// Unloads what [`load`] has loaded: takes its probes out, with their connections, waits until
-/// nobody is in one of them, and closes the library. Says how many probes these were. It is named
-/// by the path that it was loaded by, or by another one of the same file.
+/// Unloads a library that [`load`] loaded: removes its probes and their connections, waits until no
+/// thread executes them, and closes the library. Returns the number of these probes. The path may
+/// be another one of the same file.
 ///
-/// Not to be called from a signal handler, or from a probe.
+/// Signal handlers and probes must not call this.
 ///
 /// # Errors
-/// When it was not loaded so, or the dynamic linker does not close it.
+/// If [`load`] did not load the library, or the dynamic linker does not close it.
 ///
 /// # Safety
-/// The library's destructors run. What else uses it, such as probes that it has registered by
-/// itself, these must end.
+/// The library's destructors run. They must end all other use of the library, such as probes that
+/// its constructors registered.
 pub unsafe fn unload(path: &CStr) -> Result<usize, UnloadError> {
     let flags = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
-    // SAFETY: it is there already, or is not loaded. It stays, as it has been opened before, or is
-    // none of ours.
+    // SAFETY: `RTLD_NOLOAD` runs no code. The library stays loaded after `dlclose`, because another
+    // `dlopen` holds it.
     let library = unsafe {
         let library = libc::dlopen(path.as_ptr(), flags);
         if library.is_null() {
@@ -180,15 +181,16 @@ pub unsafe fn unload(path: &CStr) -> Result<usize, UnloadError> {
         drop(held);
         match unregister(&name) {
             Ok(()) => count += 1,
-            // Somebody else was first.
+            // Another thread removed it first.
             Err(Error::NoProbe) => {}
             Err(error) => return Err(UnloadError::Probe(name, error)),
         }
     }
-    if !leave(library.addr()) {
+    if !forget(library.addr()) {
         return Err(UnloadError::NotLoaded);
     }
-    // SAFETY: who takes it off the list closes it: it was opened when it came there.
+    // SAFETY: the call that removes the library from the table closes the handle that `load`
+    // opened.
     match unsafe { libc::dlclose(library) } {
         0 => Ok(count),
         _ => Err(UnloadError::Linker(linker_error())),
@@ -196,10 +198,10 @@ pub unsafe fn unload(path: &CStr) -> Result<usize, UnloadError> {
 }
 
 /// # Safety
-/// It must be one, with a name that is a text or NULL.
+/// The pointer must be to a declaration whose name is a string or NULL.
 unsafe fn named(probe: *const Declaration) -> Option<(String, &'static Declaration)> {
-    // SAFETY: the declaration is there, with a name that is a text or NULL, as this function's
-    // caller promises.
+    // SAFETY: the contract of this function: the declaration is mapped, with a string or NULL as
+    // its name.
     unsafe {
         let probe = &*probe;
         let name = (!probe.name.is_null()).then(|| CStr::from_ptr(probe.name))?;

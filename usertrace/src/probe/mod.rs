@@ -1,11 +1,10 @@
-//! Probes: functions that get the records of events, in the program itself, whether these are
-//! traced or not.
+//! Probes: functions in the program that get the records of its events, whether these are traced or
+//! not.
 //!
-//! A probe is registered under a name, by the program, by one of its libraries, or from a library
-//! that is loaded on command ([`load`]), and may be unloaded again ([`unload`]). It is connected to
-//! events by their names, and the connection is then activated; both are undone, too. A connection
-//! is made by a pattern (`shop:*`), and holds for events that are declared later as well; what
-//! undoes it has the same pattern.
+//! A probe has a name. The program, one of its libraries, or a library that is loaded on command
+//! ([`load`], [`unload`]) registers it. It is then connected to events by a pattern of names
+//! (`shop:*`), and the connection is activated. A connection also applies to events that are
+//! declared later. The same pattern undoes it.
 //!
 //! ```
 //! use std::ffi::c_void;
@@ -23,16 +22,17 @@
 //! # Ok::<(), probe::Error>(())
 //! ```
 //!
-//! An event that calls a probe goes the long way; others cost what they did before. Where a process
-//! has 64 probes and 256 connections, there is no room for more.
+//! An event that calls a probe takes the slow path; others cost what they did before. A process can
+//! have 64 probes and 256 connections.
 //!
-//! A probe is called wherever events are: in any thread, in signal handlers, inside `malloc`. So it
-//! may do what a signal handler may, and wait for nobody. It is called before the event is written.
-//! An event in a probe, or in a signal handler that interrupts it, does not call that probe again
-//! in this thread; it is written, and calls others. When [`deactivate`], [`disconnect`] or
-//! [`unregister`] returns, no other thread is in the probe by way of these events.
+//! A probe is called wherever events are written: in any thread, in signal handlers, inside
+//! `malloc`. So it must be async-signal-safe, and must not wait. It is called before the event is
+//! written. An event in a probe, or in a signal handler that interrupts it, does not call that
+//! probe again in this thread; it is written, and calls other probes. When [`deactivate`],
+//! [`disconnect`] or [`unregister`] returns, no other thread is executing the probe for these
+//! events.
 //!
-//! A child of `fork` has all probes and connections of its parent.
+//! A child of `fork` inherits all probes and connections.
 
 mod error;
 mod in_flight;
@@ -47,12 +47,12 @@ use std::sync::atomic::Ordering;
 
 use self::in_flight::Refusal;
 use self::table::{Lists, PROBES};
-use crate::errno;
+use crate::os::errno;
 use usertrace_sys::filter::matches;
 
 use crate::event::{Callsite, Cursor};
+use crate::os::fork_private;
 use crate::runtime::current::refresh;
-use crate::runtime::fork_private;
 use crate::runtime::registry;
 use crate::runtime::registry_lock::RegistryGuard;
 use crate::runtime::shared::{once, shared};
@@ -64,42 +64,41 @@ pub use self::load::{Declaration, LoadError, UnloadError, load, unload};
 pub use self::record::{Call, PAYLOAD_MAX, Record};
 pub(crate) use self::table::{Item, Table};
 
-/// The table, if there ever was a probe.
+/// The table; none before the first probe.
 fn table() -> Option<&'static Table> {
-    // Acquire pairs with the store in `once`. SAFETY: what is stored there stays.
+    // Acquire pairs with the store in `once`. SAFETY: a table that `once` stored is never unmapped.
     unsafe { shared().probes.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes the table, if there is none.
+/// Returns the table, and creates it if there is none.
 fn open() -> Option<&'static Table> {
     once(&shared().probes, fork_private::map_kept)?;
     table()
 }
 
-/// How many of some events a pattern is about.
+/// The number of events that match a pattern.
 fn count<'a>(pattern: &str, events: impl Iterator<Item = &'a Callsite>) -> usize {
     let is = |event: &&Callsite| matches(pattern.as_bytes(), event.full_name().as_bytes());
     events.filter(is).count()
 }
 
-/// Registers a probe. Not to be called from a signal handler.
+/// Registers a probe. Signal handlers must not call this.
 ///
 /// # Errors
-/// When the name is none, or taken, or there is no room.
+/// If the name is invalid or taken, or there is no room.
 ///
 /// # Safety
-/// The function must be there, and may be called with `data` in any thread, until [`unregister`]
+/// The function must stay mapped, and be callable with `data` in any thread, until [`unregister`]
 /// returns.
 pub unsafe fn register(name: &str, call: Call, data: *mut c_void) -> Result<(), Error> {
-    // SAFETY: the function may be called with `data` until `unregister` returns, as this function's
-    // caller promises.
+    // SAFETY: the contract of this function is that of `register_of`.
     unsafe { register_of(name, call, data, 0) }
 }
 
-/// The same, of a library that was loaded on command: its handle.
+/// Registers a probe of a library that was loaded on command; `library` is its handle.
 ///
 /// # Safety
-/// As [`register`]'s.
+/// As for [`register`].
 unsafe fn register_of(
     name: &str,
     call: Call,
@@ -112,18 +111,18 @@ unsafe fn register_of(
     Ok(())
 }
 
-/// The table and its lock, also if there was none.
+/// Returns the table and its lock, and creates them if needed.
 fn opened() -> Result<(&'static Table, RegistryGuard), Error> {
     let table = open().ok_or(Error::Memory)?;
     registry::open().ok_or(Error::Memory)?;
     Ok((table, registry::hold().ok_or(Error::Busy)?))
 }
 
-/// Takes a probe out, with all its connections. Afterwards nobody is in it, but the calling thread
-/// if it called this there.
+/// Removes a probe, with all its connections. Afterwards no thread executes it, except for the
+/// calling thread if the probe made this call.
 ///
 /// # Errors
-/// When there is no such probe.
+/// If there is no such probe.
 pub fn unregister(name: &str) -> Result<(), Error> {
     let table = table().ok_or(Error::NoProbe)?;
     let mut held = registry::hold().ok_or(Error::Busy)?;
@@ -137,12 +136,12 @@ pub fn unregister(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects a probe to events: by the name `PROVIDER:NAME`, in which `*` is any characters, and `?`
-/// one. Says how many such events there are now. They call it when the connection is active.
-/// Async-signal-safe, as are the others below.
+/// Connects a probe to the events whose name `PROVIDER:NAME` matches a pattern, in which `*` stands
+/// for any characters, and `?` for one. Returns the number of such events now. They call the probe
+/// when the connection is active. Async-signal-safe, as are the functions below.
 ///
 /// # Errors
-/// When there is no such probe, or the connection is there, or there is no room.
+/// If there is no such probe, the connection exists, or there is no room.
 pub fn connect(events: &str, probe: &str) -> Result<usize, Error> {
     let table = table().ok_or(Error::NoProbe)?;
     let mut held = registry::hold().ok_or(Error::Busy)?;
@@ -153,28 +152,28 @@ pub fn connect(events: &str, probe: &str) -> Result<usize, Error> {
 /// Undoes [`connect`], whether the connection is active or not.
 ///
 /// # Errors
-/// When there is no such probe or connection.
+/// If there is no such probe or connection.
 pub fn disconnect(events: &str, probe: &str) -> Result<usize, Error> {
     change(events, probe, None)
 }
 
-/// Has the events of a connection call the probe.
+/// Activates a connection: its events call the probe.
 ///
 /// # Errors
-/// When there is no such probe or connection.
+/// If there is no such probe or connection.
 pub fn activate(events: &str, probe: &str) -> Result<usize, Error> {
     change(events, probe, Some(true))
 }
 
-/// Undoes [`activate`]; the connection stays.
+/// Deactivates a connection, which stays.
 ///
 /// # Errors
-/// When there is no such probe or connection.
+/// If there is no such probe or connection.
 pub fn deactivate(events: &str, probe: &str) -> Result<usize, Error> {
     change(events, probe, Some(false))
 }
 
-/// Calls that were left out since the program began, because 256 threads were in probes.
+/// Number of calls skipped since the program's start because 256 calls were in progress.
 #[must_use]
 pub fn skipped() -> u64 {
     table().map_or(0, |table| table.skipped.load(Ordering::Relaxed))
@@ -187,7 +186,7 @@ fn change(events: &str, name: &str, active: Option<bool>) -> Result<usize, Error
     apply(table, &mut held);
     let count = count(events, registry::callsites(&held));
     drop(held);
-    // Gives the short way back to events that call none any more.
+    // Restores the fast path of events that call no probe any more.
     refresh();
     if active != Some(true) {
         wait(probe);
@@ -195,12 +194,12 @@ fn change(events: &str, name: &str, active: Option<bool>) -> Result<usize, Error
     Ok(count)
 }
 
-/// Tells all callsites which probes they call.
+/// Sets the probes of all call sites.
 fn apply(table: &Table, held: &mut RegistryGuard) {
-    // The lists are only looked at, and the callsites have nothing of them.
+    // The lists are only read, and call sites hold no reference to them.
     let lists: *const Lists = table.lists(held);
     for callsite in registry::callsites(held) {
-        // SAFETY: the lock is held.
+        // SAFETY: `held` is the lock's guard, so no other reference to the lists exists.
         let probes = unsafe { &*lists }.of(callsite);
         if callsite.probes() != probes {
             callsite.set_probes(probes);
@@ -208,7 +207,7 @@ fn apply(table: &Table, held: &mut RegistryGuard) {
     }
 }
 
-/// Events came: connections may be about them.
+/// Applies existing connections to new events.
 pub(crate) fn connect_more<'a>(events: impl Iterator<Item = &'a Callsite>) {
     if let Some(table) = table()
         && let Some(mut held) = registry::hold()
@@ -218,7 +217,7 @@ pub(crate) fn connect_more<'a>(events: impl Iterator<Item = &'a Callsite>) {
     }
 }
 
-/// Looks at each probe and connection. Async-signal-safe.
+/// Calls `body` for each probe and connection. Async-signal-safe.
 pub(crate) fn each(mut body: impl FnMut(Item<'_>)) {
     if let Some(table) = table()
         && let Some(mut held) = registry::hold()
@@ -238,7 +237,7 @@ pub(crate) fn call(callsite: &Callsite, payload: Payload<'_>) {
     match payload {
         Payload::Words(words) => {
             let len = size_of_val(words);
-            // SAFETY: the words' own memory.
+            // SAFETY: the bytes of `words`.
             let bytes = unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), len) };
             call_with(callsite, bytes, len);
         }
@@ -246,17 +245,17 @@ pub(crate) fn call(callsite: &Callsite, payload: Payload<'_>) {
     }
 }
 
-/// Apart, so that only long payloads need so much of the stack.
+/// A function of its own, so that only long payloads need this much stack.
 #[inline(never)]
 fn call_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) {
     let mut room = [MaybeUninit::<u8>::uninit(); PAYLOAD_MAX];
     let start = room.as_mut_ptr().cast::<u8>();
     let there = len.min(PAYLOAD_MAX);
-    // SAFETY: the room has so much.
+    // SAFETY: `there` is at most the length of `room`.
     let mut cursor = unsafe { Cursor::new(start, there) };
     fill(&mut cursor);
     cursor.finish();
-    // SAFETY: `finish` wrote what was not appended.
+    // SAFETY: `fill` and `finish` initialised all `there` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(start, there) };
     call_with(callsite, bytes, len);
 }
@@ -274,15 +273,16 @@ fn call_with(callsite: &Callsite, payload: &[u8], len: usize) {
         len,
         lifetime: PhantomData,
     };
-    // Events leave it alone, and so do their probes.
+    // Events preserve `errno`, even if their probes do not.
     let _errno = errno::keep();
     for probe in (0..PROBES).filter(|probe| callsite.probes() & 1 << probe != 0) {
         match state.in_flight.enter(probe) {
-            // Who takes it out waits from here on, or it is seen here that it was taken out.
-            Ok(_visit) if callsite.probes() & 1 << probe != 0 => {
+            // From here on, a thread that removes the probe waits for this one, or this one sees
+            // here that its bit is gone.
+            Ok(_guard) if callsite.probes() & 1 << probe != 0 => {
                 let entry = &table.entries[probe];
                 let call = entry.call.load(Ordering::Relaxed);
-                // SAFETY: a `Call`, stored before any callsite had the bit.
+                // SAFETY: `Table::set` stored a `Call` before any call site had the bit.
                 let call: Call = unsafe { std::mem::transmute(call) };
                 call(&record, entry.data.load(Ordering::Relaxed));
             }

@@ -1,4 +1,4 @@
-//! What a probe is called with.
+//! The arguments of a probe.
 
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 /// Bytes of a long payload that a probe gets.
 pub const PAYLOAD_MAX: usize = 1024;
 
-/// What a probe gets: `struct usertrace_record` in C.
+/// The record that a probe gets: `struct usertrace_record` in C.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Record<'a> {
@@ -23,7 +23,7 @@ impl Record<'_> {
     /// `PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]…]`.
     #[must_use]
     pub fn description(&self) -> &str {
-        // SAFETY: `call` made it of a `str`.
+        // SAFETY: `call_with` took both fields from a `str` that outlives the record.
         unsafe {
             let bytes =
                 std::slice::from_raw_parts(self.description.cast::<u8>(), self.description_len);
@@ -31,21 +31,21 @@ impl Record<'_> {
         }
     }
 
-    /// The fields, as the description says; up to 7 zeros may follow. Of a long payload these are
-    /// the first [`PAYLOAD_MAX`] bytes.
+    /// The payload: the fields, as described, and up to 7 zeros. Of a long payload these are the
+    /// first [`PAYLOAD_MAX`] bytes.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        // SAFETY: `call` made it of a slice.
+        // SAFETY: `call_with` took both fields from a slice that outlives the record.
         unsafe { std::slice::from_raw_parts(self.payload, self.payload_len) }
     }
 
-    /// How many bytes the whole payload has.
+    /// The length of the whole payload, in bytes.
     #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "a record is no collection")]
+    #[allow(clippy::len_without_is_empty, reason = "a record is not a collection")]
     pub fn len(&self) -> usize {
         self.len
     }
 }
 
-/// A probe's function: it is called with what was given when it was registered.
+/// A probe's function; `data` is the value that it was registered with.
 pub type Call = extern "C" fn(record: &Record<'_>, data: *mut c_void);

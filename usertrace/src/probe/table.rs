@@ -1,4 +1,4 @@
-//! The probes of a process, and what they are connected to.
+//! The table of a process's probes and their connections.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use super::record::Call;
 use crate::event::{Callsite, is_name_byte};
 use crate::runtime::registry_lock::RegistryGuard;
 
-/// Probes at a time: a bit for each in a callsite.
+/// Probes at a time: a bit for each in a call site.
 pub(super) const PROBES: usize = u64::BITS as usize;
 
 /// Connections at a time.
@@ -26,22 +26,23 @@ const NAME_LEN: usize = 64;
 /// Bytes of a pattern of events.
 const PATTERN_LEN: usize = 256;
 
-/// All zeros: there are none. It is in memory that `fork` copies: a child has what its parent had.
+/// The table of probes. All zeros is an empty one. It lies in memory that `fork` copies, so a child
+/// inherits it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table {
-    /// What the event path reads.
+    /// The part that the event path reads.
     pub(super) entries: [Entry; PROBES],
-    /// Calls that were left out, because too many threads were in probes.
+    /// Number of calls skipped, because too many calls were in progress.
     pub(super) skipped: AtomicU64,
     lists: UnsafeCell<Lists>,
 }
 
-// SAFETY: all is atomic but the lists, which only the holder of the lock may get.
+// SAFETY: all fields are atomic but the lists, which only the lock's holder can reach.
 unsafe impl Sync for Table {}
 
-/// What to call. It stays as it is for as long as a callsite has the probe's bit, or somebody is in
-/// it.
+/// The function of a probe. It does not change while a call site has the probe's bit, or a thread
+/// executes the probe.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -50,13 +51,14 @@ pub(super) struct Entry {
     pub(super) data: AtomicPtr<c_void>,
 }
 
-/// Who holds the lock of [`crate::runtime::registry_lock`] has these.
+/// The names and connections of probes, which the lock of [`crate::runtime::registry_lock`]
+/// protects.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Lists {
     probes: [Named; PROBES],
     connections: [Connection; CONNECTIONS],
-    /// The handles of those that were loaded on command; 0: free.
+    /// The handles of libraries that were loaded on command; 0: free.
     libraries: [usize; LIBRARIES],
 }
 
@@ -65,13 +67,13 @@ pub(super) struct Lists {
 struct Named {
     /// Empty: there is no probe.
     name: Text<NAME_LEN>,
-    /// It is taken out, and waited for.
+    /// It is being removed: a thread waits for its calls to end.
     is_going: bool,
     /// The handle of the library that lists it, if that was loaded on command; else 0.
     library: usize,
 }
 
-/// Events that a probe is connected to, by their names.
+/// A connection of a probe to events, by a pattern of names.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Connection {
@@ -103,7 +105,7 @@ impl<const LEN: usize> Text<LEN> {
     }
 }
 
-/// What is in the table, as it is listed.
+/// An item of the table, for lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
     /// A probe: its name.
@@ -122,17 +124,17 @@ fn is_pattern(pattern: &str) -> bool {
 }
 
 impl Table {
-    /// What only the holder of the lock may see.
-    #[allow(clippy::mut_from_ref, reason = "the lock says who may have it")]
+    /// The part that the lock protects.
+    #[allow(clippy::mut_from_ref, reason = "the lock makes access exclusive")]
     pub(super) fn lists<'a>(&'a self, _: &'a mut RegistryGuard) -> &'a mut Lists {
-        // SAFETY: there is one lock, and it is borrowed for as long.
+        // SAFETY: there is one lock, whose guard is borrowed exclusively for `'a`.
         unsafe { &mut *self.lists.get() }
     }
 
-    /// Has events call a new probe's function.
+    /// Sets the function of a new probe.
     pub(super) fn set(&self, probe: usize, call: Call, data: *mut c_void) {
         let entry = &self.entries[probe];
-        // Relaxed: who sees a callsite's bit sees these.
+        // Relaxed: the store of a call site's bit, which comes later, publishes these.
         entry.call.store(call as *mut c_void, Ordering::Relaxed);
         entry.data.store(data, Ordering::Relaxed);
     }
@@ -145,7 +147,7 @@ impl Lists {
         found.filter(|_| !name.is_empty()).ok_or(Error::NoProbe)
     }
 
-    /// A place for a new probe.
+    /// Reserves an entry for a new probe.
     pub(super) fn add(&mut self, name: &str, library: usize) -> Result<usize, Error> {
         if !is_name(name) {
             return Err(Error::Name);
@@ -160,7 +162,7 @@ impl Lists {
         Ok(place)
     }
 
-    /// A library was loaded on command, as often as it is here.
+    /// Adds a library that was loaded on command; one entry for each `load`.
     pub(super) fn add_library(&mut self, library: usize) -> Result<(), Error> {
         let free = self.libraries.iter_mut().find(|place| **place == 0);
         *free.ok_or(Error::Full)? = library;
@@ -171,20 +173,20 @@ impl Lists {
         self.libraries.contains(&library)
     }
 
-    /// Says whether it was there.
+    /// Removes a library; returns true if it was there.
     pub(super) fn remove_library(&mut self, library: usize) -> bool {
         let found = self.libraries.iter_mut().find(|place| **place == library);
         found.map(|place| *place = 0).is_some()
     }
 
-    /// A probe of a library that nobody takes out yet.
+    /// A probe of a library that no thread is removing yet.
     pub(super) fn probe_of(&self, library: usize) -> Option<&str> {
         let is =
             |probe: &&Named| probe.library == library && probe.name.len != 0 && !probe.is_going;
         self.probes.iter().find(is).map(|probe| probe.name.get())
     }
 
-    /// Takes a probe's connections out; its place stays taken until [`free`](Self::free).
+    /// Removes a probe's connections; its entry stays reserved until [`free`](Self::free).
     pub(super) fn remove(&mut self, name: &str) -> Result<usize, Error> {
         let probe = self.find(name)?;
         self.probes[probe].is_going = true;
@@ -226,7 +228,7 @@ impl Lists {
         Ok(probe)
     }
 
-    /// Changes a connection: nothing in `active` takes it out.
+    /// Activates or deactivates a connection; none in `active` removes it.
     pub(super) fn change(
         &mut self,
         events: &str,
@@ -256,7 +258,7 @@ impl Lists {
             .fold(0, |bits, connection| bits | 1 << connection.probe)
     }
 
-    /// All there is.
+    /// Iterates over all probes and connections.
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
         let probes = self.probes.iter().map(|probe| probe.name.get());
         let probes = probes.filter(|name| !name.is_empty()).map(Item::Probe);

@@ -1,15 +1,15 @@
-//! The command line of this process, which traces say.
+//! The command line of this process, which traces contain.
 
 use std::ffi::CStr;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
-/// How much of it is kept. As a word of a description each byte may be three.
+/// Bytes that are kept. Each may take three in a description.
 const MAX: usize = 512;
-/// Where there is more.
-const MORE: &[u8] = b"...";
+/// Ends a command line that was cut.
+const ELLIPSIS: &[u8] = b"...";
 
-/// As it was when the program began: programs may write over it later.
+/// The command line at the program's start: programs may overwrite it later.
 static CMDLINE: OnceLock<Cmdline> = OnceLock::new();
 
 #[derive(Clone, Copy, Debug)]
@@ -18,35 +18,37 @@ struct Cmdline {
     len: usize,
 }
 
-/// Runs before all else that attaches this process, in each program and library that this crate is
-/// linked into, whether that has events or not: those below 101 are not the program's own. Other C
-/// libraries pass nothing.
+/// Runs before all constructors that attach this process, in each module that links this crate:
+/// priorities below 101 are not the program's own. Only glibc passes arguments to constructors.
 #[cfg(target_env = "gnu")]
 #[used]
 #[unsafe(link_section = ".init_array.00100")]
 static KEEP: unsafe extern "C" fn(c_int, *const *const c_char) = keep;
 
-/// Keeps it: the first that is told.
+/// Keeps the command line; only the first call has an effect.
 ///
 /// # Safety
-/// These must be the arguments of `main`, as glibc passes them also to libraries that are loaded
-/// later, and nobody may be writing to them.
-#[cfg_attr(not(target_env = "gnu"), allow(dead_code, reason = "nobody is told"))]
+/// The arguments must be those of `main`, as glibc passes them also to constructors of libraries
+/// that are loaded later. No thread may be writing to them.
+#[cfg_attr(
+    not(target_env = "gnu"),
+    allow(dead_code, reason = "only glibc passes arguments")
+)]
 unsafe extern "C" fn keep(argc: c_int, argv: *const *const c_char) {
     let count = usize::try_from(argc).unwrap_or(0);
     if argv.is_null() {
         return;
     }
     let arguments = (0..count).map_while(|n| {
-        // SAFETY: `argv` has so many and a NULL, as the loader made it.
+        // SAFETY: the loader made `argv` with `argc` entries and a NULL.
         let argument = unsafe { *argv.add(n) };
-        // SAFETY: each is a text that ends with a NUL, as the loader made it.
+        // SAFETY: each entry is a NUL-terminated string that the loader made.
         (!argument.is_null()).then(|| unsafe { CStr::from_ptr(argument) }.to_bytes())
     });
     let _ = CMDLINE.set(Cmdline::of(arguments));
 }
 
-/// The arguments with spaces between them. None: it is not known. Async-signal-safe.
+/// The arguments, separated by spaces; none if they are unknown. Async-signal-safe.
 pub(super) fn get() -> Option<&'static [u8]> {
     CMDLINE
         .get()
@@ -63,14 +65,14 @@ impl Cmdline {
         for (n, argument) in arguments.enumerate() {
             let separator: &[u8] = if n == 0 { b"" } else { b" " };
             if !(kept.put(separator) && kept.put(argument)) {
-                kept.bytes[MAX - MORE.len()..].copy_from_slice(MORE);
+                kept.bytes[MAX - ELLIPSIS.len()..].copy_from_slice(ELLIPSIS);
                 break;
             }
         }
         kept
     }
 
-    /// Appends what there is room for. False: that is not all.
+    /// Appends as much as fits. False: not all of it fits.
     fn put(&mut self, bytes: &[u8]) -> bool {
         let room = MAX - self.len;
         let put = &bytes[..bytes.len().min(room)];
@@ -90,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn arguments_have_spaces_between_them() {
+    fn arguments_are_separated_by_spaces() {
         assert_eq!(kept(&[b"./a", b"", b"b c"]), b"./a  b c");
         assert_eq!(kept(&[]), b"");
     }
 
     #[test]
-    fn what_is_cut_says_so() {
+    fn long_command_lines_are_cut_and_marked() {
         let long = [b'x'; MAX - 2];
         assert_eq!(kept(&[&long, b"y"]).last_chunk(), Some(b"x y"));
         for rest in [&b"yz"[..], &[b'y'; 2 * MAX]] {

@@ -1,26 +1,26 @@
-//! A lock that nobody waits for.
+//! A lock that no caller waits for: its holder runs again on behalf of later callers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const IDLE: u32 = 0;
 const BUSY: u32 = 1;
-/// Busy, and somebody who came meanwhile wants it done again.
+/// Busy, and another caller requested one more run.
 const AGAIN: u32 = 2;
 
-/// Lets one caller at a time do something that others may want done, too, at any moment: in other
-/// threads, and in a signal handler that interrupts the one who is at it. Nobody waits; who comes
-/// second leaves a note, and the first does it once more.
+/// Runs an operation by one caller at a time. Further requests may come at any moment, from other
+/// threads or from a signal handler that interrupts the holder. The lock is only tried: a second
+/// caller sets a flag and returns, and the holder runs again.
 ///
-/// All zeros is an idle one.
+/// All zeros is an idle lock. Async-signal-safe.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct CoalescingLock(AtomicU32);
 
 impl CoalescingLock {
-    /// Does it, or leaves a note for the one who is at it.
+    /// Runs `body`, or makes the holder run its own once more.
     pub(crate) fn run(&self, mut body: impl FnMut()) {
-        // Acquire pairs with the release at the end of another run. Release, of the note: what the
-        // caller saw before is seen by the one who reads the note.
+        // Acquire pairs with the release at the end of another run. Release pairs with the swap
+        // below: the holder's next run sees what this caller stored before.
         let enter = |state| Some(if state == IDLE { BUSY } else { AGAIN });
         match self
             .0
@@ -38,12 +38,12 @@ impl CoalescingLock {
             {
                 return;
             }
-            // Acquire pairs with the release of the note.
+            // Acquire pairs with the release of the requesting caller.
             self.0.swap(BUSY, Ordering::Acquire);
         }
     }
 
-    /// Makes it idle in the child of a `fork`, where nobody is at it.
+    /// Makes the lock idle in the child of a `fork`, where no thread holds it.
     pub(crate) fn reset(&self) {
         self.0.store(IDLE, Ordering::Relaxed);
     }
@@ -57,12 +57,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_meanwhile_is_served_afterwards() {
+    fn nested_requests_cause_one_more_run() {
         let (lock, runs) = (CoalescingLock::default(), Cell::new(0));
         lock.run(|| {
             runs.set(runs.get() + 1);
             if runs.get() < 3 {
-                // What a signal handler would do here.
+                // A signal handler may do this.
                 lock.run(|| panic!("two at a time"));
                 lock.run(|| panic!("two at a time"));
             }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_forgotten() {
+    fn no_request_is_lost() {
         let (lock, asked, served) = (
             CoalescingLock::default(),
             AtomicU64::new(0),

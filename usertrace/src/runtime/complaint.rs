@@ -1,25 +1,24 @@
-//! What is wrong with the variables of the environment, for people: in a line on standard error for
-//! each, and in the log beside the traces.
+//! Reports invalid environment variables: one line for each on standard error, and in the log
+//! beside the traces.
 //!
-//! This runs inside of other people's programs, before `main`. So it is one `write`, which neither
-//! waits nor raises `SIGPIPE`; and it is said once for all processes that a process starts:
-//! `USERTRACE_QUIET` is set then, which leaves the log only. Processes of one group whose traces
-//! are in one directory say it once, too.
+//! This runs inside of traced programs, before `main`. So each report is one `write`, which neither
+//! waits nor raises `SIGPIPE`. A process reports once for all its descendants: it sets
+//! `USERTRACE_QUIET` then, and they only write to the log. Processes of one process group with a
+//! common trace directory also log only once.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::env::{self, Backend, Bad, Quoted};
+use super::env::{self, Backend, InvalidValue, Quoted};
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
 use super::status::{NoFallback, Status};
+use crate::os::signal::SignalMaskGuard;
 
-/// What a pipe takes at once, or not at all.
+/// The size that a pipe takes atomically or not at all.
 const MAX: usize = libc::PIPE_BUF;
 
-/// Says what is wrong with the environment, if it was not said. Not to be called from a signal
-/// handler.
-pub(super) fn of_environment(status: Status) {
+/// Reports what is wrong with the environment, once. Signal handlers must not call this.
+pub(super) fn report_environment(status: Status) {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if ONCE.swap(true, Ordering::Relaxed) {
         return;
@@ -32,23 +31,23 @@ pub(super) fn of_environment(status: Status) {
         Backend::Kernel | Backend::Off | Backend::Secure => false,
     };
     complaints.retain(|bad| falls_back || !bad.is_of_fallback());
-    let mut lines: Vec<_> = complaints.iter().map(Bad::to_string).collect();
-    lines.extend(of_status(status));
-    // Once in a process, whatever copies of this crate it has.
-    if lines.is_empty() || shared().said.swap(1, Ordering::Relaxed) != 0 {
+    let mut lines: Vec<_> = complaints.iter().map(InvalidValue::to_string).collect();
+    lines.extend(explain_status(status));
+    // Once in a process, even with several copies of this crate.
+    if lines.is_empty() || shared().reported.swap(1, Ordering::Relaxed) != 0 {
         return;
     }
     let is_new = !falls_back || log::append(&settings.fast, &lines);
     if is_new && !env::is_quiet() {
-        say(&lines);
-        // SAFETY: texts that end with NUL. This runs before `main`, or where the program says that
-        // it may.
+        write_lines(&lines);
+        // SAFETY: both strings end with NUL. No other thread reads the environment: this runs
+        // before `main`, or in a call of `init` by the program.
         unsafe { libc::setenv(c"USERTRACE_QUIET".as_ptr(), c"1".as_ptr(), 1) };
     }
 }
 
-/// What keeps the fallback from tracing, if a variable says it.
-fn of_status(status: Status) -> Option<String> {
+/// Explains why the fallback cannot trace, if an environment variable is the cause.
+fn explain_status(status: Status) -> Option<String> {
     let Status::NoFallback(why) = status else {
         return None;
     };
@@ -67,7 +66,8 @@ fn of_status(status: Status) -> Option<String> {
         NoFallback::Memory(_) | NoFallback::Process(_) | NoFallback::Directory => {
             return Some(format!("cannot trace this program: {why}"));
         }
-        // Its environment is not to be trusted, or says nothing of the fallback.
+        // A privileged program does not trust its environment; without the fallback, its variables
+        // mean nothing.
         NoFallback::Secure | NoFallback::NotBuilt => return None,
     };
     Some(format!(
@@ -75,23 +75,23 @@ fn of_status(status: Status) -> Option<String> {
     ))
 }
 
-/// Says that the traces could not be written, at the end of the program.
+/// Reports at the end of the program that the traces could not be written.
 #[cfg(feature = "fallback")]
-pub(super) fn of_output(directory: &std::path::Path, error: &std::io::Error) {
+pub(super) fn report_output_error(directory: &std::path::Path, error: &std::io::Error) {
     let directory = usertrace_sys::printable(&directory.to_string_lossy());
-    say(&[format!("cannot write traces to \"{directory}\": {error}")]);
+    write_lines(&[format!("cannot write traces to \"{directory}\": {error}")]);
 }
 
-/// Writes lines to standard error, if that takes them at once: the program neither waits for a
-/// reader nor dies of one that has gone.
-fn say(lines: &[String]) {
+/// Writes lines to standard error if it takes them at once. The program neither waits for a reader
+/// nor dies of a reader that has gone.
+fn write_lines(lines: &[String]) {
     let mut text = String::new();
     for line in lines {
         let _ = writeln!(text, "usertrace: {line}");
     }
     let bytes = &text.as_bytes()[..text.len().min(MAX)];
     let _held = SignalMaskGuard::new();
-    // SAFETY: memory of this function, and numbers.
+    // SAFETY: all pointers are to locals of this function that outlive the calls.
     unsafe {
         let mut ready = libc::pollfd {
             fd: libc::STDERR_FILENO,
@@ -105,7 +105,8 @@ fn say(lines: &[String]) {
         libc::sigpending(&raw mut pending);
         let was_pending = libc::sigismember(&raw const pending, libc::SIGPIPE) == 1;
         let written = libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len());
-        // The reader went in between: the signal is ours, and is held back as yet.
+        // If the reader went in between, consume the SIGPIPE that this write raised and that is
+        // still blocked.
         if written < 0 && !was_pending {
             let mut pipe: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut pipe);
@@ -129,25 +130,25 @@ mod log {
 
     use super::super::env;
 
-    /// Behind so many bytes of a log, nobody looks whether it has a line.
+    /// Bytes of a log that are searched for duplicate lines.
     const LONGEST: u64 = 1 << 20;
 
-    /// Appends lines to the log beside the traces, unless a process of this group did it, and says
-    /// whether that is so. If there is no such directory, the lines are new.
+    /// Appends lines to the log beside the traces, unless a process of this group did so before.
+    /// Returns true if a line was new, or if there is no such directory.
     pub(super) fn append(settings: &env::Fast, lines: &[String]) -> bool {
         let directory = settings.directory();
         directory.is_none_or(|directory| append_to(&directory, lines).unwrap_or(true))
     }
 
     fn append_to(directory: &Path, lines: &[String]) -> std::io::Result<bool> {
-        // As the daemons make it: for this user only.
+        // Same mode as that of the daemons: for this user only.
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        // There is none yet, or what has its name takes no line either.
+        // There is no log yet, or it is not readable; then appending fails as well.
         let before = read_log(directory, LONGEST).unwrap_or_default();
-        // SAFETY: no memory is involved.
+        // SAFETY: `getpgrp` takes no arguments and cannot fail.
         let group = unsafe { libc::getpgrp() };
         let ends = lines.iter().map(|line| format!("of group {group}: {line}"));
         let is_new = |end: &String| !before.contains(&format!("{end}\n"));
@@ -162,7 +163,7 @@ mod log {
 
 #[cfg(not(feature = "fallback"))]
 mod log {
-    /// There is no fallback, and no directory of its traces.
+    /// Without the fallback there is no log: all lines are new.
     pub(super) fn append(_: &super::super::env::Fast, _: &[String]) -> bool {
         true
     }

@@ -1,6 +1,6 @@
-//! What this process traces with now, and following what happens to traces.
+//! The current back end and state of this process, and updates of them.
 //!
-//! [`init`](super::init()) stores it; the event path and all of the runtime load it.
+//! [`init`](super::init()) stores both. The event path and the rest of the runtime load them.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicIsize, AtomicPtr, Ordering};
@@ -12,31 +12,31 @@ use usertrace_sys::DiscoverError;
 use super::fallback::Fallback;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
 use super::state::State;
 use super::status::Status;
 use super::update::{self, Updater};
 use crate::context::{Apps, List};
+use crate::os::signal::SignalMaskGuard;
 use crate::writer::{Channel, Rseq};
 
-/// Where the state is. Set once, before any callsite's mask; a child of `fork` has it at the same
+/// The state's address. Set once, before any call site's mask; a child of `fork` has it at the same
 /// address.
 pub(super) static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
 /// [`Rseq::to_raw`]. Set together with [`STATE`].
 pub(super) static RSEQ: AtomicIsize = AtomicIsize::new(0);
 
-/// What [`init`](super::init()) found, if tracing is possible. It outlives a `fork`.
+/// The back end that [`init`](super::init()) chose, if tracing is possible. It outlives a `fork`.
 pub(super) static SETUP: OnceLock<Setup> = OnceLock::new();
 
-/// Why there is no setup. RegistryGuard for moments, and never by a signal handler.
+/// Why there is no setup. Held only for moments, and never by a signal handler.
 pub(super) static FAILURE: Mutex<Status> = Mutex::new(Status::NotInitialised);
 
 pub(super) struct Setup {
     pub(super) kernel: &'static dyn Kernel,
     pub(super) rseq: Option<Rseq>,
     pub(super) signo: u32,
-    /// Why it is not the kernel itself.
+    /// Why the back end is not the kernel.
     pub(super) no_kernel: Option<DiscoverError>,
     #[cfg(feature = "fallback")]
     pub(super) fast: Option<&'static Fallback>,
@@ -48,15 +48,14 @@ pub(super) fn state() -> Option<&'static State> {
     unsafe { STATE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Does what [`init`] found to be possible: gets buffers if this process has none, and follows the
-/// traces.
+/// Runs an update: gets buffers if this process has none, and follows the traces.
 ///
-/// Async-signal-safe; leaves `errno` alone. If another thread, or what this interrupted, is at it,
-/// that one does it once more.
+/// Async-signal-safe; preserves `errno`. If another thread, or the code that this interrupted, is
+/// running an update, it runs another one instead.
 pub(crate) fn refresh() {
     if let Some(updater) = updater() {
-        // Twice, if need be: of what changed while signals were held back, and after the update had
-        // looked, none told.
+        // A second run catches changes that came after the first run had looked, while their signal
+        // was blocked.
         for _ in 0..2 {
             let held = SignalMaskGuard::new();
             updater.state.locked(|guard| updater.run(guard));
@@ -79,7 +78,7 @@ pub(super) fn updater() -> Option<Updater> {
     })
 }
 
-/// Something changed since the last update.
+/// True if the info area changed since the last update.
 fn is_stale() -> bool {
     state().is_some_and(|state| {
         update::area(state)
@@ -87,37 +86,37 @@ fn is_stale() -> bool {
     })
 }
 
-/// [`refresh`], if something changed since the last one.
+/// Runs [`refresh`] if the info area changed since the last update.
 pub(crate) fn refresh_if_stale() {
     if is_stale() {
         refresh();
     }
 }
 
-/// Tells the readers of a buffer that somebody waits for them.
+/// Tells the readers of a buffer that a writer waits for them.
 pub(super) fn tell_readers(buffer: NonNull<u8>) {
     if let Some(setup) = SETUP.get() {
-        // If it cannot be told, they look by themselves.
+        // Readers also poll, so a failure only delays them.
         let _ = setup.kernel.switch(buffer);
     }
 }
 
-/// This process has areas of its own.
+/// True if this process has areas of its own.
 pub(crate) fn is_attached() -> bool {
     state().is_some_and(State::is_attached)
 }
 
-/// Where each thread's rseq area lies.
+/// The offset of each thread's rseq area.
 ///
 /// # Safety
-/// The caller must have seen a callsite with a route.
+/// The caller must have seen a call site with a route.
 #[inline(always)]
 pub(crate) unsafe fn rseq() -> Rseq {
     #[cfg(target_arch = "x86_64")]
     let raw = {
         let raw: isize;
-        // Without the way by the global offset table that the compiler takes to another crate's
-        // statics. SAFETY: loads a word that is aligned, as an atomic load would.
+        // This avoids the load from the global offset table that the compiler uses for another
+        // crate's statics. SAFETY: loads a word that is aligned, as an atomic load would.
         unsafe {
             std::arch::asm!(
                 "mov {raw}, qword ptr [rip + {RSEQ}]",
@@ -130,19 +129,20 @@ pub(crate) unsafe fn rseq() -> Rseq {
     };
     #[cfg(not(target_arch = "x86_64"))]
     let raw = RSEQ.load(Ordering::Relaxed);
-    // SAFETY: it was set before any route was, as routes are set only where it is not 0.
+    // SAFETY: `RSEQ` is set before any route is, and routes are set only if it is not 0
+    // (`set_masks`).
     unsafe { Rseq::from_raw(raw).unwrap_unchecked() }
 }
 
-/// What the event path needs to write into a channel of a slot.
+/// The rseq location and the channel that the event path needs to write to a slot.
 ///
 /// # Safety
-/// The caller must have seen the slot's bit in a callsite's mask; the channel is one that a
-/// callsite told.
+/// The caller must have seen the slot's bit in a call site's mask, and must have the channel from a
+/// call site.
 #[inline(always)]
 pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'static Channel) {
-    // SAFETY: both statics are set before any mask is, and never again; slots in masks are below
-    // the number of slots, and channels of callsites below that of channels.
+    // SAFETY: both statics are set before any mask, and never changed; slots in masks are below
+    // `SLOTS`, and channels of call sites below `CHANNELS`.
     unsafe {
         let rseq = Rseq::from_raw(RSEQ.load(Ordering::Relaxed));
         let state = STATE.load(Ordering::Relaxed).cast_const();
@@ -156,15 +156,15 @@ pub(crate) fn apps() -> &'static Apps {
     &shared().apps
 }
 
-/// Has threads ask anew what they are.
+/// Makes threads query their contexts, such as their id, again.
 pub(crate) fn renew_threads() {
     if let Some(state) = state() {
         state.renew_threads(shared().next_stamp());
     }
 }
 
-/// What contexts in a channel of a slot are made of: which they are, and the present stamp of what
-/// threads remember. Nothing if there is no such channel.
+/// The contexts of a channel of a slot, and the current stamp of values that threads cache. None if
+/// there is no such channel.
 pub(crate) fn contexts(slot: usize, channel: usize) -> Option<(&'static List, u64)> {
     let state = state()?;
     let list = state.contexts.get(channel)?.get(slot)?;

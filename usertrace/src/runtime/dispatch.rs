@@ -1,18 +1,19 @@
-//! The event path, above the writer: which slots, and what to do where the writer refuses.
+//! The event path above the writer: chooses the slots of an event, and handles refusals of the
+//! writer. Async-signal-safe.
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::limits::SLOTS;
 
 use super::current;
-use crate::event::{ATTACH, Buffer, Callsite, HERE, Outcome, PROBED, Room, noted};
+use crate::event::{ATTACH, Buffer, Callsite, Outcome, PROBED, Scratch, WANTS_IP, ip_of};
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
 
-/// Writes an event whose payload's length is a constant.
+/// Writes an event whose payload has a constant length.
 ///
-/// What most events are, and are in a hurry: one slot wants it, and it can be written at once. All
-/// else is left to functions that take the payload from memory, so that it stays in registers here.
+/// The fast path: one slot wants the event, and the writer can take it at once. Other cases go to
+/// functions that take the payload from memory, so that it stays in registers here.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
@@ -20,10 +21,11 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     let Some(channel) = route.channel() else {
         return record_slow(callsite, payload);
     };
-    // Pairs with the store of the route: the runtime's state, and the channel, were there before.
+    // Pairs with the store of the route: the runtime's state and the channel were stored before.
     fence(Ordering::Acquire);
-    // SAFETY: there is a route. The runtime opens channels only as `Channel::open` asks for, and
-    // gives a callsite an id for the payload that its description describes.
+    // SAFETY: the call site has a route. The runtime opens channels under the contract of
+    // `Channel::open`, and gives a call site an id only for the payload that its description
+    // describes.
     let done = unsafe { writer::try_write(current::rseq(), channel, route, &payload) };
     if done {
         Outcome::Recorded
@@ -32,8 +34,8 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     }
 }
 
-/// Writes it the long way. What is in registers stays there, so that the short way needs no memory
-/// of its own.
+/// Writes the event by the slow path. Passes short payloads in registers, so that the fast path
+/// needs no stack memory for them.
 #[inline(always)]
 fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
     if WORDS > 4 {
@@ -43,16 +45,16 @@ fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -
     record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
 }
 
-/// Writes an event whose payload is the first `words` of four. Not cold: it is the way of all
-/// events where rings are shared.
+/// Writes an event whose payload is the first `words` of four. Not cold: all events to shared rings
+/// take this path.
 #[inline(never)]
 fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
     record_words(callsite, &[a, b, c, d][..words.min(4)])
 }
 
-/// Writes an event whose payload's length depends on its values: `bound` bytes at most.
+/// Writes an event whose payload has a variable length of at most `bound` bytes.
 ///
-/// `short` and `long` append the same.
+/// `short` and `long` must append the same payload.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record_variable(
@@ -63,8 +65,8 @@ pub fn record_variable(
     long: impl Fn(&mut Cursor<'_>),
 ) -> Outcome {
     if bound <= Buffer::LEN {
-        let mut room = Room::uninit();
-        let mut buffer = Buffer::new(&mut room);
+        let mut scratch = Scratch::uninit();
+        let mut buffer = Buffer::new(&mut scratch);
         short(&mut buffer);
         record_words(callsite, buffer.words())
     } else {
@@ -72,7 +74,8 @@ pub fn record_variable(
     }
 }
 
-/// Writes an event whose payload is these parts, one after the other, as its description says.
+/// Writes an event whose payload is these parts, one after the other. They must match its
+/// description.
 pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
     let len = || {
         parts
@@ -92,19 +95,20 @@ pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
     )
 }
 
-/// Writes an event whose payload is these words: padded with zeros, as its description says.
+/// Writes an event whose payload is these words. They must match its description, padded with
+/// zeros.
 #[doc(hidden)]
 #[inline(never)]
 pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_each(
         callsite,
-        // SAFETY: as `record_each` promises, and gives the callsite's id.
+        // SAFETY: `record_each` passes an open channel, and the id that the call site has there.
         |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
 }
 
-/// Writes an event whose payload is to be made.
+/// Writes an event whose payload `fill` composes in the ring.
 #[inline(never)]
 fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) -> Outcome {
     record_each(
@@ -119,11 +123,11 @@ fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) 
     )
 }
 
-/// Writes an event into each slot that wants it: with `write`, and if that cannot, slowly.
+/// Writes an event to each slot that wants it: with `write`, or by the slow path if that refuses.
 ///
-/// The payload is not in one piece with the rest until it is needed so: it stays in registers.
-/// `write` is called with what [`writer::try_write_words`] asks for: the runtime opens channels
-/// only as `Channel::open` asks for, and gives a callsite an id for the payload that its
+/// `payload` builds the payload only for the slow path, so that it stays in registers otherwise.
+/// `write` gets what [`writer::try_write_words`] requires: the runtime opens channels under the
+/// contract of `Channel::open`, and gives a call site an id only for the payload that its
 /// description describes.
 #[inline(always)]
 fn record_each<'a>(
@@ -132,22 +136,22 @@ fn record_each<'a>(
     payload: impl Fn() -> Payload<'a>,
 ) -> Outcome {
     let mut mask = callsite.mask();
-    // Pairs with the store of the mask: the runtime's state, and the slot's, were there before.
+    // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    if mask & (ATTACH | PROBED | HERE) != 0 {
+    if mask & (ATTACH | PROBED | WANTS_IP) != 0 {
         return record_flagged(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
-        // SAFETY: the slot's bit was in the mask, which has no others but those.
+        // SAFETY: the slot's bit was in the mask, whose remaining bits are all those of slots.
         let (rseq, channel) = unsafe {
             std::hint::assert_unchecked(slot < SLOTS);
             current::place(slot, callsite.channel(slot))
         };
         match write(rseq, channel, callsite.id(slot)) {
             Ok(()) => outcome = outcome.and(Ok(())),
-            Err(refusal) => match record_slowly(callsite, slot, payload(), refusal) {
+            Err(refusal) => match record_in_slot(callsite, slot, payload(), refusal) {
                 Some(result) => outcome = outcome.and(result),
                 None => return record_after_fork(callsite, payload()),
             },
@@ -157,11 +161,10 @@ fn record_each<'a>(
     outcome
 }
 
-/// Does what the event path could not do. Nothing comes back if this process has no buffers of its
-/// own yet.
+/// Writes an event to a slot by the slow path. None if this process has no buffers of its own yet.
 #[cold]
 #[inline(never)]
-fn record_slowly(
+fn record_in_slot(
     callsite: &Callsite,
     slot: usize,
     payload: Payload<'_>,
@@ -170,26 +173,26 @@ fn record_slowly(
     if !current::is_attached() {
         return None;
     }
-    // Updates come by signal, but not to everybody: this is where the others learn of them.
+    // Processes without an update signal follow traces here.
     current::refresh_if_stale();
-    // It may be given another one meanwhile. Or none, if the slot has another trace than when the
-    // mask was read.
+    // An update may have changed the call site's channel, or removed it if the slot has another
+    // trace than when the mask was read.
     let Some(index) = callsite.wanted_channel(slot) else {
         return Some(Err(Dropped::Closed));
     };
-    // SAFETY: as in `record_each`.
+    // SAFETY: as in `record_each`: the slot is one of a mask, and the channel the call site's.
     let (rseq, channel) = unsafe { current::place(slot, index) };
     let id = callsite.id(slot);
     let result = match channel.in_contexts() {
         Some(inside) => {
             let (list, stamp) = current::contexts(slot, index)?;
-            // SAFETY: as in `record_words`; the list is the channel's.
+            // SAFETY: as in `record_words`; the list is that of the channel.
             unsafe {
                 context::write(
                     &inside,
                     list,
                     current::apps(),
-                    (rseq, stamp, noted(callsite)),
+                    (rseq, stamp, ip_of(callsite)),
                     id,
                     payload,
                 )
@@ -200,20 +203,20 @@ fn record_slowly(
     };
     refresh_if_closed(channel);
     if result == Err(Dropped::Lost) {
-        control::tell_full(slot, index, channel);
+        control::report_full(slot, index, channel);
     }
     Some(result)
 }
 
-/// After a record that may have been a long one: if the channel was closed meanwhile, perhaps only
-/// this writer kept it from being given away.
+/// Runs an update if the channel was closed during a long record: this writer may have been the
+/// last one that kept the slot from becoming quiescent.
 fn refresh_if_closed(channel: &Channel) {
     if !channel.is_open() {
         current::refresh();
     }
 }
 
-/// An event that calls probes, says where it is, or is the first one after a `fork`.
+/// Writes an event that calls probes, needs its address, or is the first one after a `fork`.
 #[cold]
 #[inline(never)]
 fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
@@ -226,7 +229,7 @@ fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outco
     record_all(callsite, mask, payload)
 }
 
-/// The first event after a `fork`: gets buffers of this process's own, and writes it there (A5).
+/// Writes the first event after a `fork`: gets buffers of this process's own first (A5).
 #[cold]
 #[inline(never)]
 fn record_after_fork(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
@@ -235,17 +238,17 @@ fn record_after_fork(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
     // Pairs with the store of the mask, as in `record`.
     fence(Ordering::Acquire);
     if mask & ATTACH != 0 || !current::is_attached() {
-        // Another thread is at it, or there are no buffers to be had.
+        // Another thread is attaching the process, or there are no buffers.
         return Outcome::Off;
     }
     record_all(callsite, mask, payload)
 }
 
-/// Writes an event slowly into each slot that a mask has.
+/// Writes an event by the slow path to each slot of a mask.
 fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     let slots = (0..SLOTS).filter(|slot| mask & (1 << slot) != 0);
     slots.fold(Outcome::Off, |outcome, slot| {
-        match record_slowly(callsite, slot, payload, Refusal::Again) {
+        match record_in_slot(callsite, slot, payload, Refusal::Again) {
             Some(result) => outcome.and(result),
             None => outcome,
         }

@@ -1,4 +1,4 @@
-//! What the environment asks for.
+//! Parses the environment variables of the library.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::control::Mode as Control;
 use crate::writer::Prefault;
 
-/// What `USERTRACE_BACKEND`, `USERTRACE_SIGNAL` and the variables of the fallback say.
+/// The values of `USERTRACE_BACKEND`, `USERTRACE_SIGNAL` and the fallback's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) backend: Backend,
@@ -15,39 +15,40 @@ pub(super) struct Settings {
     pub(super) fast: Fast,
 }
 
-/// What `USERTRACE_CONTROL` asks for: `thread`, `signal`, or `signal:N`.
+/// The value of `USERTRACE_CONTROL`: `thread`, `signal`, or `signal:N`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// It is not set, or is empty.
-    Nothing,
-    Control(Control),
-    /// What it is set to is none of these.
+pub(crate) enum ControlSetting {
+    /// Unset or empty.
+    Unset,
+    Mode(Control),
+    /// Any other value.
     Unknown(&'static [u8]),
 }
 
 /// `USERTRACE_CONTROL`
-pub(crate) fn control() -> Asked {
+pub(crate) fn control() -> ControlSetting {
     if is_secure() {
-        return Asked::Nothing;
+        return ControlSetting::Unset;
     }
-    variable(CONTROL).map_or(Asked::Nothing, parse_control)
+    variable(CONTROL).map_or(ControlSetting::Unset, parse_control)
 }
 
-fn parse_control(text: &'static [u8]) -> Asked {
+fn parse_control(text: &'static [u8]) -> ControlSetting {
     let of_signal = || {
         let number = signal(text.strip_prefix(b"signal:")?)?;
         Some(Control::Signal(libc::c_int::try_from(number).ok()?))
     };
     match text {
-        b"" => Asked::Nothing,
-        b"thread" => Asked::Control(Control::Thread),
-        b"signal" => Asked::Control(Control::Signal(libc::SIGIO)),
-        text => of_signal().map_or(Asked::Unknown(text), Asked::Control),
+        b"" => ControlSetting::Unset,
+        b"thread" => ControlSetting::Mode(Control::Thread),
+        b"signal" => ControlSetting::Mode(Control::Signal(libc::SIGIO)),
+        text => of_signal().map_or(ControlSetting::Unknown(text), ControlSetting::Mode),
     }
 }
 
 fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: as all that reads the environment, this relies on no thread changing it meanwhile.
+    // SAFETY: the value is a string of the environment. As with all readers of the environment, no
+    // thread may change it meanwhile.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
@@ -57,8 +58,7 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 /// `USERTRACE_BACKEND`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
-    /// Nothing: the kernel's buffers, or else the fallback if the environment says where it is to
-    /// write to.
+    /// Unset: the kernel's buffers, or else the fallback if `USERTRACE_OUTPUT` says where to write.
     Unset,
     /// `auto`: the kernel's buffers, or else the fallback.
     Auto,
@@ -68,14 +68,14 @@ pub(super) enum Backend {
     Fast,
     /// `off`: no events.
     Off,
-    /// Something else.
+    /// Any other value.
     Unknown,
-    /// The fallback is not for a program that was given more rights than whoever set the
-    /// environment has.
+    /// Not a value: the program has more rights than the user who set the environment, so the
+    /// fallback is not available.
     Secure,
 }
 
-/// What is said of the fallback.
+/// The settings of the fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fast {
     /// `USERTRACE_OUTPUT`: a directory, or `null`.
@@ -96,16 +96,16 @@ pub(super) struct Fast {
     pub(super) filter: &'static [u8],
     /// `USERTRACE_CONTEXTS`: names of contexts, with blanks or commas between them.
     pub(super) contexts: &'static [u8],
-    /// `USERTRACE_CLOCK`: the time of day of the recording that the program is part of.
+    /// `USERTRACE_CLOCK`: the wall-clock offset of the recording that the program belongs to.
     pub(super) clock: Option<Clock>,
 }
 
 /// `USERTRACE_CLOCK`, which `record` sets: `NS@NAMESPACE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// What the time of day was ahead of `CLOCK_MONOTONIC`, in ns.
+    /// Wall-clock time minus `CLOCK_MONOTONIC`, in ns.
     pub(super) offset: i64,
-    /// Where that clock is the same, as `/proc/self/ns/time` says it.
+    /// The time namespace in which the offset is valid, as in `/proc/self/ns/time`.
     pub(super) namespace: &'static [u8],
 }
 
@@ -149,7 +149,7 @@ pub(super) enum Ctf {
 }
 
 impl Fast {
-    /// Where traces are to go, seen from here; nothing if nowhere.
+    /// The directory of traces, relative to the current one; none if traces are discarded.
     #[cfg(feature = "fallback")]
     pub(super) fn directory(&self) -> Option<std::path::PathBuf> {
         use std::os::unix::ffi::OsStrExt as _;
@@ -171,25 +171,25 @@ impl Fast {
     };
 }
 
-/// A value that is none of its variable's.
+/// An invalid value of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bad {
+pub(super) struct InvalidValue {
     variable: &'static CStr,
     value: &'static [u8],
-    /// What there is.
+    /// The valid values.
     expected: &'static str,
-    /// What is done in its place.
+    /// The consequence.
     instead: &'static str,
 }
 
-impl Bad {
-    /// It matters only to the fallback.
+impl InvalidValue {
+    /// True if only the fallback uses the variable.
     pub(super) fn is_of_fallback(&self) -> bool {
         ![BACKEND, SIGNAL, CONTROL].contains(&self.variable)
     }
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for InvalidValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -202,12 +202,12 @@ impl fmt::Display for Bad {
     }
 }
 
-/// A value, or its beginning, for people.
+/// Displays a value, or its beginning, in quotes.
 pub(super) struct Quoted(pub(super) &'static [u8]);
 
 impl fmt::Display for Quoted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// So few that all lines that there can be fit into a pipe at once.
+        /// So short that all possible lines fit into a pipe at once.
         const MAX: usize = 40;
         match self.0.split_at_checked(MAX) {
             Some((start, [_, ..])) => write!(f, "\"{}...\"", start.escape_ascii()),
@@ -220,9 +220,9 @@ const BACKEND: &CStr = c"USERTRACE_BACKEND";
 const SIGNAL: &CStr = c"USERTRACE_SIGNAL";
 const CONTROL: &CStr = c"USERTRACE_CONTROL";
 
-/// Sub-buffers of a ring, unless somebody says how many. The reader may be kept from a processor
-/// for milliseconds: where there are few rings, each has room for some more. All of them have no
-/// more than 64 of 1 MiB have.
+/// The default number of sub-buffers of a ring. The reader may be off the CPU for milliseconds, so
+/// a process with few rings gets more sub-buffers for each. Up to 64 rings have at most 1024
+/// sub-buffers together, which is 64 MiB by default.
 #[cfg(any(feature = "fallback", test))]
 pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
     match nr_rings {
@@ -232,22 +232,22 @@ pub(super) fn default_subbuf_count(nr_rings: u32) -> u32 {
     }
 }
 
-/// What it says, or the defaults in a program that was given more rights than whoever set the
-/// environment has.
+/// Reads the settings. A program with more rights than the user who set the environment gets the
+/// defaults.
 pub(super) fn settings() -> Settings {
     settings_or(|_| {})
 }
 
-/// The same; calls `complain` for each value for which there is a default.
-pub(super) fn settings_or(mut complain: impl FnMut(Bad)) -> Settings {
+/// Reads the settings as [`settings`] does, and calls `complain` for each invalid value.
+pub(super) fn settings_or(mut complain: impl FnMut(InvalidValue)) -> Settings {
     if is_secure() {
         return Settings {
             backend: Backend::Secure,
             ..parse(|_| None, &mut |_| {})
         };
     }
-    if let Asked::Unknown(value) = control() {
-        complain(Bad {
+    if let ControlSetting::Unknown(value) = control() {
+        complain(InvalidValue {
             variable: CONTROL,
             value,
             expected: "thread, signal, or signal:N of a signal that can be handled",
@@ -257,20 +257,20 @@ pub(super) fn settings_or(mut complain: impl FnMut(Bad)) -> Settings {
     parse(variable, &mut complain)
 }
 
-/// `USERTRACE_QUIET`: nothing is said on standard error.
+/// True if `USERTRACE_QUIET` suppresses reports on standard error.
 pub(super) fn is_quiet() -> bool {
     !matches!(variable(c"USERTRACE_QUIET"), None | Some(b"" | b"0"))
 }
 
-/// The program was given more rights than whoever set the environment has.
+/// True if the program has more rights than the user who set the environment.
 fn is_secure() -> bool {
-    // SAFETY: a constant of the process.
+    // SAFETY: `getauxval` reads a constant of the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 fn parse(
     variable: impl Fn(&CStr) -> Option<&'static [u8]>,
-    complain: &mut dyn FnMut(Bad),
+    complain: &mut dyn FnMut(InvalidValue),
 ) -> Settings {
     let mut variables = Variables {
         get: &variable,
@@ -380,20 +380,20 @@ fn fast(variables: &mut Variables<'_>) -> Fast {
     }
 }
 
-/// Where variables come from, and where goes what is wrong with them.
+/// The source of variables, and the sink for complaints.
 struct Variables<'a> {
     get: &'a dyn Fn(&CStr) -> Option<&'static [u8]>,
-    complain: &'a mut dyn FnMut(Bad),
+    complain: &'a mut dyn FnMut(InvalidValue),
 }
 
 impl Variables<'_> {
-    /// What it is set to. An empty one is none.
+    /// The value of a variable; none if it is unset or empty.
     fn filled(&self, name: &CStr) -> Option<&'static [u8]> {
         (self.get)(name).filter(|value| !value.is_empty())
     }
 
-    /// What a variable means: `unset` if it is not set, and `bad`, with a complaint, if it is set
-    /// to what it cannot be.
+    /// Parses a variable. Returns `unset` if it is not set, and `bad`, after a complaint, if its
+    /// value is invalid.
     fn read<T>(
         &mut self,
         variable: &'static CStr,
@@ -406,7 +406,7 @@ impl Variables<'_> {
             return unset;
         };
         parse(value).unwrap_or_else(|| {
-            (self.complain)(Bad {
+            (self.complain)(InvalidValue {
                 variable,
                 value,
                 expected,
@@ -421,7 +421,7 @@ fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A number, with `k` or `M` after it for 1024 or 1024 * 1024 of them.
+/// Parses a number with an optional unit, `k` (1024) or `M` (1024 * 1024).
 fn size(text: &[u8]) -> Option<u32> {
     let (digits, unit) = match text {
         [digits @ .., b'k' | b'K'] => (digits, 1 << 10),
@@ -431,12 +431,12 @@ fn size(text: &[u8]) -> Option<u32> {
     number(digits)?.checked_mul(unit)
 }
 
-/// The number of a signal that can be handled.
+/// Parses the number of a signal that can be handled.
 fn signal(text: &[u8]) -> Option<u32> {
     let number = libc::c_int::try_from(number(text)?).ok()?;
     let good = (1..=libc::SIGRTMAX()).contains(&number)
         && ![libc::SIGKILL, libc::SIGSTOP].contains(&number)
-        // Below SIGRTMIN, the C library has some of the real-time signals for itself.
+        // The C library reserves the real-time signals below SIGRTMIN.
         && !(32..libc::SIGRTMIN()).contains(&number);
     good.then_some(number as u32)
 }
@@ -452,7 +452,7 @@ mod tests {
         )
     }
 
-    /// What is said of a value.
+    /// The complaint about a value.
     fn complaint(name: &'static CStr, value: &'static str) -> Option<String> {
         let mut complaints = Vec::new();
         parse(
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_named() {
+    fn invalid_values_are_reported() {
         for (name, good, bad) in [
             (c"USERTRACE_BACKEND", &["auto", "fast", ""][..], "slow"),
             (c"USERTRACE_SIGNAL", &["none", "10"], "9"),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read() {
+    fn backend_and_signal_are_parsed() {
         let default = libc::SIGRTMIN() as u32 + 3;
         let signo = |text| only(c"USERTRACE_SIGNAL", text).signo;
         assert_eq!(
@@ -522,11 +522,11 @@ mod tests {
     }
 
     #[test]
-    fn the_control_channel_is_off_unless_asked_for() {
-        let signal = |number| Asked::Control(Control::Signal(number));
+    fn control_channel_is_off_by_default() {
+        let signal = |number| ControlSetting::Mode(Control::Signal(number));
         for (text, asked) in [
-            ("", Asked::Nothing),
-            ("thread", Asked::Control(Control::Thread)),
+            ("", ControlSetting::Unset),
+            ("thread", ControlSetting::Mode(Control::Thread)),
             ("signal", signal(libc::SIGIO)),
             ("signal:64", signal(64)),
         ] {
@@ -541,12 +541,12 @@ mod tests {
             "threads",
         ] {
             let asked = parse_control(bad.as_bytes());
-            assert_eq!(asked, Asked::Unknown(bad.as_bytes()), "{bad}");
+            assert_eq!(asked, ControlSetting::Unknown(bad.as_bytes()), "{bad}");
         }
     }
 
     #[test]
-    fn the_fallback_is_set_up() {
+    fn fallback_settings_are_parsed() {
         let output = |text| only(c"USERTRACE_OUTPUT", text).fast.output;
         assert_eq!(output("a/b"), Some(&b"a/b"[..]));
         assert_eq!(output(""), None);
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!(count(""), None);
         for (rings, count) in [(1, 64), (16, 64), (17, 32), (32, 32), (33, 16), (1024, 16)] {
             assert_eq!(default_subbuf_count(rings), count);
-            // What 64 rings have always had.
+            // Up to 64 rings, the total is at most that of 64 rings.
             assert!(rings > 64 || rings * count <= 64 * 16);
         }
         let prefault = |text| only(c"USERTRACE_PREFAULT", text).fast.prefault;

@@ -1,6 +1,6 @@
-//! A hash that is the same in all copies of this crate, and can be made by the compiler.
+//! A hash that is the same in all copies of this crate, and that the compiler can evaluate.
 
-/// FNV-1a, of 64 bits, of the parts one after the other.
+/// The 64-bit FNV-1a hash of the concatenated parts.
 pub(super) const fn hash(parts: &[&[u8]]) -> u64 {
     let (mut hash, mut part) = (0xcbf2_9ce4_8422_2325u64, 0);
     while part < parts.len() {

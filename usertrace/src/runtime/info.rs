@@ -1,7 +1,7 @@
-//! Reads the info area.
+//! Reads the info area, under its seqlock.
 //!
-//! Where it has what, the area itself tells. All of that is checked before it is used: the kernel
-//! may be a newer one.
+//! The area itself describes its layout. The library checks the layout before use, because the
+//! kernel may be newer.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -16,11 +16,11 @@ use usertrace_sys::uapi::{
 use usertrace_sys::filter::Rules;
 use usertrace_sys::limits::{CHANNELS, SLOTS};
 
-/// How often a reader tries. The kernel writes for less than a microsecond, and is not preempted
+/// Attempts of a reader. The kernel writes for less than a microsecond, and is not preempted
 /// meanwhile.
 const TRIES: u32 = 1 << 20;
 
-/// What the kernel tells of the areas.
+/// A field by which the kernel describes the areas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u32)]
@@ -28,7 +28,7 @@ const TRIES: u32 = 1 << 20;
     missing_docs,
     reason = "the names are those of the fields in `linux/ltt.h`"
 )]
-pub enum Told {
+pub enum AreaField {
     Slots = 1,
     BuffersStride,
     ControlStride,
@@ -46,7 +46,7 @@ pub enum Told {
     RulesSize,
 }
 
-impl Told {
+impl AreaField {
     const ALL: [(Self, &'static str); 15] = [
         (Self::Slots, "ltt_tracebuf.nr_slots"),
         (Self::BuffersStride, "ltt_tracebuf.buffers_stride"),
@@ -72,27 +72,29 @@ impl Told {
     ];
 }
 
-/// Something that the kernel tells of the areas, and that cannot be.
+/// A field of the areas' description with an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadArea {
-    /// What it is.
-    pub told: Told,
-    /// What the kernel says that it is.
+    /// The field.
+    pub field: AreaField,
+    /// Its value.
     pub value: u64,
 }
 
 impl BadArea {
-    /// With the number of a [`Told`]; nothing if it is none.
+    /// Builds it from the number of an [`AreaField`]; none if that is unknown.
     pub(super) fn from_number(number: u32, value: u64) -> Option<Self> {
-        let mut all = Told::ALL.into_iter().map(|(told, _)| told);
-        let told = all.find(|told| *told as u32 == number)?;
-        Some(Self { told, value })
+        let mut all = AreaField::ALL.into_iter().map(|(field, _)| field);
+        let field = all.find(|field| *field as u32 == number)?;
+        Some(Self { field, value })
     }
 }
 
 impl fmt::Display for BadArea {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Told::ALL.into_iter().find(|(told, _)| *told == self.told);
+        let name = AreaField::ALL
+            .into_iter()
+            .find(|(field, _)| *field == self.field);
         write!(
             f,
             "the kernel's trace areas are not as this library knows them: {} is {}",
@@ -109,20 +111,20 @@ pub(super) struct InfoArea {
     len: u64,
 }
 
-/// The info area, and where it has what: all of it lies inside.
+/// The info area with its checked layout: all parts lie inside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Info {
     area: InfoArea,
     slots: Part,
     traces: Part,
     filters: Part,
-    /// From the start of a trace's part.
+    /// Relative to the start of a trace's part.
     channels: Part,
-    /// Room for rules behind the head of a filter.
+    /// Space for rules after the head of a filter, in bytes.
     rules_size: usize,
 }
 
-/// Where an array is, and how much of it this library reads.
+/// The position of an array, and the number of elements that this library reads.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     offset: u32,
@@ -131,16 +133,17 @@ struct Part {
 }
 
 impl Part {
-    /// Of `told` elements at an offset of an area of `len` bytes, each of which begins with `size`
-    /// bytes that are read; the first `room` of them are looked at.
+    /// Checks an array of `count` elements in an area of `len` bytes. The library reads `size`
+    /// bytes of each, and only the first `limit` elements. None if it is misaligned or does not
+    /// fit.
     fn new(
         (offset, stride): (u32, u32),
-        told: u32,
-        room: usize,
+        count: u32,
+        limit: usize,
         size: u64,
         len: u64,
     ) -> Option<Self> {
-        let last = u64::from(told.checked_sub(1)?) * u64::from(stride);
+        let last = u64::from(count.checked_sub(1)?) * u64::from(stride);
         let end = u64::from(offset) + last + size;
         let is_good = offset.is_multiple_of(8)
             && stride.is_multiple_of(8)
@@ -149,46 +152,48 @@ impl Part {
         is_good.then(|| Self {
             offset,
             stride,
-            count: told.min(room as u32),
+            count: count.min(limit as u32),
         })
     }
 
-    /// Where an element is.
+    /// The offset of an element; none if there is no such element.
     fn at(&self, index: usize) -> Option<usize> {
         let is_one = index < self.count as usize;
         is_one.then(|| self.offset as usize + index * self.stride as usize)
     }
 
-    /// Where the last of all ends, that are told, if each has so many bytes.
-    fn end(&self, told: u32, size: u64) -> u64 {
-        u64::from(self.offset) + u64::from(told.saturating_sub(1)) * u64::from(self.stride) + size
+    /// The end of the last of `count` elements of `size` bytes.
+    fn end(&self, count: u32, size: u64) -> u64 {
+        u64::from(self.offset) + u64::from(count.saturating_sub(1)) * u64::from(self.stride) + size
     }
 }
 
-/// There is a trace in a slot, and it was started, or allocated, at least once: before that, its
-/// rings have no layout, and the kernel gives no buffers of it.
+/// True if the slot has a trace that was started or allocated at least once. Before that its rings
+/// have no layout, and the kernel gives no buffers for it.
 pub(super) fn is_laid_out(slot: &LttInfoSlot) -> bool {
     slot.generation != 0 && slot.nr_channels != 0
 }
 
 impl InfoArea {
     /// # Safety
-    /// `start` must be the start of an info area of `len` bytes, a [`LttInfo`] at least, that stays
-    /// mapped.
+    /// `start` must point to an info area of `len` bytes, at least the size of [`LttInfo`], that
+    /// stays mapped.
     pub(super) unsafe fn new(start: NonNull<u8>, len: u64) -> Self {
         Self { start, len }
     }
 
-    /// Changes with each change of the area. Only a hint: it is read without the seqlock.
+    /// The generation, which changes with each change of the area. Only a hint, because it is read
+    /// without the seqlock.
     pub(super) fn generation(self) -> u64 {
-        // SAFETY: inside the area, aligned, and atomic.
+        // SAFETY: `LttInfo` lies inside the area (contract of `new`), and the field is aligned.
         unsafe { self.at::<AtomicU64>(offset_of!(LttInfo, generation)) }.load(Ordering::Relaxed)
     }
 
-    /// Where the area, with so many slots, has what; nothing if the kernel has not written it yet.
+    /// The checked layout of the area, which has `nr_slots` slots; none if the kernel has not
+    /// written it yet.
     pub(super) fn info(self, nr_slots: u32) -> Option<Result<Info, BadArea>> {
         let word = |offset: usize| {
-            // SAFETY: callers ask for fields of `LttInfo`, which lies inside the area.
+            // SAFETY: all calls pass offsets of fields of `LttInfo`, which lies inside the area.
             unsafe { self.at::<AtomicU32>(offset) }.load(Ordering::Relaxed)
         };
         macro_rules! field {
@@ -199,29 +204,29 @@ impl InfoArea {
         if field!(magic) != LTT_INFO_MAGIC {
             return None;
         }
-        let check = |good: bool, told: Told, value: u32| {
+        let check = |good: bool, field: AreaField, value: u32| {
             let value = u64::from(value);
             if good {
                 Ok(())
             } else {
-                Err(BadArea { told, value })
+                Err(BadArea { field, value })
             }
         };
         let read = || {
             let version = field!(version);
-            check(version == LTT_ABI_VERSION, Told::Version, version)?;
+            check(version == LTT_ABI_VERSION, AreaField::Version, version)?;
             let slots = field!(nr_slots);
-            check(slots == nr_slots, Told::InfoSlots, slots)?;
+            check(slots == nr_slots, AreaField::InfoSlots, slots)?;
             let channels = field!(nr_channels);
             let is_number = (1..=LTT_MAX_CHANNELS).contains(&(channels as usize));
-            check(is_number, Told::Channels, channels)?;
+            check(is_number, AreaField::Channels, channels)?;
             let rules_size = field!(rules_size);
             let is_inside = rules_size.is_multiple_of(4) && u64::from(rules_size) <= self.len;
-            check(is_inside, Told::RulesSize, rules_size)?;
+            check(is_inside, AreaField::RulesSize, rules_size)?;
 
-            let part = |at: (u32, u32), told: Told, count, room, size: u64, len| {
+            let part = |at: (u32, u32), field: AreaField, count, limit, size: u64, len| {
                 let value = u64::from(at.0);
-                Part::new(at, count, room, size, len).ok_or(BadArea { told, value })
+                Part::new(at, count, limit, size, len).ok_or(BadArea { field, value })
             };
             let slot = (field!(slot_offset), field!(slot_stride));
             let trace = (field!(trace_offset), field!(trace_stride));
@@ -231,7 +236,7 @@ impl InfoArea {
             let (len, channel_len) = (self.len, u64::from(trace.1));
             let of_channels = part(
                 channel,
-                Told::ChannelOffset,
+                AreaField::ChannelOffset,
                 channels,
                 CHANNELS,
                 size,
@@ -245,9 +250,16 @@ impl InfoArea {
             let slot_size = size_of::<LttInfoSlot>() as u64;
             Ok(Info {
                 area: self,
-                slots: part(slot, Told::SlotOffset, slots, SLOTS, slot_size, len)?,
-                traces: part(trace, Told::TraceOffset, slots, SLOTS, trace_size, len)?,
-                filters: part(filter, Told::FilterOffset, slots, SLOTS, filter_size, len)?,
+                slots: part(slot, AreaField::SlotOffset, slots, SLOTS, slot_size, len)?,
+                traces: part(trace, AreaField::TraceOffset, slots, SLOTS, trace_size, len)?,
+                filters: part(
+                    filter,
+                    AreaField::FilterOffset,
+                    slots,
+                    SLOTS,
+                    filter_size,
+                    len,
+                )?,
                 channels: of_channels,
                 rules_size: rules_size as usize,
             })
@@ -258,19 +270,19 @@ impl InfoArea {
     /// # Safety
     /// A `T` at that offset must lie inside the area, be aligned, and consist of atomics.
     unsafe fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: a `T` of atomics lies there, aligned and inside the area, as this function's
-        // caller promises.
+        // SAFETY: the contract of this function: a `T` of atomics lies there, aligned and inside
+        // the area.
         unsafe { &*self.start.as_ptr().add(offset).cast::<T>() }
     }
 
     /// # Safety
-    /// The bytes must lie inside the area, at a multiple of 4 and as many as a multiple of 4, and
-    /// any bytes must be a value of `T`.
+    /// The bytes must lie inside the area. Offset and size must be multiples of 4, and any bytes
+    /// must be a valid `T`.
     unsafe fn copy<T: Copy>(&self, offset: usize) -> T {
         let mut value = std::mem::MaybeUninit::<T>::uninit();
         for at in (0..size_of::<T>()).step_by(4) {
-            // SAFETY: the `T` lies inside the area, as this function's caller promises; word by
-            // word and atomic, because the kernel may write meanwhile.
+            // SAFETY: the `T` lies inside the area (contract of this function). The accesses are
+            // atomic words, because the kernel may write meanwhile.
             unsafe {
                 let word = self.at::<AtomicU32>(offset + at).load(Ordering::Relaxed);
                 value
@@ -281,33 +293,34 @@ impl InfoArea {
                     .write_unaligned(word);
             }
         }
-        // SAFETY: all of it was written.
+        // SAFETY: the loop above wrote all bytes.
         unsafe { value.assume_init() }
     }
 }
 
 impl Info {
-    /// See [`InfoArea::generation`].
+    /// The area's generation; see [`InfoArea::generation`].
     pub(super) fn generation(&self) -> u64 {
         self.area.generation()
     }
 
-    /// What the area says about a slot.
+    /// Reads a slot's entry.
     ///
-    /// Like [`channel`](Self::channel), it returns little: this runs on signal stacks, which may
-    /// have a few KiB.
+    /// Like [`channel`](Self::channel), it returns a small part: this runs on signal stacks, which
+    /// may have only a few KiB.
     pub(super) fn slot(&self, slot: usize) -> Option<LttInfoSlot> {
         let at = self.slots.at(slot)?;
-        // SAFETY: `Part::new` found that it lies inside the area; any bytes are good.
+        // SAFETY: `Part::new` checked that the entry lies inside the area; any bytes are valid.
         self.consistent(|| unsafe { self.area.copy(at) })
     }
 
-    /// The clock of the trace with this generation, `LTT_CLOCK_*`, if that is in the slot.
+    /// The clock of the trace with this generation, `LTT_CLOCK_*`; none if the slot has another
+    /// trace.
     pub(super) fn clock(&self, slot: usize, generation: u64) -> Option<u32> {
         let trace = self.traces.at(slot)?;
         let read = || {
-            // SAFETY: `Part::new` found that the trace's part lies inside the area; any bytes are
-            // good.
+            // SAFETY: `Part::new` checked that the trace's part lies inside the area; any bytes are
+            // valid.
             unsafe {
                 let is: u64 = self.area.copy(trace + offset_of!(LttInfoTrace, generation));
                 let clock = self.area.copy(trace + offset_of!(LttInfoTrace, clock));
@@ -317,8 +330,8 @@ impl Info {
         self.consistent(read).flatten()
     }
 
-    /// What the area says about a channel of the trace with this generation, if that is in the
-    /// slot.
+    /// Reads the entry of a channel of the trace with this generation; none if the slot has another
+    /// trace.
     pub(super) fn channel(
         &self,
         slot: usize,
@@ -327,11 +340,10 @@ impl Info {
     ) -> Option<LttInfoChannel> {
         let trace = self.traces.at(slot)?;
         let at = trace + self.channels.at(channel)?;
-        // Of what a trace's channels are like, only mode and filter change while it has this
-        // generation.
+        // Only the mode and filter of a channel may change while the trace has this generation.
         let read = || {
-            // SAFETY: `Part::new` found that the trace's part, with its channels, lies inside the
-            // area; any bytes are good.
+            // SAFETY: `Part::new` checked that the trace's part, with its channels, lies inside the
+            // area; any bytes are valid.
             unsafe {
                 let is: u64 = self.area.copy(trace + offset_of!(LttInfoTrace, generation));
                 (is == generation).then(|| self.area.copy(at))
@@ -340,14 +352,14 @@ impl Info {
         self.consistent(read).flatten()
     }
 
-    /// Makes `rules` those of the trace with this generation, and says whether they are others than
-    /// before; nothing if that trace is not in the slot.
+    /// Copies the rules of the trace with this generation into `rules`, and returns whether they
+    /// changed; none if the slot has another trace.
     pub(super) fn rules(&self, slot: usize, generation: u64, rules: &mut Rules) -> Option<bool> {
         let filter = self.filters.at(slot)?;
         let mut changed = false;
         let read = || {
-            // SAFETY: `Part::new` found that the head, and room for rules, lie inside the area; any
-            // bytes are good.
+            // SAFETY: `Part::new` checked that the head, and `rules_size` bytes after it, lie
+            // inside the area; any bytes are valid.
             let (is, len): (u64, u32) = unsafe {
                 (
                     self.area
@@ -355,12 +367,12 @@ impl Info {
                     self.area.copy(filter + offset_of!(LttInfoFilter, len)),
                 )
             };
-            // Rules beyond the room are none.
+            // Ignore rules of an impossible length.
             let len = (len as usize <= self.rules_size).then_some(len as usize);
-            // What was read while the kernel wrote is another one, too.
+            // A torn read counts as a change, too.
             changed |= is == generation
                 && rules.copy(len.unwrap_or(0), |at| {
-                    // SAFETY: likewise, as the room is a multiple of 4.
+                    // SAFETY: likewise; `rules_size` is a multiple of 4.
                     unsafe { self.area.copy(filter + size_of::<LttInfoFilter>() + at) }
                 });
             is == generation
@@ -368,18 +380,18 @@ impl Info {
         self.consistent(read)?.then_some(changed)
     }
 
-    /// Reads until the kernel did not write meanwhile.
+    /// Repeats `read` until the kernel did not write meanwhile; none after too many attempts.
     fn consistent<T>(&self, mut read: impl FnMut() -> T) -> Option<T> {
-        // SAFETY: the counter lies inside the area.
+        // SAFETY: the counter is a field of `LttInfo`, which lies inside the area.
         let seq = unsafe { self.area.at::<AtomicU32>(offset_of!(LttInfo, seq)) };
         for _ in 0..TRIES {
-            // Pairs with the kernel's store at the end of a change: what is read below is not
-            // older.
+            // Pairs with the kernel's store at the end of a change: the reads below see that
+            // change.
             let before = seq.load(Ordering::Acquire);
             if before % 2 == 0 {
                 let value = read();
-                // Pairs with the kernel's barrier at the start of a change: if anything newer was
-                // read, the counter that is read next is newer, too.
+                // Pairs with the kernel's barrier at the start of a change: if `read` saw any part
+                // of a newer change, the next load sees its counter.
                 fence(Ordering::Acquire);
                 if seq.load(Ordering::Relaxed) == before {
                     return Some(value);

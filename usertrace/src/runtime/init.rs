@@ -1,4 +1,4 @@
-//! Making a process one that can be traced: before `main`, and in each child of `fork`.
+//! Initialisation of tracing: before `main`, and in each child of `fork`.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use usertrace_sys::{Calls, DiscoverError};
 use super::current::{
     FAILURE, RSEQ, SETUP, STATE, Setup, is_attached, refresh, refresh_if_stale, state, tell_readers,
 };
-use super::env::{Backend as Wanted, Settings};
+use super::env::{Backend as BackendSetting, Settings};
 #[cfg(feature = "fallback")]
 use super::fallback;
 use super::kernel::Kernel;
@@ -17,52 +17,51 @@ use super::reporting::status;
 use super::shared::shared;
 use super::state::State;
 use super::status::{NoFallback, Status};
-use super::{complaint, env, shared, signal};
+use super::{complaint, env, shared, update_signal};
 use crate::event::{self, ATTACH};
+use crate::os::errno;
 use crate::writer::{self, Hooks, Rseq};
-use crate::{control, errno, probe, unload};
+use crate::{control, probe, unload};
 
-/// Runs before `main`, in each program and library that this crate is linked into.
+/// Runs before `main`, in each program and library that links this crate.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
-/// Does what [`init`] does if there are events, so that the program need not do it, and all is
-/// ready in time.
+/// Initialises tracing if this module has events, so that the program need not.
 extern "C" fn start() {
-    // SAFETY: this module does not go while its constructor runs.
+    // SAFETY: the module stays loaded while its constructor runs.
     if unsafe { event::own().callsites() }.next().is_some() {
         init_before_main();
     }
 }
 
-/// What a constructor does for a module whose events are declared as they come.
+/// Initialises tracing from a constructor, for a module that declares its events at run time.
 #[doc(hidden)]
 pub extern "C" fn init_before_main() {
-    // A program may expect it to begin with 0.
+    // Programs may expect `errno` to be 0 at first.
     let _errno = errno::keep();
-    // It is quiet where it cannot trace.
+    // A process that cannot be traced runs on silently.
     let _ = init();
 }
 
-/// Makes this process one that can be traced, if that can be done, and says whether it can.
+/// Initialises tracing of this process, and returns whether the process can be traced.
 ///
-/// A program that declares events need not call it: this is done before `main`. Where it was done,
-/// it looks whether traces came or went, and gets a child of `fork` its own buffers then rather
-/// than with its first event. It is quiet: where there is nothing to trace with, the program goes
-/// on as if there were no events in it. Only a variable that is set to what it cannot be is told
-/// of, on standard error, unless `USERTRACE_QUIET=1` is set.
+/// A program that declares events need not call this: a constructor does so before `main`. A later
+/// call follows traces that came or went, and gives a child of `fork` its own buffers before its
+/// first event. If there is no back end, the program runs on as if it had no events. Only an
+/// environment variable with an invalid value is reported, on standard error, unless
+/// `USERTRACE_QUIET=1` is set.
 ///
-/// The environment says what to trace with: `USERTRACE_BACKEND=` `kernel`, `fast` (the fallback),
-/// `auto` (the first of these that there is) or `off`. Without it, it is the kernel, or else the
-/// fallback if `USERTRACE_OUTPUT` says where it is to write. `docs/fallback.md` has the fallback's
-/// variables. `USERTRACE_SIGNAL=` a number or `none` chooses another update signal than
-/// `SIGRTMIN+3`.
+/// `USERTRACE_BACKEND` selects the back end: `kernel`, `fast` (the fallback), `auto` (the kernel if
+/// available, or else the fallback) or `off`. By default it is the kernel, or else the fallback if
+/// `USERTRACE_OUTPUT` says where to write. `docs/fallback.md` describes the fallback's variables.
+/// `USERTRACE_SIGNAL=` a number or `none` selects another update signal than `SIGRTMIN+3`.
 ///
-/// Not to be called from a signal handler.
+/// Signal handlers must not call this.
 pub fn init() -> Status {
     let status = init_for_events();
-    complaint::of_environment(status);
+    complaint::report_environment(status);
     control::start_as_asked();
     status
 }
@@ -71,7 +70,7 @@ fn init_for_events() -> Status {
     init_by(|settings, rseq| {
         let wanted = settings.backend;
         let no_kernel = match wanted {
-            Wanted::Fast => None,
+            BackendSetting::Fast => None,
             _ => match calls() {
                 Ok(calls) => {
                     return Ok(Chosen {
@@ -86,9 +85,9 @@ fn init_for_events() -> Status {
         };
         let asked_for = settings.fast.output.is_some();
         match (wanted, no_kernel) {
-            (Wanted::Fast | Wanted::Auto, _) => {}
-            (Wanted::Unset, _) if asked_for => {}
-            (Wanted::Secure, Some(_)) if asked_for => {
+            (BackendSetting::Fast | BackendSetting::Auto, _) => {}
+            (BackendSetting::Unset, _) if asked_for => {}
+            (BackendSetting::Secure, Some(_)) if asked_for => {
                 return Err(Status::NoFallback(NoFallback::Secure));
             }
             (_, Some(error)) => return Err(Status::NoKernel(error)),
@@ -98,7 +97,7 @@ fn init_for_events() -> Status {
     })
 }
 
-/// What to trace with.
+/// The back end that was chosen.
 struct Chosen {
     kernel: &'static dyn Kernel,
     no_kernel: Option<DiscoverError>,
@@ -131,7 +130,7 @@ fn calls() -> Result<&'static Calls, DiscoverError> {
     Ok(CALLS.get_or_init(|| calls))
 }
 
-/// [`init`], with something that stands for the kernel.
+/// Runs [`init`] with another implementation of the kernel's calls.
 #[doc(hidden)]
 pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverError>) -> Status {
     init_by(|_, _| {
@@ -145,11 +144,11 @@ pub fn init_with(kernel: impl FnOnce() -> Result<&'static dyn Kernel, DiscoverEr
 }
 
 fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Status {
-    // Nobody waits: a thread of a process that was forked in the middle of this would wait for
-    // ever.
+    // No thread waits here: in a child that was forked in the middle of this, it would wait
+    // forever.
     static BUSY: AtomicBool = AtomicBool::new(false);
     if SETUP.get().is_some() {
-        // A child of `fork` that asks gets its own buffers now, not with its first event.
+        // In a child of `fork`, a call of `init` gets the buffers now, not with the first event.
         if is_attached() {
             refresh_if_stale();
         } else {
@@ -160,7 +159,7 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
             Ok(setup) => {
                 let _ = SETUP.set(setup);
                 shared().modules.add(event::own(), Some(&STATE));
-                // SAFETY: this module does not go while it is at work.
+                // SAFETY: this module stays loaded while its code runs.
                 probe::connect_more(unsafe { event::own().callsites() });
                 refresh();
             }
@@ -178,41 +177,41 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
 fn set_up(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> Result<Setup, Status> {
     let settings = env::settings();
     match settings.backend {
-        Wanted::Off => return Err(Status::Off),
-        Wanted::Unknown => return Err(Status::UnknownBackend),
+        BackendSetting::Off => return Err(Status::Off),
+        BackendSetting::Unknown => return Err(Status::UnknownBackend),
         _ => {}
     }
     let rseq = Rseq::find();
     let chosen = choose(&settings, rseq.is_ok())?;
     let rseq = match rseq {
         Err(error) if chosen.kernel.needs_rseq() => return Err(Status::NoRseq(error)),
-        // Without rings of CPUs, an event is not to try a sequence first.
+        // A back end without per-CPU rings has no use for rseq: events should not try a sequence
+        // first.
         _ if !chosen.kernel.needs_rseq() => None,
         rseq => rseq.ok(),
     };
     unload::never(start as *const c_void);
-    // Another copy's, or a new one.
+    // The state of another copy of this crate, or a new one.
     let state = shared::once(&shared().state, State::map).ok_or(Status::NoMemory)?;
     writer::set_hooks(&Hooks {
         tell_readers,
         follow_traces: refresh_if_stale,
     });
     RSEQ.store(rseq.map_or(0, Rseq::to_raw), Ordering::Relaxed);
-    // Pairs with the load in `state`; the event path's loads come after that of a mask, which is
-    // set later.
+    // Pairs with the load in `state`. The event path loads it after a mask, which is set later.
     STATE.store(state.as_ptr(), Ordering::Release);
     // SAFETY: the handlers use atomic access and system calls.
     unsafe {
         libc::pthread_atfork(Some(before_fork), Some(after_fork_here), Some(after_fork));
         libc::atexit(at_exit);
     }
-    // The handler comes first: a signal may follow at once.
+    // Install the handler first: a signal may follow at once.
     let wanted = if chosen.kernel.removes_traces() {
         settings.signo
     } else {
         0
     };
-    let signo = if wanted != 0 && signal::install(wanted) {
+    let signo = if wanted != 0 && update_signal::install(wanted) {
         wanted
     } else {
         0
@@ -234,23 +233,23 @@ extern "C" fn before_fork() {
     }
 }
 
-/// In the parent.
+/// Runs in the parent after `fork`.
 extern "C" fn after_fork_here() {
     if let Some(setup) = SETUP.get() {
         keep_state(setup, false);
     }
 }
 
-/// A signal handler may have interrupted an event, and fork: the child goes on in the middle of
-/// that event, and must not find the rings gone that it is about to write to. Where it can write to
-/// no effect, it keeps this state, and gets another one for all that comes later.
+/// Keeps the state across a `fork`, if writing to the old areas is harmless in the child. A signal
+/// handler may interrupt an event and fork: the child then completes that event, and must find its
+/// rings mapped. Later events use a new state.
 fn keep_state(setup: &Setup, keep: bool) {
     if let Some(state) = state().filter(|_| setup.kernel.leaves_room()) {
         state.keep(keep);
     }
 }
 
-/// See [`keep_state`].
+/// Gives the child of `fork` a new state; see [`keep_state`].
 fn replace_state() {
     let Some(old) = state().filter(|state| state.is_attached()) else {
         return;
@@ -259,7 +258,7 @@ fn replace_state() {
     match State::map() {
         Some(new) => {
             let (shared, new) = (shared(), new.as_ptr());
-            // Both pair with the load in `state`.
+            // Each pairs with the load in `state`.
             shared.state.store(new, Ordering::Release);
             shared.modules.set_state(new);
         }
@@ -269,15 +268,15 @@ fn replace_state() {
 }
 
 extern "C" fn at_exit() {
-    // What destructors of modules still have to tell is not to be lost. Relaxed: they run in this
-    // thread, later.
+    // Events of modules' destructors must not be lost. Relaxed: destructors run later in this
+    // thread.
     shared().exiting.store(1, Ordering::Relaxed);
     if let Some(setup) = SETUP.get() {
         setup.kernel.at_exit();
     }
 }
 
-/// In the child of a `fork`: lets its first event come to [`refresh`], also if no trace is active
+/// Runs in the child after `fork`: sends its first event to [`refresh`], even if no trace is active
 /// now.
 extern "C" fn after_fork() {
     if let Some(setup) = SETUP.get() {
@@ -287,7 +286,7 @@ extern "C" fn after_fork() {
         }
     }
     if !is_attached() {
-        // SAFETY: there is one thread.
+        // SAFETY: the child of `fork` has one thread, so no module goes.
         unsafe { shared().modules.callsites() }.for_each(|callsite| callsite.set_mask(ATTACH));
     }
 }

@@ -1,60 +1,61 @@
-//! What the runtime asks of the kernel.
+//! The interface of a back end: the kernel's system calls, or a replacement.
 
 use std::ptr::NonNull;
 
 use usertrace_sys::uapi::LttTracebuf;
 use usertrace_sys::{Calls, Errno, Update};
 
-use crate::writer::{Doorbell, Prefault};
+use crate::writer::{Prefault, ReaderWakeup};
 
-/// The three system calls, or what stands for them: the fallback, or a test.
+/// The three system calls of the kernel, or a replacement: the fallback, or a test.
 ///
 /// # Safety
 /// [`alloc_tracebuf`](Self::alloc_tracebuf) must return areas as the header `linux/ltt.h` describes
-/// them, which stay mapped until the process ends; in a child of `fork`, areas of its own. The
-/// functions must be async-signal-safe, and leave `errno` alone.
+/// them, which stay mapped until the process ends. A child of `fork` must get areas of its own. The
+/// functions must be async-signal-safe, and preserve `errno`.
 pub unsafe trait Kernel: Sync {
-    /// See [`Calls::alloc_tracebuf`].
+    /// Allocates the areas; see [`Calls::alloc_tracebuf`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that call.
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno>;
 
-    /// See [`Calls::update`].
+    /// Gets the next buffer, or the state of a trace; see [`Calls::update`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that call.
     fn update(&self, buffer: &mut Option<NonNull<u8>>) -> Result<Update, Errno>;
 
-    /// See [`Calls::switch`].
+    /// Wakes the reader of a buffer; see [`Calls::switch`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that call.
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno>;
 
-    /// Traces may be removed while the process runs.
+    /// True if traces may be removed while the process runs.
     fn removes_traces(&self) -> bool {
         true
     }
 
-    /// There are rings of CPUs, which nobody without restartable sequences can write.
+    /// True if the back end has per-CPU rings, which need restartable sequences.
     fn needs_rseq(&self) -> bool {
         true
     }
 
-    /// Where writers tell that a sub-buffer is full; NULL: nowhere, and those who wait for a reader
-    /// ask for a [`switch`](Self::switch). Asked after [`alloc_tracebuf`](Self::alloc_tracebuf).
-    fn doorbell(&self) -> *const Doorbell {
+    /// The word by which writers wake the reader of a full sub-buffer. NULL: there is none, and
+    /// writers that wait for a reader call [`switch`](Self::switch). Called after
+    /// [`alloc_tracebuf`](Self::alloc_tracebuf).
+    fn reader_wakeup(&self) -> *const ReaderWakeup {
         std::ptr::null()
     }
 
-    /// When writers are to ask for the pages of their rings.
+    /// When writers request the pages of their rings.
     fn prefault(&self) -> Prefault {
         Prefault::Never
     }
 
-    /// A child of `fork` may still write where its parent's areas were: it has something else
-    /// there, and nobody reads that.
+    /// True if a child of `fork` may still write to the addresses of its parent's areas: they are
+    /// mapped to memory that has no reader.
     fn leaves_room(&self) -> bool {
         false
     }
@@ -65,11 +66,12 @@ pub unsafe trait Kernel: Sync {
     /// Called after a `fork`, in the child.
     fn after_fork(&self) {}
 
-    /// Called at the end of the program, if it comes by `exit`.
+    /// Called when the program ends by `exit`.
     fn at_exit(&self) {}
 }
 
-// SAFETY: the kernel keeps the promises; the calls are raw system calls.
+// SAFETY: the kernel returns areas as `linux/ltt.h` describes them, and new ones in a child of
+// `fork`. The calls are raw system calls, which preserve `errno`.
 unsafe impl Kernel for Calls {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         Calls::alloc_tracebuf(self, signo)

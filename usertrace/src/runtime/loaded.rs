@@ -1,4 +1,4 @@
-//! Callsites come and go with libraries, while events are written and updates happen.
+//! Registers and unregisters the call sites of modules, while events are written and updates run.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -6,44 +6,47 @@ use super::current::updater;
 use super::init::init;
 use super::registry;
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
 use super::state::StateGuard;
 use super::update::Updater;
 use crate::control::{self, Change};
 use crate::event::{Callsite, Section};
+use crate::os::signal::SignalMaskGuard;
 use crate::probe;
 
-/// Adds the callsites of a section, unless they are there, and says how many of its entries are no
-/// callsites that can be described: these are taken out.
+/// Adds the call sites of a section, unless they were added before. Returns how many of its entries
+/// have invalid descriptions; these entries are removed.
 ///
-/// Not to be called from a signal handler.
+/// Signal handlers must not call this.
 ///
 /// # Safety
-/// The entries must be callsites, whose texts are where they say, until [`unregister`] returns.
+/// The entries must be call sites with valid pointers to their texts, until [`unregister`] returns.
 pub(crate) unsafe fn register(section: Section) -> usize {
     let modules = &shared().modules;
     if modules.find(section).is_some() {
         return 0;
     }
-    // SAFETY: the section is there, with entries of callsites, as this function's caller promises.
-    let unsound = unsafe { section.take_unsound() };
+    // SAFETY: the contract of this function: the entries are call sites that stay until
+    // `unregister`.
+    let invalid = unsafe { section.remove_invalid() };
     init();
     modules.add(section, None);
-    // SAFETY: the section is there, with entries of callsites, as this function's caller promises.
+    // SAFETY: the contract of this function: the entries are call sites that stay until
+    // `unregister`.
     probe::connect_more(unsafe { section.callsites() });
     if let Some(updater) = updater() {
-        // Who is at an update at this moment may not see the module: the traces that want its
-        // events are to have them from now on.
+        // An update in progress may have missed the module. Run another one, so that the traces
+        // that want its events get them from now on.
         with_lock(&updater, |_| ());
     }
-    // SAFETY: the section is there, with entries of callsites, as this function's caller promises.
-    control::tell(Change::Appeared, unsafe { section.callsites() });
-    unsound
+    // SAFETY: the contract of this function: the entries are call sites that stay until
+    // `unregister`.
+    control::report_change(Change::Appeared, unsafe { section.callsites() });
+    invalid
 }
 
-/// Takes the callsites of a section out, and says whether nobody looks at them any more.
+/// Removes the call sites of a section. Returns true if no thread uses them any more.
 ///
-/// Does nothing where the process is about to end. Not to be called from a signal handler.
+/// Signal handlers must not call this.
 pub(crate) fn unregister(section: Section) -> bool {
     let shared = shared();
     if shared.exiting.load(Ordering::Relaxed) != 0 {
@@ -51,37 +54,37 @@ pub(crate) fn unregister(section: Section) -> bool {
     }
     let module = shared.modules.find(section);
     let Some(module) = module.filter(|module| module.close(section)) else {
-        // If another thread takes it out at this moment, that one may still look at it.
+        // If another thread is removing it, that thread may still use it.
         while shared.modules.is_leaving(section) {
             std::thread::yield_now();
         }
         return true;
     };
     shared.departures.fetch_add(1, Ordering::Relaxed);
-    // With the one in `once`, and that store: who makes the state sees that the module was closed,
-    // or this sees the state, and waits for who looks at modules with its lock.
+    // Pairs with the compare-exchange in `once`. Either the thread that creates a state sees that
+    // the module was closed, or this thread sees the state, and waits for the holder of its lock.
     fence(Ordering::SeqCst);
     if let Some(updater) = updater() {
         with_lock(&updater, |guard| {
-            // SAFETY: the section is there until this function returns.
+            // SAFETY: the caller keeps the section mapped until this function returns.
             unsafe { updater.keep_ids(guard, section) };
         });
     }
     registry::wait();
-    // SAFETY: the section is there until this returns.
-    control::tell(Change::Disappeared, unsafe { section.callsites() });
+    // SAFETY: the caller keeps the section mapped until this function returns.
+    control::report_change(Change::Disappeared, unsafe { section.callsites() });
     module.free();
     true
 }
 
-/// An event that this process can write.
+/// An event type that this process can write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Declared {
     /// Its metadata, as in the header `linux/ltt.h`, without the id: `PROVIDER:NAME LOGLEVEL[ TYPE
     /// FIELD[;TYPE FIELD]…]`.
     pub description: String,
-    /// Some trace wants it.
+    /// True if a trace wants it.
     pub enabled: bool,
 }
 
@@ -93,9 +96,9 @@ impl Declared {
     }
 }
 
-/// The events that the program and its libraries declare.
+/// Lists the events that the program and its libraries declare.
 ///
-/// Not to be called from a signal handler.
+/// Signal handlers must not call this.
 #[must_use]
 pub fn callsites() -> Vec<Declared> {
     let declared = |callsite: &Callsite| Declared {
@@ -118,7 +121,7 @@ pub fn callsites() -> Vec<Declared> {
     list
 }
 
-/// Does something while no update is made.
+/// Runs `body` with the state's lock, while no update runs.
 fn with_lock(updater: &Updater, body: impl FnOnce(&mut StateGuard<'_>)) {
     let mut body = Some(body);
     while body.is_some() {
@@ -127,7 +130,7 @@ fn with_lock(updater: &Updater, body: impl FnOnce(&mut StateGuard<'_>)) {
             if let Some(body) = body.take() {
                 body(guard);
             }
-            // What was asked for meanwhile.
+            // Do the updates that were requested meanwhile.
             if updater.state.is_attached() {
                 updater.run(guard);
             }
@@ -144,10 +147,10 @@ mod tests {
     use super::*;
     use crate::event::{Entry, declare};
 
-    /// Of two threads that take out the same callsites, neither is told that nobody looks at them
-    /// while the other one waits for somebody who does.
+    /// If two threads unregister the same call sites, neither returns while another thread still
+    /// uses them.
     #[test]
-    fn callsites_are_gone_for_all_who_take_them_out() {
+    fn concurrent_unregistration_waits_for_users() {
         use std::sync::atomic::AtomicU32;
         use std::time::{Duration, Instant};
 
@@ -161,7 +164,7 @@ mod tests {
                 stop: entries.end,
             }
         };
-        // SAFETY: the callsite and its entry stay.
+        // SAFETY: the call site and its entry are leaked.
         assert_eq!(unsafe { register(section()) }, 0);
         registry::open();
         let held = registry::hold().unwrap();
@@ -178,7 +181,7 @@ mod tests {
         while shared().modules.find(section()).is_some() {
             std::thread::yield_now();
         }
-        // Time for the one that does not wait, if there is one.
+        // Gives a thread that wrongly does not wait time to show.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(200) {
             assert_eq!(GONE.load(Ordering::Relaxed), 0);

@@ -1,21 +1,21 @@
-//! The program's side of tracing: gets buffers from the kernel, follows what happens to traces,
-//! survives `fork`.
+//! The runtime of a traced process: gets buffers from the kernel, follows traces as they come and
+//! go, and survives `fork`.
 //!
 //! - [`init`] finds the kernel's calls, maps the areas (`update.rs`), and installs the handler of
 //!   the update signal.
-//! - An update (`refresh`) comes from that handler, or from the slow path of an event, which looks
-//!   at the generation in the info area. It may come at any instruction, in several threads at
-//!   once; one does the work (`lock.rs`).
-//! - What is known of the buffers lies in memory that `fork` wipes (`state.rs`). The child's first
-//!   event finds it empty, gets buffers of its own, and goes on there (A5). A child of `vfork`
-//!   shares the memory; a wrapper of `vfork` keeps it out of rings of a CPU. A child of `clone`
-//!   with `CLONE_VM` is not noticed.
+//! - An update (`refresh`) is started by that handler, or by the slow path of an event, which looks
+//!   at the generation in the info area. Updates may start at any instruction, and in several
+//!   threads at once; one thread does the work (`coalescing_lock.rs`).
+//! - The state of the buffers lies in memory that `fork` wipes (`state.rs`). The child's first
+//!   event finds it empty, and gets buffers of its own (A5). A child of `vfork` shares the memory;
+//!   a wrapper of `vfork` keeps it out of per-CPU rings. The library does not notice a child of
+//!   `clone` with `CLONE_VM`.
 //!
-//! Two copies of this crate in one process, as in a Rust program under a library to preload, share
-//! all of this if they find each other (`shared.rs`). Copies that do not, share the areas, the
-//! rings and the signal. The kernel takes the acknowledgement of either for that of both then (A9):
-//! a thread that the other one did not wait for may still write a record into a slot that has
-//! another trace by then.
+//! Two copies of this crate in one process, as in a Rust program under a preload library, share all
+//! of this if they find each other (`shared.rs`). Copies that do not find each other still share
+//! the areas, the rings and the signal. The kernel then takes the acknowledgement of either copy
+//! for that of both (A9): a thread that the other copy did not wait for may write a record into a
+//! slot that already has another trace.
 
 mod cmdline;
 pub(crate) mod coalescing_lock;
@@ -27,36 +27,33 @@ pub(crate) mod env;
 mod event_id_cache;
 #[cfg(feature = "fallback")]
 mod fallback;
-pub(crate) mod fork_private;
 mod hash;
 mod info;
 mod init;
 mod kernel;
 mod loaded;
-pub(crate) mod membarrier;
 mod modules;
+mod process_rules;
 pub(crate) mod registry;
 pub(crate) mod registry_lock;
 mod reporting;
 pub(crate) mod shared;
-mod signal;
-pub(crate) mod signals;
 mod state;
 mod stats;
 mod status;
 mod steer;
 mod text;
 mod update;
-mod wanted;
+mod update_signal;
 
 pub(crate) use self::current::renew_threads;
 pub use self::dispatch::record_parts;
 #[doc(hidden)]
 pub use self::dispatch::{record, record_variable, record_words};
-pub use self::dynamic::{BadDescription, declare};
+pub use self::dynamic::{DescriptionError, declare};
 #[doc(hidden)]
 pub use self::dynamic::{register, unregister};
-pub use self::info::{BadArea, Told};
+pub use self::info::{AreaField, BadArea};
 pub use self::init::init;
 #[doc(hidden)]
 pub use self::init::{init_before_main, init_with};
@@ -69,5 +66,5 @@ pub use self::stats::{TraceStats, stats};
 pub use self::status::{Backend, NoFallback, Refused, Report, Status};
 pub(crate) use self::steer::output;
 #[cfg(feature = "fallback")]
-pub(crate) use self::steer::{NotSet, events, set_events};
+pub(crate) use self::steer::{RulesError, events, set_events};
 pub use self::steer::{flush, pause, resume};

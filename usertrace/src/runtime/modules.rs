@@ -1,29 +1,29 @@
-//! The programs and libraries of a process that have callsites: also those that come and go by
-//! `dlopen` and `dlclose`.
+//! The modules of a process: its program and the libraries with call sites, including those that
+//! come and go by `dlopen` and `dlclose`.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::state::State;
 use crate::event::{Callsite, Entry, Section};
 
-/// Modules that there is room for at first; more are allocated.
+/// Modules per chunk. The first chunk is static; more are allocated.
 const CHUNK: usize = 32;
 
-/// One program or library.
+/// The entry of one program or library.
 ///
-/// All zeros is one that is free.
+/// All zeros is a free entry.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Module {
-    /// NULL: this is free; [`taken`]: it is being filled or emptied.
+    /// NULL: the entry is free. [`taken`]: it is being filled or emptied.
     start: AtomicPtr<Entry>,
     stop: AtomicPtr<Entry>,
-    /// Where a copy of this crate keeps the state's address; NULL, if the module uses another
-    /// one's.
+    /// The place where the module's copy of this crate keeps the state's address; NULL if the
+    /// module uses that of another module.
     state: AtomicPtr<AtomicPtr<State>>,
 }
 
-/// Stands for the start of a section that is not there yet, or not any more.
+/// The value of `start` while an entry is being filled or emptied.
 fn taken() -> *mut Entry {
     std::ptr::without_provenance_mut(align_of::<Entry>())
 }
@@ -46,16 +46,16 @@ impl Module {
         })
     }
 
-    /// Takes a module that is free.
+    /// Reserves the entry, if it is free.
     fn take(&self) -> bool {
         let (free, taken) = (std::ptr::null_mut(), taken());
-        // Acquire pairs with the store in `free`: nobody looks at the one that was here.
+        // Acquire pairs with the store in `free`: no thread uses the previous module any more.
         self.start
             .compare_exchange(free, taken, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Keeps everybody out who does not look at it already, and says whether this call did that.
+    /// Hides the module from threads that do not use it already. Returns true if this call did so.
     pub(super) fn close(&self, section: Section) -> bool {
         let start = section.start.cast_mut();
         // SeqCst, as the fence in `unregister` says.
@@ -64,7 +64,7 @@ impl Module {
             .is_ok()
     }
 
-    /// Gives it to the next one. It was closed, and nobody looks at it any more.
+    /// Frees the entry of a closed module that no thread uses any more.
     pub(super) fn free(&self) {
         // Pairs with `take`.
         self.start.store(std::ptr::null_mut(), Ordering::Release);
@@ -87,26 +87,26 @@ impl Chunk {
     }
 
     fn next(&self) -> Option<&'static Chunk> {
-        // SAFETY: what `grow` stores there stays. Acquire pairs with that store.
+        // SAFETY: chunks that `grow` stores are never freed. Acquire pairs with that store.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The chunk after this one, which is made if there is none.
+    /// The next chunk; allocates it if there is none.
     fn grow(&self) -> &'static Chunk {
         if let Some(next) = self.next() {
             return next;
         }
         let new = Box::into_raw(Box::new(Chunk::new()));
         let none = std::ptr::null_mut();
-        // Release pairs with the load in `next`; acquire, as that has it.
+        // Release pairs with the load in `next`. The failure order is acquire, as in `next`.
         match self
             .next
             .compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire)
         {
-            // SAFETY: it stays from now on.
+            // SAFETY: the list owns the chunk now, and never frees it.
             Ok(_) => unsafe { &*new },
             Err(other) => {
-                // SAFETY: nobody else has seen `new`; the other one stays.
+                // SAFETY: `new` was never published, and `other` is never freed.
                 unsafe {
                     drop(Box::from_raw(new));
                     &*other
@@ -116,12 +116,12 @@ impl Chunk {
     }
 }
 
-/// All of them.
+/// The list of all modules.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Modules {
     first: Chunk,
-    /// Goes up when one comes.
+    /// Incremented when a module is added.
     generation: AtomicU32,
 }
 
@@ -141,19 +141,19 @@ impl Modules {
         self.chunks().flat_map(|chunk| &chunk.modules)
     }
 
-    /// A number that is another one when modules came.
+    /// A number that changes when modules are added.
     pub(super) fn generation(&self) -> u32 {
-        // Pairs with `add`: who sees the number sees the module.
+        // Pairs with `add`: a thread that sees the number also sees the module.
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Adds a module, unless it is there.
+    /// Adds a module, unless it was added before.
     pub(super) fn add(&self, section: Section, state: Option<&'static AtomicPtr<State>>) {
         let state = state.map_or(std::ptr::null_mut(), |state| {
             std::ptr::from_ref(state).cast_mut()
         });
         if let Some(module) = self.find(section) {
-            // What probes made known before there was a state.
+            // A probe may have added the module before there was a state.
             if !state.is_null() {
                 module.state.store(state, Ordering::Relaxed);
             }
@@ -183,34 +183,34 @@ impl Modules {
             .find(|module| module.section().is_some_and(|found| found == section))
     }
 
-    /// Whether somebody takes this module out at this moment.
+    /// True if a thread is removing this module.
     pub(super) fn is_leaving(&self, section: Section) -> bool {
         let is_it = |module: &Module| {
-            // Pairs with `free`: what the other one did is done. The end stays as it was until the
-            // place has another module, and if that has the same end, it will have come in a
-            // moment.
+            // Pairs with `free`: the other thread has finished. `stop` keeps its value until the
+            // entry gets another module. If that has the same `stop`, it is being added, and this
+            // ends soon.
             module.start.load(Ordering::Acquire) == taken()
                 && module.stop.load(Ordering::Relaxed) == section.stop.cast_mut()
         };
         self.modules().any(is_it)
     }
 
-    /// All callsites.
+    /// Iterates over all call sites.
     ///
     /// # Safety
-    /// None of the modules may go while this is used: that is so while the state's lock is held,
-    /// and where there is one thread.
+    /// No module may go during the iteration. That holds while the caller holds the lock of the
+    /// state or the registry, and in a process with one thread.
     pub(super) unsafe fn callsites(&self) -> impl Iterator<Item = &Callsite> {
         let sections = self.modules().filter_map(Module::section);
-        // SAFETY: no module goes while this is used, as this function's caller promises; who added
-        // the section promised that its entries are good.
+        // SAFETY: the contract of this function keeps the modules loaded, and that of `register`
+        // makes their entries valid.
         sections.flat_map(|section| unsafe { section.callsites() })
     }
 
-    /// Tells all copies of this crate where the state is.
+    /// Gives the state's address to all copies of this crate.
     pub(super) fn set_state(&self, state: *mut State) {
         for module in self.modules() {
-            // SAFETY: a static of the module that is in this place.
+            // SAFETY: the pointer is NULL or to a static of the module in this entry.
             if let Some(place) = unsafe { module.state.load(Ordering::Relaxed).as_ref() } {
                 // Pairs with the load in `state`.
                 place.store(state, Ordering::Release);

@@ -1,17 +1,17 @@
-//! The lock of the registry: of the modules of a process, and of the tables that say what their
-//! callsites do.
+//! The lock of the registry: of the modules of a process, and of the tables that map their call
+//! sites to probes.
 //!
-//! It keeps modules from going while somebody looks at their callsites, and tables from being
-//! changed by two threads. A signal handler may wait for it: its holder blocks all signals, so the
-//! handler never interrupted that.
+//! It keeps modules loaded while a thread uses their call sites, and serialises changes of tables.
+//! A signal handler may wait for it: a holder blocks all signals, so the handler cannot have
+//! interrupted one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::signals::SignalMaskGuard;
+use crate::os::signal::SignalMaskGuard;
 use crate::probe::InFlight;
 
-/// What is true of one process and not of its children: it lies in memory that `fork` wipes. All
-/// zeros: the lock is free, and no thread is in a probe.
+/// The lock's state, which children of `fork` do not inherit: it lies in memory that `fork` wipes.
+/// All zeros: the lock is free, and no thread is in a probe.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RegistryState {
@@ -21,11 +21,11 @@ pub(crate) struct RegistryState {
     pub(crate) in_flight: InFlight,
 }
 
-/// The lock, as long as this lives.
+/// Holds the registry's lock while it lives.
 #[derive(Debug)]
 pub(crate) struct RegistryGuard {
     state: &'static RegistryState,
-    /// Dropped after the lock.
+    /// Unblocks signals; dropped after the lock is released.
     _signals: SignalMaskGuard,
 }
 
@@ -35,6 +35,7 @@ impl RegistryState {
         self.owner.load(Ordering::Relaxed)
     }
 
+    /// Takes the lock for `thread`, if it is free.
     pub(super) fn try_hold(&'static self, thread: u32) -> Option<RegistryGuard> {
         let signals = SignalMaskGuard::new();
         // Acquire pairs with the release in `drop`. SeqCst, as the fence in `unregister` says.

@@ -1,4 +1,4 @@
-//! What the program can be told: whether it is traced, and by what.
+//! Reports to the program whether it is traced, and by which back end.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ pub fn status() -> Status {
     }
 }
 
-/// What was chosen, and why.
+/// The back end of this process, and why it was chosen.
 #[must_use]
 pub fn report() -> Report {
     let setup = SETUP.get();

@@ -1,12 +1,12 @@
-//! What all copies of this crate in one process have together.
+//! State that all copies of this crate in one process share.
 //!
-//! A program that has events and runs under a library to preload has two copies of this crate, and
-//! one that loads several such libraries has more. They share the state, the list of modules, and
-//! the fallback, so that all is done once: each slot is acknowledged when nobody at all is in it
-//! any more (A9). For that, a library that expects others defines the symbol `usertrace_shared`
-//! ([`share!`](crate::share)); the dynamic linker leads all to the first one. Copies that lay out
-//! their memory differently, as those of another version do, or those that find no such symbol,
-//! stay on their own.
+//! A program that has events and runs under a preload library has two copies of this crate; with
+//! several such libraries it has more. They share the state, the list of modules, and the fallback,
+//! so that each operation is done once: a slot is acknowledged only when no thread of any copy is
+//! in it (A9). A library that expects other copies defines the symbol `usertrace_shared`
+//! ([`share!`](crate::share)); the dynamic linker resolves it to the first definition for all. A
+//! copy stays on its own if it finds no such symbol, or one with another memory layout, as of
+//! another version.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -16,58 +16,58 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::fallback::{Fallback, LEN as FAST_LEN};
 use super::hash::hash;
 use super::modules::Modules;
+use super::process_rules::ProcessRules;
 use super::registry_lock::RegistryState;
 use super::state::State;
-use super::wanted::Wanted;
 use crate::context::Apps;
 use crate::control::Control;
 use crate::event::Callsite;
 use crate::probe::Table;
 
-/// What is shared.
+/// The state that copies share.
 #[doc(hidden)]
 #[derive(Debug)]
 #[repr(C)]
 pub struct Shared {
-    /// Must stay the first.
+    /// Must stay the first field.
     layout: u64,
     pub(super) state: AtomicPtr<State>,
     pub(super) modules: Modules,
-    /// The fallback, a `Fallback`.
+    /// The fallback; the type is `Fallback`.
     pub(super) fast: AtomicPtr<c_void>,
     /// Not 0: the process is about to end.
     pub(super) exiting: AtomicU32,
-    /// Not 0: this process is to write nothing.
+    /// Not 0: tracing of this process is paused.
     pub(super) paused: AtomicU32,
-    /// Which events it writes, if somebody said so.
-    pub(super) wanted: Wanted,
-    /// Not 0: it was said that the environment asks for no control channel that there can be.
-    pub(crate) said: AtomicU32,
-    /// Goes up when a module goes.
+    /// The rules that a control channel set for this process.
+    pub(super) process_rules: ProcessRules,
+    /// Not 0: the process has reported what is wrong with its environment.
+    pub(super) reported: AtomicU32,
+    /// Incremented when a module goes.
     pub(super) departures: AtomicU32,
-    /// The registry's lock; NULL: there never was a probe or a control channel.
+    /// The registry's lock; NULL before the first probe or control channel.
     pub(super) registry: AtomicPtr<RegistryState>,
     /// Contexts that the program defines.
     pub(crate) apps: Apps,
-    /// The last number that a state got for its `stamp`.
+    /// The last stamp that a state got.
     pub(super) stamps: AtomicU64,
-    /// NULL: there never was a probe.
+    /// The table of probes; NULL before the first probe.
     pub(crate) probes: AtomicPtr<Table>,
-    /// The control channel; NULL: there never was one.
+    /// The control channel; NULL before the first one.
     pub(crate) control: AtomicPtr<Control>,
 }
 
 #[cfg(not(feature = "fallback"))]
 const FAST_LEN: usize = 0;
 
-/// Where fields of a structure are.
+/// The offsets of fields of a structure, as bytes.
 macro_rules! offsets {
     ($type:ty: $($field:ident),*) => {
         [$(std::mem::offset_of!($type, $field).to_le_bytes()),*].as_flattened()
     };
 }
 
-/// Says how a copy lays out what is shared: its version, lengths, and where fields are.
+/// Identifies the layout of the shared memory: a hash of the version, sizes, and field offsets.
 const LAYOUT: u64 = hash(&[
     concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).as_bytes(),
     &size_of::<State>().to_le_bytes(),
@@ -77,14 +77,14 @@ const LAYOUT: u64 = hash(&[
     &size_of::<Control>().to_le_bytes(),
     &size_of::<Callsite>().to_le_bytes(),
     &FAST_LEN.to_le_bytes(),
-    offsets!(State: channels, slots, attached, info, contexts, visitors, wanted_seen),
-    offsets!(Shared: state, modules, fast, wanted, registry, apps, probes, control),
+    offsets!(State: channels, slots, attached, info, contexts, readers, process_rules_seen),
+    offsets!(Shared: state, modules, fast, process_rules, registry, apps, probes, control),
 ]);
 
-// All of it has the layout that C has, which does not depend on the compiler's version: the lint
-// refuses a type here that contains another one. Nobody calls these.
+// All shared types have C layout, which does not depend on the compiler's version. These
+// declarations make the lint reject a type that contains one without. They are never called.
 #[deny(improper_ctypes)]
-#[allow(dead_code, reason = "the compiler looks at the types")]
+#[allow(dead_code, reason = "the compiler checks the types")]
 unsafe extern "C" {
     fn has_layout_of_state(_: *const State);
     fn has_layout_of_shared(_: *const Shared);
@@ -97,7 +97,7 @@ unsafe extern "C" {
 }
 
 impl Shared {
-    /// One that nothing is in.
+    /// An empty instance.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "it is for a static")]
     pub const fn new() -> Self {
@@ -108,8 +108,8 @@ impl Shared {
             fast: AtomicPtr::new(std::ptr::null_mut()),
             exiting: AtomicU32::new(0),
             paused: AtomicU32::new(0),
-            wanted: Wanted::new(),
-            said: AtomicU32::new(0),
+            process_rules: ProcessRules::new(),
+            reported: AtomicU32::new(0),
             departures: AtomicU32::new(0),
             registry: AtomicPtr::new(std::ptr::null_mut()),
             apps: Apps::new(),
@@ -119,20 +119,21 @@ impl Shared {
         }
     }
 
-    /// Another number each time, for [`State::renew_threads`].
+    /// A new stamp for [`State::renew_threads`].
     pub(super) fn next_stamp(&self) -> u64 {
-        // Relaxed: threads compare stamps, and nothing else depends on them.
+        // Relaxed: threads only compare stamps.
         self.stamps.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
-/// Where it is, if nobody else has one.
+/// The instance of this copy, if no module defines a shared one.
 static OWN: Shared = Shared::new();
 
-/// What the copies of this process share.
+/// The shared state: that of the symbol, or else this copy's own.
 pub(crate) fn shared() -> &'static Shared {
     let place: *const Shared;
-    // SAFETY: reads an entry of the global offset table, which is 0 if nobody defines the symbol.
+    // SAFETY: reads an entry of the global offset table, which is 0 if no module defines the
+    // symbol.
     let found = unsafe {
         #[cfg(target_arch = "x86_64")]
         std::arch::asm!(
@@ -149,13 +150,14 @@ pub(crate) fn shared() -> &'static Shared {
             place = out(reg) place,
             options(pure, readonly, nostack, preserves_flags),
         );
-        // Of another version's, only the first word is where it is looked for.
+        // Only the first word has the same place in all versions.
         (!place.is_null() && (*place.cast::<u64>()) == LAYOUT).then(|| &*place)
     };
     found.unwrap_or(&OWN)
 }
 
-/// What a place of what is shared leads to, or what `map` makes there first: it stays.
+/// Returns the object that `place` points to, and creates it with `map` if there is none. The
+/// object is never unmapped.
 pub(crate) fn once<T>(
     place: &AtomicPtr<T>,
     map: impl FnOnce() -> Option<NonNull<T>>,
@@ -167,8 +169,8 @@ pub(crate) fn once<T>(
     }
     let new = map()?;
     let none = std::ptr::null_mut();
-    // Release, of what was made, and SeqCst, as the fence in `unregister` says. If another thread
-    // was first, what was made here stays, unused.
+    // Release publishes the new object; SeqCst, as the fence in `unregister` says. If another
+    // thread was first, the new object stays unused.
     match place.compare_exchange(none, new.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
         Ok(_) => Some(new),
         Err(other) => NonNull::new(other),
@@ -176,7 +178,7 @@ pub(crate) fn once<T>(
 }
 
 /// Defines the symbol by which all copies of the crate `usertrace` in a process find each other.
-/// For libraries that are preloaded, or linked by others: once in each.
+/// Use it once in each library that is preloaded, or that programs link.
 #[macro_export]
 macro_rules! share {
     () => {

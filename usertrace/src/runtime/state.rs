@@ -1,4 +1,4 @@
-//! What the runtime knows about this process's buffers.
+//! The state of this process's buffers, in memory that `fork` wipes.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -12,61 +12,62 @@ use usertrace_sys::uapi::{
 
 use super::coalescing_lock::CoalescingLock;
 use super::event_id_cache::EventIdCache;
-use super::fork_private;
 use super::info::BadArea;
 use crate::context::List;
+use crate::os::fork_private;
 use crate::writer::{Channel, Readers};
 
-/// A slot, as far as the event path need not know it.
+/// The part of a slot's state that the event path does not need.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct SlotState {
-    /// Of the trace whose rings the channels are; 0: none.
+    /// Generation of the trace whose rings are open; 0: none.
     pub(super) generation: AtomicU64,
-    /// Of the trace whose buffer the kernel gave to this process, if it is known which that is.
+    /// Generation of the trace whose buffer the kernel gave to this process, if it is known.
     pub(super) given: AtomicU64,
     /// The trace was active at the last update.
     pub(super) active: AtomicU32,
-    /// Why no events come into the trace that `given` is about, or `passed_over`: a number of a
+    /// Why the trace of generation `given` or `passed_over` gets no events: a number of a
     /// [`Refused`](super::status::Refused).
     pub(super) refused: AtomicU32,
-    /// Of the trace whose rings do not fit into the slot, so that the kernel passes over it.
+    /// Generation of a trace whose rings do not fit into the slot, so that the kernel passes over
+    /// it.
     pub(super) passed_over: AtomicU64,
-    /// Events that could not be described, because the control channel was full.
+    /// Number of events without a description, because the control channel was full.
     pub(super) undescribed: AtomicU32,
-    /// A bit for each channel behind main that was ever open here.
+    /// A bit for each channel after main that was ever open here.
     pub(super) further: AtomicU32,
-    /// Not 0: the callsites know which channel they go to here.
+    /// Not 0: the call sites have their channel for this slot.
     pub(super) routed: AtomicU32,
-    /// Filter masks by which they were told: the trace's, at the control channel's index, and those
-    /// behind main.
+    /// The filter masks of that routing: the trace's at the control channel's index, then those of
+    /// the channels after main.
     pub(super) masks: [AtomicU32; CHANNELS],
 }
 
-/// Everything that is true of one process and not of its children.
+/// The state of one process, which its children do not inherit.
 ///
-/// It lies in memory that `fork` wipes in the child, so all zeros must mean: nothing is known yet.
+/// It lies in memory that `fork` wipes in the child, so all zeros must mean that nothing is known.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct State {
-    /// The event path reads these, and nothing else here. By the index of the channel first, so
-    /// that what most traces do not have lies in pages that nobody comes to.
+    /// The only part that the event path reads. Indexed by channel first, so that channels that
+    /// most traces lack lie in pages that stay untouched.
     pub(super) channels: [[Channel; SLOTS]; CHANNELS],
     pub(super) slots: [SlotState; SLOTS],
-    /// Who holds it may change everything else here.
+    /// Its holder may change everything else here.
     lock: CoalescingLock,
-    /// Not 0: the areas are known.
+    /// Not 0: the areas are mapped.
     pub(super) attached: AtomicU32,
-    /// Why there are no areas.
+    /// The error of `alloc_tracebuf`; 0: none.
     pub(super) error: AtomicI32,
     /// One bit for each slot that the kernel gave to this process.
     pub(super) given: AtomicU32,
-    /// One bit for each slot whose trace is gone, but whose writers could not be waited for: never
-    /// to be used again.
+    /// One bit for each slot whose trace is gone, but whose writers could not be waited for. Such a
+    /// slot is never used again.
     pub(super) dead: AtomicU32,
-    /// Not 0: the kernel restarts running sequences on demand.
+    /// Not 0: `membarrier` can restart running sequences.
     pub(super) restarts: AtomicU32,
-    /// Of the info area, at the last update.
+    /// Generation of the info area at the last update.
     pub(super) generation: AtomicU64,
     pub(super) buffers: AtomicPtr<u8>,
     pub(super) buffers_slot_len: AtomicU64,
@@ -74,104 +75,92 @@ pub(super) struct State {
     pub(super) control_slot_len: AtomicU64,
     pub(super) info: AtomicPtr<u8>,
     pub(super) info_len: AtomicU64,
-    /// Slots of the areas that there are, and that this library has room for.
+    /// Slots that the areas have and that this library supports.
     pub(super) nr_slots: AtomicU32,
-    /// Slots of the areas that the kernel told of.
-    pub(super) told_slots: AtomicU32,
+    /// Slots that the kernel reported.
+    pub(super) reported_slots: AtomicU32,
     /// `LTT_TRACEBUF_*`.
     pub(super) status: AtomicU32,
-    /// Not 0: the number of a [`Told`](super::info::Told), which cannot be what it is.
+    /// Not 0: the number of an [`AreaField`](super::info::AreaField) with an invalid value.
     pub(super) bad: AtomicU32,
-    /// What it is.
+    /// The invalid value of `bad`.
     pub(super) bad_value: AtomicU64,
-    /// What payloads begin with, as `channels`.
+    /// The contexts of each channel, indexed as `channels` is.
     pub(super) contexts: [[List; SLOTS]; CHANNELS],
-    /// Another number each time that threads are to ask anew what they are.
+    /// Changes each time that threads must query their contexts again.
     pub(super) stamp: AtomicU64,
-    /// Who is in rings that no sequence writes.
-    pub(super) visitors: Readers,
-    /// Of the modules, at the last update.
+    /// Threads that write to rings without an rseq sequence.
+    pub(super) readers: Readers,
+    /// Generation of the modules at the last update.
     pub(super) modules: AtomicU32,
-    /// Events whose library is gone.
-    known: UnsafeCell<EventIdCache>,
-    /// Where a description is put together.
+    /// Ids of events whose library was unloaded.
+    event_ids: UnsafeCell<EventIdCache>,
+    /// The buffer in which descriptions are composed.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
-    /// Rules of each slot, by which the callsites were told.
+    /// The rules of each slot that the current routing follows.
     rules: [UnsafeCell<Rules>; SLOTS],
-    /// Those in place of them, if `wanted_seen` is not 0.
-    wanted: UnsafeCell<Rules>,
-    /// Which of [`Wanted`](super::wanted::Wanted) these are.
-    pub(super) wanted_seen: AtomicU32,
+    /// The rules that replace all of them if `process_rules_seen` is not 0.
+    process_rules: UnsafeCell<Rules>,
+    /// The sequence of [`ProcessRules`](super::process_rules::ProcessRules) that `process_rules`
+    /// was copied from.
+    pub(super) process_rules_seen: AtomicU32,
 }
 
-// SAFETY: all is atomic but `text`, `rules`, `wanted` and `known`, which only the holder of the
-// lock may get.
+// SAFETY: all fields are atomic but `text`, `rules`, `process_rules` and `event_ids`. These are
+// reached only through a `StateGuard`, which only the lock's holder has.
 unsafe impl Sync for State {}
 
 impl State {
-    /// A state in memory that a child of `fork` finds wiped; nothing if there is no such memory.
+    /// Maps a state in memory that `fork` wipes in the child; none if there is no such memory.
     pub(super) fn map() -> Option<NonNull<Self>> {
-        // SAFETY: zeros are a state in which nothing is known yet.
+        // SAFETY: all zeros is a valid state, in which nothing is known.
         unsafe { fork_private::map() }
     }
 
-    /// Whether the child of the next `fork` is to find this as it is, and not wiped. Leaves `errno`
-    /// alone.
+    /// Chooses whether the child of the next `fork` finds this state kept or wiped. Preserves
+    /// `errno`.
     pub(super) fn keep(&self, keep: bool) {
-        let advice = if keep {
-            libc::MADV_KEEPONFORK
-        } else {
-            libc::MADV_WIPEONFORK
-        };
-        // SAFETY: of the mapping that this lies in, whose contents do not change. If it is
-        // forbidden, all stays as it was.
-        unsafe {
-            syscalls::raw::syscall3(
-                syscalls::Sysno::madvise as usize,
-                std::ptr::from_ref(self) as usize,
-                size_of::<Self>(),
-                advice as usize,
-            );
-        }
+        // SAFETY: `fork_private::map` made the mapping of this state. If the call is forbidden,
+        // nothing changes.
+        unsafe { fork_private::set_wiped(self, !keep) };
     }
 
-    /// Forgets everything, if there is no other state to be had.
+    /// Resets the state in place, if no other state can be mapped.
     ///
     /// # Safety
-    /// There must be one thread.
+    /// The process must have only one thread.
     pub(super) unsafe fn forget(&self) {
         let start = std::ptr::from_ref(self).cast_mut();
-        // SAFETY: all zeros is a state; all of it is in cells, and no other thread
-        // looks at it: there is one, as this function's caller promises.
+        // SAFETY: all zeros is a valid state, all of it is in cells, and the contract of this
+        // function is that no other thread exists.
         unsafe { start.write_bytes(0, 1) };
     }
 
-    /// Has threads ask anew what they are: `stamp` is another number than before.
+    /// Makes threads query their contexts again. `stamp` must differ from all earlier ones.
     pub(super) fn renew_threads(&self, stamp: u64) {
-        // Relaxed: threads compare it with what they remember, and nothing else depends on it.
+        // Relaxed: threads only compare it with the stamp that they cached.
         self.stamp.store(stamp, Ordering::Relaxed);
     }
 
     pub(super) fn is_attached(&self) -> bool {
-        // Pairs with the store at the end of attaching: the areas' addresses are there.
+        // Pairs with the store at the end of `attach`, after those of the areas' addresses.
         self.attached.load(Ordering::Acquire) != 0
     }
 
-    /// What the kernel told of the areas that cannot be.
+    /// The invalid value that the kernel reported for the areas, if any.
     pub(super) fn bad_area(&self) -> Option<BadArea> {
-        // Pairs with the store in `set_bad_area`: its value is there.
-        let told = self.bad.load(Ordering::Acquire);
-        BadArea::from_number(told, self.bad_value.load(Ordering::Relaxed))
+        // Pairs with the store in `set_bad_area`, which follows that of the value.
+        let field = self.bad.load(Ordering::Acquire);
+        BadArea::from_number(field, self.bad_value.load(Ordering::Relaxed))
     }
 
     pub(super) fn set_bad_area(&self, bad: BadArea) {
         self.bad_value.store(bad.value, Ordering::Relaxed);
         // Pairs with the load in `bad_area`.
-        self.bad.store(bad.told as u32, Ordering::Release);
+        self.bad.store(bad.field as u32, Ordering::Release);
     }
 
-    /// The size of a slot of the write area, if a limit of this process's address space made it
-    /// smaller.
+    /// The size of a write-area slot, if `RLIMIT_AS` reduced it.
     pub(super) fn limited(&self) -> Option<u64> {
         let limited =
             self.is_attached() && self.status.load(Ordering::Relaxed) & LTT_TRACEBUF_LIMITED != 0;
@@ -186,9 +175,9 @@ impl State {
         &self.channels[LTT_CHANNEL_MAIN][slot]
     }
 
-    /// The channels of a slot that events go to, with their indices: main, and those behind it that
-    /// were ever open.
-    pub(super) fn of_events(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
+    /// The event channels of a slot, with their indices: main, and those after it that were ever
+    /// open.
+    pub(super) fn event_channels(&self, slot: usize) -> impl Iterator<Item = (usize, &Channel)> {
         let further = self.slots[slot].further.load(Ordering::Relaxed);
         (LTT_CHANNEL_MAIN..CHANNELS)
             .filter(move |&index| index == LTT_CHANNEL_MAIN || further & (1 << index) != 0)
@@ -196,43 +185,43 @@ impl State {
     }
 
     /// All channels of a slot that were ever open.
-    pub(super) fn all(&self, slot: usize) -> impl Iterator<Item = &Channel> {
-        let of_events = self.of_events(slot).map(|(_, channel)| channel);
-        std::iter::once(self.control(slot)).chain(of_events)
+    pub(super) fn all_channels(&self, slot: usize) -> impl Iterator<Item = &Channel> {
+        let event_channels = self.event_channels(slot).map(|(_, channel)| channel);
+        std::iter::once(self.control(slot)).chain(event_channels)
     }
 
-    /// Runs `body` with the lock. If another thread, or what this interrupted, has it, that one
-    /// runs what it had to run once more, see [`CoalescingLock::run`].
+    /// Runs `body` with the lock. If another thread, or the code that this interrupted, holds it,
+    /// that holder runs its own body once more; see [`CoalescingLock::run`].
     pub(super) fn locked(&self, mut body: impl FnMut(&mut StateGuard<'_>)) {
         self.lock.run(|| body(&mut StateGuard(self)));
     }
 }
 
-/// The state's lock, as long as `'a`: only [`State::locked`] makes one, and nothing of what it
-/// leads to outlives the function that it is given to.
+/// Proof that the state's lock is held for `'a`. Only [`State::locked`] makes one, and no reference
+/// from it outlives the function that gets it.
 #[derive(Debug)]
 pub(super) struct StateGuard<'a>(&'a State);
 
 impl<'a> StateGuard<'a> {
     /// The rules of a slot.
     pub(super) fn rules(&mut self, slot: usize) -> &mut Rules {
-        // SAFETY: there is one guard, which this borrows.
+        // SAFETY: the lock's holder has the only guard, which this borrows exclusively.
         unsafe { &mut *self.0.rules[slot].get() }
     }
 
-    /// The rules in place of all of them.
-    pub(super) fn wanted(&mut self) -> &mut Rules {
+    /// The rules that replace those of all slots.
+    pub(super) fn process_rules(&mut self) -> &mut Rules {
         // SAFETY: as in `rules`.
-        unsafe { &mut *self.0.wanted.get() }
+        unsafe { &mut *self.0.process_rules.get() }
     }
 
-    /// The ids of events whose libraries are gone.
-    pub(super) fn known(&mut self) -> &mut EventIdCache {
+    /// The ids of events whose library was unloaded.
+    pub(super) fn event_ids(&mut self) -> &mut EventIdCache {
         // SAFETY: as in `rules`.
-        unsafe { &mut *self.0.known.get() }
+        unsafe { &mut *self.0.event_ids.get() }
     }
 
-    /// Where a description is put together.
+    /// The buffer in which descriptions are composed.
     pub(super) fn text(&mut self) -> &mut [u64; LTT_META_MAX / 8] {
         // SAFETY: as in `rules`.
         unsafe { &mut *self.0.text.get() }

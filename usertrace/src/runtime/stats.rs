@@ -1,4 +1,4 @@
-//! What this process wrote, trace by trace.
+//! Statistics per trace of what this process wrote.
 
 use std::sync::atomic::Ordering;
 
@@ -7,29 +7,29 @@ use usertrace_sys::limits::SLOTS;
 use super::current::state;
 use super::status::Refused;
 
-/// What this process wrote into one trace.
+/// Statistics of this process in one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceStats {
     /// The trace's slot.
     pub slot: usize,
-    /// The trace's generation: no two traces have the same.
+    /// The trace's generation, which is unique.
     pub generation: u64,
     /// The trace is active.
     pub active: bool,
-    /// Bytes written to the rings of all channels but the control channel, headers of sub-buffers
+    /// Bytes written to the rings of all channels but the control channel, sub-buffer headers
     /// included.
     pub bytes: u64,
-    /// Events that were dropped.
+    /// Number of dropped events.
     pub lost: u64,
-    /// Kinds of events that cannot be written, because the control channel had no room for their
-    /// descriptions.
+    /// Number of event types that cannot be written, because the control channel had no room for
+    /// their descriptions.
     pub undescribed: u32,
-    /// Why none of this process's events come into the trace, if that is so.
+    /// Why the trace gets no events of this process, if it gets none.
     pub refused: Option<Refused>,
 }
 
-/// What this process wrote, trace by trace. The numbers are of a moment ago: others may be writing.
+/// Statistics per trace of what this process wrote.
 pub fn stats() -> impl Iterator<Item = TraceStats> {
     (0..SLOTS).filter_map(|slot| {
         let state = state().filter(|state| state.is_attached())?;
@@ -41,7 +41,7 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
             (generation, _) => generation,
         };
         let (bytes, lost) = state
-            .of_events(slot)
+            .event_channels(slot)
             .flat_map(|(_, channel)| channel.positions())
             .fold((0, 0), |(bytes, losses), (head, lost)| {
                 (bytes + head, losses + lost)

@@ -1,4 +1,4 @@
-//! What became of the attempt to trace this process.
+//! Whether and how this process is traced: status, back end, and reasons.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use usertrace_sys::printable;
 use usertrace_sys::{DiscoverError, Errno};
 
 use super::info::BadArea;
-use crate::writer::NoRseq;
+use crate::writer::RseqError;
 
 /// Whether this process can be traced, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,26 +15,26 @@ use crate::writer::NoRseq;
 pub enum Status {
     /// [`init`](super::init) was not called.
     NotInitialised,
-    /// It has buffers, or gets them as traces come.
+    /// The process has buffers, or gets them as traces come.
     Attached,
-    /// It was forked from a process that could be traced, and will get buffers of its own with its
-    /// next event.
+    /// The process was forked from one that could be traced. Its next event gets buffers of its
+    /// own.
     Forked,
     /// `USERTRACE_BACKEND=off`.
     Off,
-    /// `USERTRACE_BACKEND` is something unknown.
+    /// `USERTRACE_BACKEND` has an unknown value.
     UnknownBackend,
     /// The C library has no registered rseq area for each thread.
-    NoRseq(NoRseq),
-    /// The kernel has no trace buffers, or may not be asked.
+    NoRseq(RseqError),
+    /// The kernel has no trace buffers, or denies access to them.
     NoKernel(DiscoverError),
     /// The fallback cannot be used.
     NoFallback(NoFallback),
     /// `alloc_tracebuf` failed.
     NoBuffers(Errno),
-    /// The kernel told something of the areas that cannot be, or that this library does not know.
+    /// The kernel reported an area layout that is invalid or unknown to this library.
     BadArea(BadArea),
-    /// There was no memory for the library's own state.
+    /// No memory for the library's own state.
     NoMemory,
 }
 
@@ -44,20 +44,19 @@ pub enum Status {
 pub enum NoFallback {
     /// The crate was built without it.
     NotBuilt,
-    /// The program was given more rights than whoever set its environment has.
+    /// The program has more rights than the user who set its environment.
     Secure,
-    /// No ring has the sizes that the environment asks for.
+    /// The environment asks for invalid sizes of rings.
     Sizes,
     /// The current directory has no name.
     Directory,
-    /// This can be no part of a filter, or there is no room for it.
+    /// This word of the filter is invalid, or does not fit.
     Filter(&'static [u8]),
-    /// No context has the name that the environment asks for, or it asks for more than there can
-    /// be.
+    /// The environment names an unknown context, or too many contexts.
     Context(&'static [u8]),
-    /// There is no memory for its buffers.
+    /// No memory for its buffers.
     Memory(Errno),
-    /// Its process cannot be started.
+    /// Its daemons cannot be started.
     Process(Errno),
 }
 
@@ -85,20 +84,20 @@ impl fmt::Display for NoFallback {
     }
 }
 
-/// Why a trace that is there gets no events of this process.
+/// Why a trace gets no events of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u32)]
 pub enum Refused {
-    /// Its rings are of a kind, or of sizes, that this version of the library cannot write.
+    /// This version of the library cannot write rings of its layout.
     Layout = 1,
-    /// Its rings go by concurrency ids (`mm_cid`), and the kernel does not tell threads theirs.
-    /// Events are counted as lost.
+    /// Its rings are per concurrency id (`mm_cid`), which the kernel does not provide. Events are
+    /// counted as lost.
     NoMmCid,
-    /// Its rings do not fit into the slots of this process, which `RLIMIT_AS` made smaller: the
-    /// kernel passes over it.
+    /// Its rings do not fit into the slots of this process, which `RLIMIT_AS` reduced: the kernel
+    /// passes over it.
     Limited,
-    /// Its clock is one that this version of the library cannot read.
+    /// This version of the library cannot read its clock.
     Clock,
 }
 
@@ -120,7 +119,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What traces are written with.
+/// The back end that records traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Buffers that the kernel owns.
@@ -129,24 +128,24 @@ pub enum Backend {
     Fast,
 }
 
-/// What was chosen, and why: for people, and for tests.
+/// The chosen back end and the reasons, for people and for tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// Whether this process can be traced.
     pub status: Status,
-    /// What with, if it can.
+    /// The back end, if the process can be traced.
     pub backend: Option<Backend>,
-    /// Why it is not the kernel, if it is the fallback because the kernel was not to be had.
+    /// Why the kernel is not used, if the fallback is used because the kernel is not available.
     pub no_kernel: Option<DiscoverError>,
-    /// Fallback: where the traces go; none if nowhere.
+    /// Fallback: the directory of the traces; none if they are discarded.
     pub output: Option<PathBuf>,
-    /// Fallback: process ids of the watchdog and the worker; 0: not there.
+    /// Fallback: process ids of the watchdog and the worker; 0 if it does not run.
     pub daemons: [u32; 2],
-    /// Fallback: why the traces cannot be written at present.
+    /// Fallback: why the traces cannot be written now.
     pub error: Option<Errno>,
-    /// `RLIMIT_AS` leaves so many bytes of address space: with the kernel for the rings of a trace,
-    /// with the fallback for those of all processes. Nothing if it has no influence.
+    /// Bytes of address space that `RLIMIT_AS` leaves: with the kernel, for the rings of one trace;
+    /// with the fallback, for those of all processes. None if it has no effect.
     pub limited: Option<u64>,
 }
 
@@ -192,10 +191,10 @@ impl fmt::Display for Status {
             Self::UnknownBackend => {
                 f.write_str("USERTRACE_BACKEND is none of auto, kernel, fast and off")
             }
-            Self::NoRseq(NoRseq::Library) => f.write_str(
+            Self::NoRseq(RseqError::Library) => f.write_str(
                 "the C library registers no restartable sequences (glibc does from 2.35 on)",
             ),
-            Self::NoRseq(NoRseq::Kernel) => f.write_str(
+            Self::NoRseq(RseqError::Kernel) => f.write_str(
                 "restartable sequences are not available, or switched off (glibc.pthread.rseq)",
             ),
             Self::NoKernel(error) => error.fmt(f),

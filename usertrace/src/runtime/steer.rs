@@ -1,4 +1,5 @@
-//! What a program, or its control channel, asks of its own tracing.
+//! Control of tracing by the program itself, or by its control channel: flush, pause, resume,
+//! rules.
 
 use std::sync::atomic::Ordering;
 
@@ -15,11 +16,11 @@ use super::reporting::status;
 use super::shared::shared;
 use super::status::Status;
 
-/// Tells the readers of this process's buffers to look at them now (A2), and follows what happened
-/// to traces: a program that gets no update signal learns here that its events are wanted.
+/// Makes the readers of this process's buffers read them now (A2), and follows what happened to
+/// traces. A program without an update signal learns here that a trace wants its events.
 ///
 /// # Errors
-/// The kernel's; `ENXIO` if this process has no buffers.
+/// Those of the kernel; `ENXIO` if this process has no buffers.
 pub fn flush() -> Result<(), Errno> {
     let updater = updater().filter(|updater| updater.state.is_attached());
     let updater = updater.ok_or(Errno::ENXIO)?;
@@ -27,24 +28,22 @@ pub fn flush() -> Result<(), Errno> {
     updater.switch()
 }
 
-/// Makes this process write no events until [`resume`], and tells readers to look at what it has
-/// written. Probes go on.
+/// Stops the events of this process until [`resume`], and makes readers read what it has written.
+/// Probes continue.
 ///
-/// A thread that is in the middle of an event still writes that one. The process stays in its
-/// traces, and its children write nothing either. Async-signal-safe, but for the time that `errno`
-/// takes.
+/// A thread that is writing an event completes it. The process stays in its traces, and its
+/// children write no events either. Async-signal-safe, but changes `errno`.
 ///
 /// # Errors
-/// As [`flush`]'s.
+/// Those of [`flush`].
 pub fn pause() -> Result<(), Errno> {
     shared().paused.store(1, Ordering::Relaxed);
     refresh();
     flush()
 }
 
-/// Which events this process writes, where the fallback keeps them: patterns, and whether those
-/// that match are refused. Nothing if there is no fallback. `room` is the caller's, for as long as
-/// this takes.
+/// Calls `each` for each pattern of this process's rules in the fallback; its first argument is
+/// true if the pattern refuses events. None without the fallback. `room` is scratch space.
 #[cfg(feature = "fallback")]
 pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -> Option<()> {
     let fast = SETUP.get()?.fast?;
@@ -52,62 +51,62 @@ pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -
     Some(())
 }
 
-/// The rules of this process.
+/// The current rules of this process.
 #[cfg(feature = "fallback")]
 fn rules_now<'a>(fast: &Fallback, room: &'a mut filter::Filter) -> &'a [u8] {
-    if !shared().wanted.read(room) {
+    if !shared().process_rules.read(room) {
         room.clear();
         fast.copy_rules(room);
     }
     room.rules()
 }
 
-/// Has this process write the events that these words say, which are as the file `filter` of a
-/// trace takes them, and no others; with `add`, in addition to what it had. To be called by one
-/// thread at a time. Async-signal-safe.
+/// Replaces the rules of this process by these words, in the syntax of a trace's file `filter`;
+/// with `add`, appends them. Only one thread at a time may call this. Async-signal-safe.
 ///
 /// # Errors
-/// The word that is none, or for which there is no room; nothing was changed then.
+/// The first word that is invalid or does not fit; the rules are then unchanged.
 #[cfg(feature = "fallback")]
 pub(crate) fn set_events<'a>(
     room: &mut filter::Filter,
     words: &'a str,
     add: bool,
-) -> Result<(), NotSet<'a>> {
+) -> Result<(), RulesError<'a>> {
     let fast = SETUP.get().and_then(|setup| setup.fast);
-    let fast = fast.ok_or(NotSet::NoFallback)?;
+    let fast = fast.ok_or(RulesError::NoFallback)?;
     if add {
         rules_now(fast, room);
     } else {
         room.clear();
     }
     for word in words.split_ascii_whitespace() {
-        filter::add_rule(room, word.as_bytes()).ok_or(NotSet::Word(word))?;
+        filter::add_rule(room, word.as_bytes()).ok_or(RulesError::Word(word))?;
     }
-    shared().wanted.set(room.rules());
+    shared().process_rules.set(room.rules());
     refresh();
     Ok(())
 }
 
-/// Why a process writes the same events as before.
+/// Why the rules of a process could not be changed.
 #[cfg(feature = "fallback")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotSet<'a> {
-    /// It has no fallback.
+pub(crate) enum RulesError<'a> {
+    /// The process does not use the fallback.
     NoFallback,
-    /// This is no pattern, or there is no room for it.
+    /// This word is invalid, or does not fit.
     Word(&'a str),
 }
 
-/// Undoes [`pause`], and gets this process's buffers if it has none. Says whether it can be traced.
+/// Undoes [`pause`], and gets this process's buffers if it has none. Returns whether the process
+/// can be traced.
 pub fn resume() -> Status {
     shared().paused.store(0, Ordering::Relaxed);
     refresh();
     status()
 }
 
-/// The directory that the fallback writes to, if it is what traces are written with; nothing in it
-/// if they go nowhere.
+/// The directory of the fallback's traces: none without the fallback, and `Some(None)` if it
+/// discards them.
 pub(crate) fn output() -> Option<Option<&'static std::path::Path>> {
     #[cfg(feature = "fallback")]
     return SETUP.get()?.fast.map(Fallback::directory);

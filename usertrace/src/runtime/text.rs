@@ -1,8 +1,9 @@
-//! Where the payload of a metadata record is put together: a line, and a NUL.
+//! Composes the payload of a metadata record: a line, and a NUL.
 
 use usertrace_sys::word::encoded;
 
-/// A line that grows. What there is no room for makes it none.
+/// A growing line in a buffer of fixed size. After an overflow, [`finish`](Self::finish) returns
+/// none.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
     words: &'a mut [u64],
@@ -28,8 +29,8 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Any bytes as one word: those other than letters, digits and `_ . -` as `%XX`, as
-    /// descriptions have it.
+    /// Appends any bytes as one word: encodes those other than letters, digits and `_ . -` as
+    /// `%XX`, as in descriptions.
     pub(super) fn put_word(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             let (encoded, len) = encoded(byte);
@@ -51,7 +52,7 @@ impl<'a> Text<'a> {
         self.put(&digits[first..]);
     }
 
-    /// The payload; nothing if it is too long.
+    /// Appends the NUL and returns the payload; none if it is too long.
     pub(super) fn finish(mut self) -> Option<&'a [u64]> {
         self.put(b"\0");
         let words: &'a [u64] = self.words;
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_are_a_word() {
+    fn special_bytes_are_encoded() {
         let mut words = [0; 4];
         let mut text = Text::new(&mut words);
         text.put_word(b"a_Z.9-/ \xff\0");

@@ -1,7 +1,7 @@
-//! Gets this process's buffers, and follows what happens to traces (A4, A6, C8).
+//! Updates: get this process's buffers, and follow traces as they come, change and go (A4, A6, C8).
 //!
-//! All of this runs with the lock of the [`State`] held, perhaps in a signal handler, perhaps
-//! inside `malloc`: it must not allocate, wait, or touch `errno`.
+//! An update runs with the lock of the [`State`] held, possibly in a signal handler or inside
+//! `malloc`. It must not allocate, wait, or change `errno`.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -17,9 +17,8 @@ use usertrace_sys::uapi::{
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::cmdline;
-use super::info::{BadArea, Info, InfoArea, Told, is_laid_out};
+use super::info::{AreaField, BadArea, Info, InfoArea, is_laid_out};
 use super::kernel::Kernel;
-use super::membarrier;
 use super::modules::Modules;
 use super::shared::shared;
 use super::state::{State, StateGuard};
@@ -27,16 +26,17 @@ use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
-use crate::event::{Callsite, HERE, Section};
-use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, Wakeup};
+use crate::event::{Callsite, Section, WANTS_IP};
+use crate::os::membarrier;
+use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, WakeupMethod};
 
-/// How often in a row the kernel may change something before the rest is left to the next update.
+/// Rounds of one update. Changes that come after that are left to the next update.
 const ROUNDS: u32 = 100;
 
-/// The id of metadata records, as the writer takes it.
+/// The id of metadata records, in the form that the writer takes.
 static META: AtomicU16 = AtomicU16::new(LTT_ID_META);
 
-/// One run with the lock held.
+/// The context of one update.
 pub(super) struct Updater {
     pub(super) kernel: &'static dyn Kernel,
     pub(super) state: &'static State,
@@ -46,12 +46,13 @@ pub(super) struct Updater {
 }
 
 impl<'a> StateGuard<'a> {
-    /// All callsites of the modules of this process.
+    /// Iterates over the call sites of all modules of this process.
     pub(super) fn callsites(
         &self,
         modules: &'static Modules,
     ) -> impl Iterator<Item = &'a Callsite> + use<'a> {
-        // SAFETY: a module that goes waits for the lock, which is held for `'a`.
+        // SAFETY: a module waits for the lock before it goes, and `self` proves that it is held for
+        // `'a`.
         unsafe { modules.callsites() }
     }
 }
@@ -60,13 +61,13 @@ impl Updater {
     /// Brings this process up to date.
     pub(super) fn run(&self, guard: &mut StateGuard<'_>) {
         if !self.state.is_attached() && self.state.error.load(Ordering::Relaxed) == 0 {
-            // What is there now is of the process that this one was forked from.
+            // The call sites still have the masks of the parent process.
             for callsite in guard.callsites(self.modules) {
                 callsite.set_mask(0);
                 (0..SLOTS).for_each(|slot| callsite.forget(slot));
             }
             match self.attach() {
-                // What is in the middle of it is another copy of this crate.
+                // EAGAIN: another copy of this crate is attaching.
                 Ok(()) | Err(Errno::EAGAIN) => {}
                 Err(errno) => self.state.error.store(errno.into_raw(), Ordering::Relaxed),
             }
@@ -76,19 +77,19 @@ impl Updater {
         }
     }
 
-    /// Keeps the ids of the events of a module that goes.
+    /// Caches the ids of the events of a module that goes.
     ///
     /// # Safety
-    /// The section must be there.
+    /// The section must be mapped.
     pub(super) unsafe fn keep_ids(&self, guard: &mut StateGuard<'_>, section: Section) {
-        let known = guard.known();
-        // SAFETY: the section is there, as this function's caller promises.
+        let event_ids = guard.event_ids();
+        // SAFETY: the contract of this function: the section is mapped.
         for callsite in unsafe { section.callsites() } {
             for slot in 0..SLOTS {
                 let generation = self.state.slots[slot].generation.load(Ordering::Relaxed);
                 let id = callsite.id(slot).load(Ordering::Relaxed);
                 if generation != 0 && id != 0 {
-                    known.keep(callsite.description(), slot, generation, id);
+                    event_ids.keep(callsite.description(), slot, generation, id);
                 }
             }
         }
@@ -96,9 +97,9 @@ impl Updater {
 
     fn attach(&self) -> Result<(), Errno> {
         let areas = match self.kernel.alloc_tracebuf(self.signo) {
-            // The signal is not to be had: another library has one that it handles (EEXIST), this
-            // is a child that shares its parent's memory (EPERM), or the program has replaced the
-            // handler (EINVAL). Events find updates, too.
+            // The kernel refuses the signal: another library has one that it handles (EEXIST), this
+            // child shares its parent's memory (EPERM), or the program has replaced the handler
+            // (EINVAL). Then events start updates.
             Err(Errno::EEXIST | Errno::EPERM | Errno::EINVAL) if self.signo != 0 => {
                 self.kernel.alloc_tracebuf(0)
             }
@@ -121,7 +122,9 @@ impl Updater {
         state.info_len.store(areas.info_len, Ordering::Relaxed);
         let nr_slots = areas.nr_slots.min(SLOTS as u32);
         state.nr_slots.store(nr_slots, Ordering::Relaxed);
-        state.told_slots.store(areas.nr_slots, Ordering::Relaxed);
+        state
+            .reported_slots
+            .store(areas.nr_slots, Ordering::Relaxed);
         state.status.store(areas.status, Ordering::Relaxed);
         if self.kernel.removes_traces() {
             let restarts = membarrier::register().is_ok();
@@ -133,11 +136,11 @@ impl Updater {
         Ok(())
     }
 
-    /// Follows the traces until nothing changes any more.
+    /// Follows the traces until nothing changes.
     fn update(&self, guard: &mut StateGuard<'_>) {
         let Some(area) = area(self.state) else { return };
-        let info = match area.info(self.state.told_slots.load(Ordering::Relaxed)) {
-            // There was no trace yet.
+        let info = match area.info(self.state.reported_slots.load(Ordering::Relaxed)) {
+            // The kernel writes the area with the first trace.
             None => return,
             Some(Ok(info)) => info,
             Some(Err(bad)) => return self.state.set_bad_area(bad),
@@ -147,19 +150,19 @@ impl Updater {
             let generation = info.generation();
             let modules = self.modules.generation();
             let has_more = modules != self.state.modules.load(Ordering::Relaxed);
-            let is_steered = self.take_wanted(guard);
+            let is_steered = self.copy_process_rules(guard);
             let is_news = has_more
                 || is_steered
                 || generation != self.state.generation.load(Ordering::Relaxed);
-            // First out of the traces that are gone: only then there are buffers of new ones in
-            // their slots.
-            (0..SLOTS).for_each(|slot| self.leave(guard, slot, info));
+            // Detach from gone traces first: only then does the kernel give buffers of new traces
+            // in their slots.
+            (0..SLOTS).for_each(|slot| self.detach(guard, slot, info));
             self.take_new_slots(info);
             for slot in 0..SLOTS {
                 if has_more {
-                    self.describe_more(guard, slot);
+                    self.describe_new_modules(guard, slot);
                 }
-                self.enter(guard, slot, info, is_news);
+                self.sync_slot(guard, slot, info, is_news);
             }
             self.set_masks(guard);
             self.state.generation.store(generation, Ordering::Relaxed);
@@ -170,14 +173,14 @@ impl Updater {
         }
     }
 
-    /// Takes over what somebody said that this process is to write, and says whether that is new.
-    fn take_wanted(&self, guard: &mut StateGuard<'_>) -> bool {
+    /// Takes over rules that a control channel set. Returns whether they are new.
+    fn copy_process_rules(&self, guard: &mut StateGuard<'_>) -> bool {
         let state = self.state;
-        let seen = state.wanted_seen.load(Ordering::Relaxed);
-        let Some(now) = shared().wanted.copy(seen, guard.wanted()) else {
+        let seen = state.process_rules_seen.load(Ordering::Relaxed);
+        let Some(now) = shared().process_rules.copy(seen, guard.process_rules()) else {
             return false;
         };
-        state.wanted_seen.store(now, Ordering::Relaxed);
+        state.process_rules_seen.store(now, Ordering::Relaxed);
         let slots = state.slots.iter();
         slots.for_each(|slot| slot.routed.store(0, Ordering::Relaxed));
         true
@@ -191,40 +194,40 @@ impl Updater {
         self.state.dead.load(Ordering::Relaxed) & (1 << slot) != 0
     }
 
-    /// Writers may come into a slot's rings.
+    /// True if writers may enter a slot's rings.
     fn is_open(&self, slot: usize) -> bool {
         self.state.main(slot).is_open()
     }
 
-    /// Nobody is in a slot's rings outside of a restartable sequence.
-    fn is_left(&self, slot: usize) -> bool {
-        self.state.all(slot).all(Channel::is_left)
+    /// True if no thread is in a slot's rings outside of a restartable sequence.
+    fn is_quiescent(&self, slot: usize) -> bool {
+        self.state.all_channels(slot).all(Channel::is_quiescent)
     }
 
-    /// Leaves a slot whose trace is gone, and tells the kernel that nobody here writes there any
-    /// more (A9). The slot may have another trace by now, whose buffer this process gets only after
-    /// that.
-    fn leave(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info) {
+    /// Detaches from a slot whose trace is gone, and tells the kernel that this process no longer
+    /// writes there (A9). The slot may already have another trace, whose buffer this process gets
+    /// only after that.
+    fn detach(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info) {
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
         };
         let at = &self.state.slots[slot];
         let have = at.generation.load(Ordering::Relaxed);
         if have != 0 && have != now.generation {
-            self.retire(guard, slot);
+            self.quiesce(guard, slot);
         }
         let given = at.given.load(Ordering::Relaxed);
         let is_other = given == 0 || given != now.generation;
-        // A writer of a long record may still be there, one that this update interrupted, perhaps:
-        // it comes to this again when it leaves.
-        if self.is_given(slot) && is_other && !self.is_dead(slot) && self.is_left(slot) {
-            self.ask(slot, buffer);
+        // A writer of a long record may still be in the slot, perhaps one that this update
+        // interrupted. It starts another update when it leaves.
+        if self.is_given(slot) && is_other && !self.is_dead(slot) && self.is_quiescent(slot) {
+            self.query(slot, buffer);
         }
     }
 
-    /// Asks whether this process has the buffer of the trace that is in a slot. If it has that of
-    /// another one, which is gone, it has none afterwards. Nobody may be in the slot then.
-    fn ask(&self, slot: usize, buffer: NonNull<u8>) -> bool {
+    /// Asks the kernel whether this process has the buffer of the current trace of a slot. If it
+    /// has that of an earlier trace, the kernel takes it back. The slot must be quiescent.
+    fn query(&self, slot: usize, buffer: NonNull<u8>) -> bool {
         let has = self.kernel.update(&mut Some(buffer)).is_ok();
         if has {
             self.state.given.fetch_or(1 << slot, Ordering::Relaxed);
@@ -234,7 +237,7 @@ impl Updater {
         has
     }
 
-    /// This process has no buffer in a slot.
+    /// Records that this process has no buffer in a slot.
     fn forget(&self, slot: usize) {
         let at = &self.state.slots[slot];
         at.given.store(0, Ordering::Relaxed);
@@ -242,27 +245,26 @@ impl Updater {
         self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
     }
 
-    /// Finds out whether the buffer that this process has in a slot is that of the trace that `now`
-    /// is about.
+    /// Returns whether this process's buffer in a slot belongs to the trace that `now` describes.
     fn confirm(&self, slot: usize, buffer: NonNull<u8>, now: &LttInfoSlot, info: &Info) -> bool {
         let at = &self.state.slots[slot];
         let generation = now.generation;
         if at.given.load(Ordering::Relaxed) == generation {
             return true;
         }
-        // Another library in this process may have been given it. If the slot has the same trace
-        // before and after, it had no other one when this was asked.
+        // The kernel may have given the buffer to another library in this process. If the slot has
+        // the same trace before and after the query, the answer is about that trace.
         let same = |after: LttInfoSlot| after.generation == generation;
-        let is = self.ask(slot, buffer) && info.slot(slot).is_some_and(same);
+        let is = self.query(slot, buffer) && info.slot(slot).is_some_and(same);
         if is {
             at.given.store(generation, Ordering::Relaxed);
         }
         is
     }
 
-    /// Asks for the slots that the kernel has for this process and did not give to it yet. It takes
-    /// nothing back then: in the slot of a trace that is gone this process keeps what it had, and
-    /// gets no other buffer, until `leave` asks.
+    /// Takes the slots that the kernel has for this process and did not give to it yet. The kernel
+    /// takes none back here: in the slot of a gone trace this process keeps its buffer, and gets no
+    /// other, until `detach` queries it.
     fn take_new_slots(&self, info: &Info) {
         let is_new = |slot: usize| {
             !self.is_given(slot) && info.slot(slot).is_some_and(|now| is_laid_out(&now))
@@ -279,7 +281,7 @@ impl Updater {
                 return;
             };
             let Some(slot) = self.slot_of(buffer) else {
-                // One that this library has no room for.
+                // This library supports fewer slots.
                 continue;
             };
             self.forget(slot);
@@ -287,7 +289,7 @@ impl Updater {
         }
     }
 
-    /// The address by which the kernel knows a slot.
+    /// The address that identifies a slot to the kernel.
     fn buffer(&self, slot: usize) -> Option<NonNull<u8>> {
         let len = self.state.buffers_slot_len.load(Ordering::Relaxed) as usize;
         if slot >= self.state.nr_slots.load(Ordering::Relaxed) as usize {
@@ -305,8 +307,8 @@ impl Updater {
         (0..SLOTS).find(|&slot| self.buffer(slot) == Some(buffer))
     }
 
-    /// Follows the trace that is in a slot. `is_news`: something changed since the last time.
-    fn enter(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info, is_news: bool) {
+    /// Opens and follows the trace in a slot. `is_news`: something changed since the last update.
+    fn sync_slot(&self, guard: &mut StateGuard<'_>, slot: usize, info: &Info, is_news: bool) {
         let state = self.state;
         let (Some(now), Some(buffer)) = (info.slot(slot), self.buffer(slot)) else {
             return;
@@ -320,11 +322,11 @@ impl Updater {
         let have = at.generation.load(Ordering::Relaxed);
         let other = have != 0 && have != now.generation;
         if !is_laid_out(&now) || other || self.is_dead(slot) {
-            // What changed since `leave` looked is for the next round.
+            // The slot changed after `detach`: the next round handles that.
             return;
         }
-        if have == 0 && !(self.is_left(slot) && self.confirm(slot, buffer, &now, info)) {
-            self.note_limit(slot, &now, info);
+        if have == 0 && !(self.is_quiescent(slot) && self.confirm(slot, buffer, &now, info)) {
+            self.record_limit(slot, &now, info);
             return;
         }
         let active = now.active != 0;
@@ -334,15 +336,15 @@ impl Updater {
             at.refused.store(refused, Ordering::Relaxed);
         }
         if self.is_open(slot) && (have == 0 || is_news) {
-            self.follow(guard, slot, &now, info);
+            self.sync_channels(guard, slot, &now, info);
         }
         at.active.store(active.into(), Ordering::Relaxed);
     }
 
-    /// Notes that the rings of the trace that `now` is about do not fit into the slots of this
+    /// Notes that the rings of the trace that `now` describes do not fit into the slots of this
     /// process, if so.
     #[inline(never)]
-    fn note_limit(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
+    fn record_limit(&self, slot: usize, now: &LttInfoSlot, info: &Info) {
         let at = &self.state.slots[slot];
         if self.is_given(slot)
             || self.state.limited().is_none()
@@ -362,8 +364,8 @@ impl Updater {
         at.refused.store(Refused::Limited as u32, Ordering::Relaxed);
     }
 
-    /// Makes a new trace's rings ready, and describes all events in them (E6). If no events can
-    /// come there, that says why.
+    /// Opens the rings of a new trace, and describes all events in them (E6). The error says why
+    /// the trace gets no events.
     fn open(
         &self,
         guard: &mut StateGuard<'_>,
@@ -381,24 +383,24 @@ impl Updater {
             Some(_) => return Err(Refused::Clock),
         };
         self.read_rules(guard, slot, now.generation, info);
-        // In this order: main is open when all else is.
+        // The order matters: main is opened last.
         self.open_channel(guard, slot, LTT_CHANNEL_CONTROL, now, info, clock)
             .ok_or(Refused::Layout)?;
         self.describe_all(guard, slot, now.generation);
         self.describe_process(guard, slot);
         for index in LTT_CHANNEL_MAIN + 1..CHANNELS {
-            // One that cannot be written is as good as none: its events go where they would go
+            // A channel that cannot be written counts as missing: its events go where they would go
             // without it.
             self.open_channel(guard, slot, index, now, info, clock);
         }
         let Some(scope) = self.open_channel(guard, slot, LTT_CHANNEL_MAIN, now, info, clock) else {
-            // The trace may just have gone. What its control channel was told of the events counts
-            // for no other trace, and somebody may be in one of the further channels already.
-            self.retire(guard, slot);
+            // The trace may just have gone. The descriptions in its control channel are void for
+            // another trace, and a thread may be in one of the further channels already.
+            self.quiesce(guard, slot);
             return Err(Refused::Layout);
         };
         at.generation.store(now.generation, Ordering::Relaxed);
-        // The kernel makes the consumer's file (C4). If it cannot, the events are in the ring
+        // The kernel creates the consumer's file (C4). On failure, the events are in the ring
         // nevertheless.
         let _ = self.kernel.switch(buffer);
         if scope == Scope::MmCid && !writer::has_mm_cid() {
@@ -407,10 +409,11 @@ impl Updater {
         Ok(())
     }
 
-    /// Opens a channel of a slot, if there is one that can be written, and says who has its rings.
+    /// Opens a channel of a slot, if the trace has it and this library can write it. Returns its
+    /// scope.
     ///
-    /// Apart from [`open`](Self::open), whose callees run on what is left of a signal stack, so
-    /// that what is here is not on it at that time.
+    /// A function of its own to save stack: `open`'s other callees run on the rest of a signal
+    /// stack.
     #[inline(never)]
     fn open_channel(
         &self,
@@ -433,19 +436,20 @@ impl Updater {
             if scope == Scope::MmCid && !writer::has_mm_cid() {
                 return None;
             }
-            // First: who asks whether the slot was left is to ask this one, too.
+            // Before the channel is opened: `is_quiescent` must check it as well.
             self.state.slots[slot]
                 .further
                 .fetch_or(1 << index, Ordering::Relaxed);
         }
-        // SAFETY: the kernel's areas hold what `geometry` checked, and stay mapped. The channel is
-        // closed: either it never was open, or `retire` waited for everybody.
+        // SAFETY: `geometry` checked that the rings lie inside the areas, which stay mapped. The
+        // channel is closed and quiescent: either it never was open, or `quiesce` waited for its
+        // writers.
         unsafe { self.state.channels[index][slot].open(&geometry) }.ok()?;
         Some(scope)
     }
 
-    /// Makes the rules of a slot those of the trace there, of this generation, and says whether
-    /// they are others than before.
+    /// Copies the rules of the trace in a slot, which has this generation. Returns whether they
+    /// changed.
     fn read_rules(
         &self,
         guard: &mut StateGuard<'_>,
@@ -455,14 +459,14 @@ impl Updater {
     ) -> bool {
         let rules = guard.rules(slot);
         info.rules(slot, generation, rules).unwrap_or_else(|| {
-            // Another trace's, or half of them.
+            // Another trace's rules, or a torn copy.
             rules.clear();
             true
         })
     }
 
-    /// Says in the control channel what the payloads of another channel will begin with, and
-    /// whether there is any such thing.
+    /// Writes the contexts of a channel to the control channel. Returns whether the channel has
+    /// any.
     ///
     /// The channel must be closed.
     #[inline(never)]
@@ -474,7 +478,7 @@ impl Updater {
         }
         let rules = guard.rules(slot);
         rules.each_context(index, |name| {
-            // What this version does not know, it does not write: readers are told what it does.
+            // Skip unknown contexts: the description lists those that are written.
             if let Some(kind) = Kind::of_name(name, &shared().apps) {
                 list.push(kind);
             }
@@ -489,26 +493,32 @@ impl Updater {
             |words| unsafe { writer::write_words(self.rseq, channel, &META, words).is_ok() };
         let written = text.is_some_and(write);
         if written {
-            // The trace is a new one: so is what it is told of threads.
+            // A new trace needs fresh values of threads' contexts.
             self.state.renew_threads(shared().next_stamp());
         } else {
-            // There was no room to say it.
+            // The control channel has no room for the description.
             list.clear();
         }
         written
     }
 
-    /// Follows what may change of a trace as long as its rings are open: what becomes of records
-    /// when they are full, which events are wanted, and where.
-    fn follow(&self, guard: &mut StateGuard<'_>, slot: usize, now: &LttInfoSlot, info: &Info) {
+    /// Follows changes of a trace with open rings: its modes, which events it wants, and in which
+    /// channel.
+    fn sync_channels(
+        &self,
+        guard: &mut StateGuard<'_>,
+        slot: usize,
+        now: &LttInfoSlot,
+        info: &Info,
+    ) {
         let state = self.state;
         let at = &state.slots[slot];
         let masks = |index: usize, mask| at.masks[index].swap(mask, Ordering::Relaxed) != mask;
         let mut changed = at.routed.load(Ordering::Relaxed) == 0;
         changed |= masks(LTT_CHANNEL_CONTROL, now.filter);
-        for (index, channel) in state.of_events(slot) {
+        for (index, channel) in state.event_channels(slot) {
             let Some(described) = info.channel(slot, now.generation, index) else {
-                // The slot has another trace by now: that is for the next round.
+                // The slot already has another trace: the next round handles that.
                 at.routed.store(0, Ordering::Relaxed);
                 return;
             };
@@ -522,9 +532,9 @@ impl Updater {
             return;
         }
         let callsites = guard.callsites(self.modules);
-        let rules = match state.wanted_seen.load(Ordering::Relaxed) {
+        let rules = match state.process_rules_seen.load(Ordering::Relaxed) {
             0 => guard.rules(slot),
-            _ => guard.wanted(),
+            _ => guard.process_rules(),
         };
         for callsite in callsites {
             let accepted =
@@ -534,8 +544,8 @@ impl Updater {
         at.routed.store(1, Ordering::Relaxed);
     }
 
-    /// The channel of a slot that an event goes to, as its name is accepted by the rules of these;
-    /// nothing if the trace does not want it.
+    /// The channel of a slot that an event goes to, given which rules accept its name; none if the
+    /// trace does not want it.
     fn channel(&self, slot: usize, callsite: &Callsite, accepted: Accepted) -> Option<usize> {
         let level = 1 << callsite.loglevel() as u32;
         let wants = |index: usize| {
@@ -545,11 +555,12 @@ impl Updater {
         let is_one = |(index, channel): &(usize, &Channel)| {
             *index != LTT_CHANNEL_MAIN && channel.is_open() && wants(*index)
         };
-        let further = || self.state.of_events(slot).find(is_one);
+        let further = || self.state.event_channels(slot).find(is_one);
         wants(LTT_CHANNEL_CONTROL).then(|| further().map_or(LTT_CHANNEL_MAIN, |(index, _)| index))
     }
 
-    /// Where a channel's rings are, if this writer can write to them and they lie inside the slot.
+    /// The position and layout of a channel's rings, if this writer supports them and they lie
+    /// inside the slot.
     fn geometry(&self, slot: usize, index: usize, channel: &LttInfoChannel) -> Option<Geometry> {
         let state = self.state;
         let (buffers_len, control_len) = (
@@ -604,31 +615,32 @@ impl Updater {
             clock: Source::Processor,
             protocol,
             wakeup: self.wakeup(slot),
-            // What describes the events is little, and written once.
+            // Event descriptions are small, and written once.
             prefault: if index == LTT_CHANNEL_CONTROL {
                 Prefault::Never
             } else {
                 self.kernel.prefault()
             },
-            visits: self.kernel.removes_traces().then(|| QuiescenceSlot {
-                visitors: NonNull::from(&state.visitors),
+            quiescence: self.kernel.removes_traces().then(|| QuiescenceSlot {
+                readers: NonNull::from(&state.readers),
                 slot: slot as u32,
             }),
         })
     }
 
-    /// How writers of a slot tell readers, and wait for them.
-    fn wakeup(&self, slot: usize) -> Wakeup {
-        let doorbell = self.kernel.doorbell();
-        if doorbell.is_null() {
-            self.buffer(slot).map_or(Wakeup::None, Wakeup::Switch)
+    /// How writers of a slot notify readers, and wait for them.
+    fn wakeup(&self, slot: usize) -> WakeupMethod {
+        let reader_wakeup = self.kernel.reader_wakeup();
+        if reader_wakeup.is_null() {
+            self.buffer(slot)
+                .map_or(WakeupMethod::None, WakeupMethod::Switch)
         } else {
-            Wakeup::Doorbell(doorbell)
+            WakeupMethod::Futex(reader_wakeup)
         }
     }
 
-    /// Describes the events of modules that came, in a slot that is open.
-    fn describe_more(&self, guard: &mut StateGuard<'_>, slot: usize) {
+    /// Describes the events of new modules, in a slot that is open.
+    fn describe_new_modules(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let at = &self.state.slots[slot];
         if self.is_open(slot) {
             self.describe_all(guard, slot, at.generation.load(Ordering::Relaxed));
@@ -636,15 +648,18 @@ impl Updater {
         }
     }
 
-    /// Describes all events that have no id in a slot's trace yet, which has this generation.
+    /// Describes all events that have no id yet in a slot's trace, which has this generation.
     fn describe_all(&self, guard: &mut StateGuard<'_>, slot: usize, generation: u64) {
         let mut undescribed = 0;
         for callsite in guard.callsites(self.modules) {
             if callsite.id(slot).load(Ordering::Relaxed) != 0 {
                 continue;
             }
-            if let Some(id) = guard.known().id(callsite.description(), slot, generation) {
-                // Pairs with the event path's load: its description was written before.
+            if let Some(id) = guard
+                .event_ids()
+                .id(callsite.description(), slot, generation)
+            {
+                // Pairs with the event path's load: the description was written before.
                 callsite.id(slot).store(id, Ordering::Release);
                 continue;
             }
@@ -656,8 +671,8 @@ impl Updater {
         at.undescribed.store(undescribed, Ordering::Relaxed);
     }
 
-    /// Says in a slot's trace what the command line is, if it is known. Without room, the trace
-    /// does without it.
+    /// Writes the command line to a slot's trace, if it is known. Without room, the trace does
+    /// without it.
     fn describe_process(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let Some(cmdline) = cmdline::get() else {
             return;
@@ -672,7 +687,7 @@ impl Updater {
         }
     }
 
-    /// Gives an event an id in a slot's trace, and writes its metadata there.
+    /// Assigns an event an id in a slot's trace, and writes its metadata there.
     fn describe(&self, guard: &mut StateGuard<'_>, slot: usize, callsite: &Callsite) -> Option<()> {
         let channel = self.state.control(slot);
         let id = channel.new_id()?;
@@ -681,35 +696,37 @@ impl Updater {
         text.put(b" ");
         text.put(callsite.description().as_bytes());
         let words = text.finish()?;
-        // SAFETY: the channel is this slot's, opened by `open`; this is a metadata record.
+        // SAFETY: `open` opened this slot's control channel; the words are a metadata record.
         unsafe { writer::write_words(self.rseq, channel, &META, words) }.ok()?;
         // Pairs with the event path's load, in a sequence that saw the main channel open.
         callsite.id(slot).store(id, Ordering::Release);
         Some(())
     }
 
-    /// Keeps everybody out of a slot's rings, and waits until nobody is in them.
-    fn retire(&self, guard: &mut StateGuard<'_>, slot: usize) {
+    /// Closes a slot's channels, and waits until each rseq sequence in its rings has ended or
+    /// restarted. Threads outside of sequences may remain; see
+    /// [`is_quiescent`](Self::is_quiescent).
+    fn quiesce(&self, guard: &mut StateGuard<'_>, slot: usize) {
         let state = self.state;
-        state.all(slot).for_each(Channel::close);
+        state.all_channels(slot).for_each(Channel::close);
         let at = &state.slots[slot];
         at.active.store(0, Ordering::Relaxed);
         at.generation.store(0, Ordering::Relaxed);
         at.routed.store(0, Ordering::Relaxed);
-        // The second is for those who are in rings that no sequence writes.
+        // The second barrier is for writers of rings that no sequence protects.
         let done = || membarrier::restart().and_then(|()| membarrier::barrier());
         if state.restarts.load(Ordering::Relaxed) == 0 || done().is_err() {
             state.dead.fetch_or(1 << slot, Ordering::Relaxed);
             return;
         }
         for callsite in guard.callsites(self.modules) {
-            // Both before the slot's channels are opened again.
+            // Both must precede the next opening of the slot's channels.
             callsite.route().clear();
             callsite.forget(slot);
         }
     }
 
-    /// Switches all buffers that have rings.
+    /// Makes readers switch all buffers that have open rings.
     pub(super) fn switch(&self) -> Result<(), Errno> {
         for slot in 0..SLOTS {
             if self.is_open(slot)
@@ -721,11 +738,11 @@ impl Updater {
         Ok(())
     }
 
-    /// Tells the event path who wants what.
+    /// Sets the masks and routes of all call sites, which the event path reads.
     fn set_masks(&self, guard: &mut StateGuard<'_>) {
         let active = |slot: &usize| {
             let state = &self.state.slots[*slot];
-            // Relaxed: who changes it makes an update afterwards.
+            // Relaxed: a change of `paused` is followed by an update.
             shared().paused.load(Ordering::Relaxed) == 0
                 && state.generation.load(Ordering::Relaxed) != 0
                 && state.active.load(Ordering::Relaxed) != 0
@@ -736,18 +753,22 @@ impl Updater {
                 .filter(|&slot| callsite.is_wanted(slot))
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
                 .fold(0, |mask, slot| mask | 1 << slot);
-            let wants_place = |slot: usize| {
+            let wants_ip = |slot: usize| {
                 mask & (1 << slot) != 0
                     && self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip)
             };
-            let here = if (0..SLOTS).any(wants_place) { HERE } else { 0 };
-            callsite.set_mask(mask | here);
+            let ip = if (0..SLOTS).any(wants_ip) {
+                WANTS_IP
+            } else {
+                0
+            };
+            callsite.set_mask(mask | ip);
             if mask.is_power_of_two() && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
                 let channel = &self.state.channels[callsite.channel(slot)][slot];
                 if channel.is_of_cpus() {
                     let id = callsite.id(slot).load(Ordering::Relaxed);
-                    // SAFETY: the state is static.
+                    // SAFETY: the channel is part of the state, which is never unmapped.
                     unsafe { callsite.set_route(channel, id) };
                 }
             }
@@ -755,7 +776,7 @@ impl Updater {
     }
 }
 
-/// The description of the contexts of the channel of index `index`, put together in `words`.
+/// Composes the description of the contexts of the channel of index `index` in `words`.
 #[inline(never)]
 fn contexts_text<'a>(list: &List, index: usize, words: &'a mut [u64]) -> Option<&'a [u64]> {
     let mut text = Text::new(words);
@@ -770,62 +791,62 @@ fn contexts_text<'a>(list: &List, index: usize, words: &'a mut [u64]) -> Option<
     text.finish()
 }
 
-/// What becomes of records when a ring of a channel is full; nothing if that is something new.
+/// The mode of a channel, which says what happens when a ring is full; none if it is unknown.
 fn mode(index: usize, channel: &LttInfoChannel, active: bool) -> Option<Mode> {
     match Mode::from_number(channel.mode)? {
-        // Its records are written while all else waits for them, and nobody consumes them.
+        // Control records are written while other events wait for them, and they are not consumed.
         _ if index == LTT_CHANNEL_CONTROL => Some(Mode::Discard),
-        // Who waits is to go on when the trace is stopped.
+        // Waiting writers must continue when the trace is stopped.
         Mode::Block if !active => Some(Mode::Discard),
         mode => Some(mode),
     }
 }
 
-/// Where the last of so many parts of an area ends, if there is such a place.
+/// The end of the last of `count` parts of an area; none on overflow.
 fn end(offset: u64, count: u64, stride: u64, last: u64) -> Option<u64> {
     let before = count.checked_sub(1)?.checked_mul(stride)?;
     before.checked_add(last)?.checked_add(offset)
 }
 
-/// Where the rings of a channel end in a slot of the write area.
+/// The end of a channel's rings in a slot of the write area.
 fn rings_end(channel: &LttInfoChannel) -> Option<u64> {
     let ring = u64::from(channel.subbuf_size).checked_mul(channel.subbuf_count.into())?;
     end(channel.buffers_offset, channel.nr_rings.into(), ring, ring)
 }
 
-/// The areas' addresses, if they can be areas.
+/// The addresses of the areas, if their description is valid.
 fn addresses(areas: &LttTracebuf) -> Result<(*mut u8, *mut u8, *mut u8), BadArea> {
-    let check = |good: bool, told: Told, value: u64| {
+    let check = |good: bool, field: AreaField, value: u64| {
         if good {
             Ok(())
         } else {
-            Err(BadArea { told, value })
+            Err(BadArea { field, value })
         }
     };
     let nr_slots = u64::from(areas.nr_slots);
     let is_number = (1..=LTT_MAX_TRACES as u64).contains(&nr_slots);
-    check(is_number, Told::Slots, nr_slots)?;
+    check(is_number, AreaField::Slots, nr_slots)?;
     let slots = |stride: u64, len: u64| {
         let end = stride.checked_mul(nr_slots);
         stride != 0 && stride.is_multiple_of(8) && end.is_some_and(|end| end <= len)
     };
     let (stride, len) = (areas.buffers_stride, areas.buffers_len);
-    check(slots(stride, len), Told::BuffersStride, stride)?;
+    check(slots(stride, len), AreaField::BuffersStride, stride)?;
     let (stride, len) = (areas.control_stride, areas.control_len);
-    check(slots(stride, len), Told::ControlStride, stride)?;
+    check(slots(stride, len), AreaField::ControlStride, stride)?;
     let is_long = areas.info_len >= size_of::<LttInfo>() as u64;
-    check(is_long, Told::InfoLen, areas.info_len)?;
-    let address = |area: u64, len: u64, told: Told| {
-        // All of it must be where addresses are.
+    check(is_long, AreaField::InfoLen, areas.info_len)?;
+    let address = |area: u64, len: u64, field: AreaField| {
+        // The whole area must lie in the address space.
         let is_there = area != 0 && area.is_multiple_of(8) && area.checked_add(len).is_some();
-        check(is_there, told, area)?;
-        let area = usize::try_from(area).map_err(|_| BadArea { told, value: area })?;
+        check(is_there, field, area)?;
+        let area = usize::try_from(area).map_err(|_| BadArea { field, value: area })?;
         Ok(std::ptr::with_exposed_provenance_mut(area))
     };
     Ok((
-        address(areas.buffers, areas.buffers_len, Told::Buffers)?,
-        address(areas.control, areas.control_len, Told::Control)?,
-        address(areas.info, areas.info_len, Told::Info)?,
+        address(areas.buffers, areas.buffers_len, AreaField::Buffers)?,
+        address(areas.control, areas.control_len, AreaField::Control)?,
+        address(areas.info, areas.info_len, AreaField::Info)?,
     ))
 }
 
@@ -833,6 +854,7 @@ fn addresses(areas: &LttTracebuf) -> Result<(*mut u8, *mut u8, *mut u8), BadArea
 pub(super) fn area(state: &State) -> Option<InfoArea> {
     let area = NonNull::new(state.info.load(Ordering::Relaxed))?;
     let len = state.info_len.load(Ordering::Relaxed);
-    // SAFETY: only `attach` stores an address and a length there, those of the kernel's info area.
+    // SAFETY: only `attach` stores an address and a length there: those of the kernel's info area,
+    // which stays mapped.
     Some(unsafe { InfoArea::new(area, len) })
 }

@@ -1,4 +1,4 @@
-//! What a writer must know about the rings of one channel.
+//! A channel as writers see it: where its rings are, and how to write to them.
 
 use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut};
@@ -7,29 +7,28 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf};
 use usertrace_sys::{Mode, Protocol, Scope};
 
-use super::doorbell::Doorbell;
 use super::prefault::{self, Prefault};
 use super::quiescence::{ReadSideGuard, Readers};
 use super::remembered::Remembered;
 use super::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
-use super::thread;
-use super::wakeup::Wakeup;
+use super::wakeup::{ReaderWakeup, WakeupMethod};
 use crate::clock::Source;
+use crate::os;
 
-/// Longest record that a channel must be able to take, with its header: a record of metadata.
+/// Length of the longest record that each channel can take, with its header: a metadata record.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
 
-/// How far in front of a record the cache is told which bytes of the ring will be written.
+/// How many bytes ahead of a record the writer prefetches the ring for stores.
 pub(super) const AHEAD: u64 = 512;
 
-/// Where the rings of a channel are, and how large.
+/// Addresses, sizes and properties of a channel's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Where ring 0 starts.
+    /// Start of ring 0.
     pub buffers: *mut u8,
     /// Ring 0's control block.
     pub control: *mut u8,
-    /// Between two control blocks.
+    /// Bytes from one control block to the next.
     pub control_stride: u64,
     /// A power of two.
     pub subbuf_size: u64,
@@ -37,38 +36,38 @@ pub struct Geometry {
     pub subbuf_count: u64,
     /// [`Scope::Cpu`], [`Scope::MmCid`]: one for each CPU. [`Scope::Global`]: 1.
     pub nr_rings: u32,
-    /// Who writes a ring.
+    /// The CPU, thread or process that a ring belongs to.
     pub scope: Scope,
-    /// What becomes of records when a ring is full.
+    /// What writers do when a ring is full.
     pub mode: Mode,
     /// How records are committed.
     pub protocol: Protocol,
-    /// How writers tell readers of what there is, and who waits how.
-    pub wakeup: Wakeup,
-    /// When writers ask for the pages of the rings.
+    /// How writers wake readers, and so how they wait for room.
+    pub wakeup: WakeupMethod,
+    /// When writers populate the pages of the rings.
     pub prefault: Prefault,
     /// Payloads begin with contexts: the event path does not know of these rings.
     pub contexts: bool,
-    /// What times are made of. If it is not the processor's counter, the event path does not know
+    /// The clock of the records. If it is not the processor's counter, the event path does not know
     /// of these rings, either.
     pub clock: Source,
-    /// Where writers of the shared protocol say that they are inside. Nothing if the channel is not
-    /// closed before all of them are gone.
-    pub visits: Option<QuiescenceSlot>,
+    /// Where writers of the shared protocol announce themselves. None if the channel is never
+    /// closed before all of them have left.
+    pub quiescence: Option<QuiescenceSlot>,
 }
 
-/// Where writers say that they are inside, and what.
+/// Where writers of a channel announce that they are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuiescenceSlot {
-    /// Of the process. It must stay where it is, as the rings must.
-    pub visitors: NonNull<Readers>,
-    /// The channel's slot.
+    /// The table of the process. It must stay mapped as long as the rings.
+    pub readers: NonNull<Readers>,
+    /// The trace slot of the channel.
     pub slot: u32,
 }
 
-/// A geometry that no writer could work with.
+/// The geometry of a channel breaks a rule that the writers' arithmetic relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadGeometry;
+pub struct GeometryError;
 
 impl Geometry {
     /// Bytes in a ring.
@@ -77,8 +76,8 @@ impl Geometry {
         self.subbuf_size * self.subbuf_count
     }
 
-    /// Checks what the writer's arithmetic relies on.
-    fn check(&self) -> Result<(), BadGeometry> {
+    /// Checks the rules that the writers' arithmetic relies on.
+    fn check(&self) -> Result<(), GeometryError> {
         let good = self.subbuf_size.is_power_of_two()
             && self.subbuf_count.is_power_of_two()
             && self.subbuf_count >= 2
@@ -98,27 +97,27 @@ impl Geometry {
                 Scope::MmCid => self.protocol == Protocol::Rseq,
                 Scope::Thread | Scope::Global => self.protocol == Protocol::Shared,
             };
-        if good { Ok(()) } else { Err(BadGeometry) }
+        if good { Ok(()) } else { Err(GeometryError) }
     }
 }
 
 /// The rings of one channel, as the event path sees them.
 ///
-/// All zeros is a channel that is closed, so the page in which these lie may be wiped at any time
-/// between two instructions of a program: `fork` does that for the child (A5).
+/// Zeros are a closed channel. So `fork` may wipe the page for the child between any two
+/// instructions of the program (A5).
 ///
-/// A restartable sequence reads the fields anew, and looks at the number of rings first. So
-/// [`close`](Self::close), then a barrier that restarts all running sequences, then
-/// [`open`](Self::open) is how a channel may be changed while others write.
+/// A restartable sequence reads the fields each time, the number of rings first. So a channel may
+/// be changed while other threads write: [`close`](Self::close) it, execute a barrier that restarts
+/// all running sequences, and [`open`](Self::open) it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Channel {
-    // One cache line, all that the event path reads.
-    /// 0: there is nothing here for the event path, as the channel is closed, or its rings are not
-    /// those of CPUs. Otherwise rings exist for the CPU numbers below it.
+    // One cache line: all that the event path reads.
+    /// Rings exist for the CPU numbers below this. 0: the event path cannot use the channel, which
+    /// is closed, or has no rings of CPUs.
     pub(super) nr_rings: AtomicU32,
-    /// How often the channel was closed: tells the slow path, which looks at the fields before its
-    /// restartable sequence, whether they still hold in it.
+    /// How often the channel was closed. The slow path reads the fields before its restartable
+    /// sequence, and compares the epoch within it.
     pub(super) epoch: AtomicU32,
     pub(super) buffers: AtomicPtr<u8>,
     pub(super) control: AtomicPtr<u8>,
@@ -128,40 +127,41 @@ pub struct Channel {
     pub(super) ring_mask: AtomicU64,
     /// Size of a sub-buffer, minus 1.
     pub(super) subbuf_mask: AtomicU64,
-    /// If each thread has a ring of its own: a number that no other opened channel of this process
-    /// has, and none of the process that it was forked from. Otherwise 0.
+    /// 0 unless each thread has a ring of its own. Then it is unique among all channels that this
+    /// process and the processes that forked it ever opened.
     serial: AtomicU32,
     /// As `nr_rings`, for the sequences of rings of concurrency ids.
     nr_cids: AtomicU32,
-    // The next cache line, for everybody else.
+    // The next cache line: for all other code.
     cold: Cold,
 }
 
-/// What only the slow path and the shared protocol need to know of a channel.
+/// Fields of a channel that only the slow path and the shared protocol use.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Cold {
-    /// Of [`Wakeup`]: one of them, or none.
-    doorbell: AtomicPtr<Doorbell>,
+    /// The pointer of [`WakeupMethod::Futex`] or of [`WakeupMethod::Switch`]; the others are NULL.
+    reader_wakeup: AtomicPtr<ReaderWakeup>,
     buffer: AtomicPtr<u8>,
-    /// Of [`QuiescenceSlot`], or NULL.
-    visitors: AtomicPtr<Readers>,
+    /// Of [`QuiescenceSlot`]; NULL if there is none.
+    readers: AtomicPtr<Readers>,
     slot: AtomicU32,
-    /// 0: closed. Otherwise how many rings there are, whatever the protocol.
+    /// Number of rings, of any protocol; 0: the channel is closed.
     rings: AtomicU32,
     /// [`Mode`] and [`Protocol`], as numbers.
     mode: AtomicU32,
     protocol: AtomicU32,
     prefault: AtomicU32,
-    /// That opened it.
+    /// Id of the process that opened the channel.
     process: AtomicU32,
-    /// Why the event path does not know of the rings, as bits: [`CONTEXTS`], [`MONOTONIC`].
-    apart: AtomicU32,
-    /// As `nr_rings` and `nr_cids`, where `apart` is not 0.
-    nr_rings_apart: AtomicU32,
-    nr_cids_apart: AtomicU32,
-    /// Writers that store into any of the rings outside of a restartable sequence: long records,
-    /// and what [`Readers`] have no place for. Never set back: they outlive a [`Channel::close`].
+    /// Why the event path does not know of the rings: [`CONTEXTS`], [`MONOTONIC`].
+    flags: AtomicU32,
+    /// As `nr_rings` and `nr_cids`, in a channel whose `flags` are not 0.
+    nr_rings_flagged: AtomicU32,
+    nr_cids_flagged: AtomicU32,
+    /// Number of writers that store into the rings outside of a restartable sequence: writers of
+    /// long records, and threads without a slot in [`Readers`]. It is never reset, as writers may
+    /// leave after [`Channel::close`].
     inside: AtomicU32,
 }
 
@@ -170,47 +170,45 @@ const CONTEXTS: u32 = 1;
 /// Times are those of [`Source::Monotonic`].
 const MONOTONIC: u32 = 2;
 
-/// A writer that stores into rings outside of a restartable sequence.
+/// Counts a writer that stores into rings outside of a restartable sequence, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Entered<'a>(&'a AtomicU32);
+pub(super) struct EntryGuard<'a>(&'a AtomicU32);
 
-impl Drop for Entered<'_> {
+impl Drop for EntryGuard<'_> {
     fn drop(&mut self) {
-        // Pairs with the load in `is_left`.
+        // Pairs with the load in `is_quiescent`.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// A writer of the shared protocol, or one whose record has contexts. Those who close the channel
-/// wait for it.
+/// A writer of the shared protocol, or of a record with contexts. The channel is not quiescent
+/// until it is dropped.
 #[derive(Debug)]
-pub(super) enum Visit<'a> {
-    /// Nobody closes the channel before it is gone.
-    Free,
-    Marked {
-        _mark: ReadSideGuard<'a>,
-    },
-    Entered {
-        _entered: Entered<'a>,
-    },
+pub(super) enum ChannelGuard<'a> {
+    /// The channel is never closed before its writers are gone, so nothing is recorded.
+    Unguarded,
+    /// The thread stored the fact in its own [`Readers`] slot.
+    ReadSide { _guard: ReadSideGuard<'a> },
+    /// The thread has no such slot, and counts in the channel.
+    Counted { _guard: EntryGuard<'a> },
 }
 
-/// A writer in a channel that the event path does not know of.
+/// A channel that the event path does not know of, with a writer inside. It does not change until
+/// this is dropped.
 #[derive(Debug)]
-pub(crate) struct InContexts<'a> {
+pub(crate) struct GuardedChannel<'a> {
     pub(super) channel: &'a Channel,
-    _visit: Visit<'a>,
+    _guard: ChannelGuard<'a>,
 }
 
-impl InContexts<'_> {
-    /// What the calling thread remembers of itself; nothing if it has no place where that is.
+impl GuardedChannel<'_> {
+    /// Cached contexts of the calling thread; none if it has no slot for them.
     pub(crate) fn remembered(&self) -> Option<&Remembered> {
-        self.channel.visitors()?.remembered()
+        self.channel.readers()?.remembered()
     }
 }
 
-/// How many serial numbers of channels were given. As opposed to channels, it is not wiped by
-/// `fork`.
+/// Number of serial numbers that were given to channels. Unlike channels, `fork` does not wipe it.
 static SERIALS: AtomicU32 = AtomicU32::new(0);
 
 const _: () = {
@@ -218,7 +216,7 @@ const _: () = {
     assert!(size_of::<Channel>() == 128);
 };
 
-/// One ring's control block, where several writers and the kernel share it.
+/// A ring's control block, which its writers share with the kernel or the reader.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Control {
@@ -226,8 +224,7 @@ pub(super) struct Control {
     pub(super) lost: AtomicU64,
     pub(super) time: AtomicU64,
     /// In ring 0 of the control channel: how many ids were given. It lies here because several
-    /// libraries in one process may trace, each with a copy of this crate, and all that these share
-    /// are the areas.
+    /// copies of this crate in a process may share nothing but the areas.
     ids: AtomicU64,
     pub(super) claimed: AtomicU64,
     pub(super) owner: AtomicU32,
@@ -250,15 +247,16 @@ const _: () = {
 };
 
 impl Control {
-    /// The lower half of `consumed`, on which writers sleep that wait for room.
+    /// The lower half of `consumed`: the futex on which writers wait for room.
     pub(super) fn consumed_low(&self) -> &AtomicU32 {
         const { assert!(cfg!(target_endian = "little")) };
-        // SAFETY: it lies in the field, is aligned, and only the kernel accesses it in this size.
+        // SAFETY: it lies within the field and is aligned. Only the kernel accesses it in this
+        // size.
         unsafe { AtomicU32::from_ptr(self.consumed.as_ptr().cast()) }
     }
 }
 
-/// One ring of a channel, as it was at one moment.
+/// A snapshot of one ring of a channel.
 #[derive(Debug)]
 pub(super) struct Ring<'a> {
     pub(super) control: &'a Control,
@@ -266,15 +264,15 @@ pub(super) struct Ring<'a> {
     pub(super) ring_size: u64,
     pub(super) subbuf_size: u64,
     pub(super) mode: Mode,
-    /// Where to tell that a sub-buffer was filled.
-    pub(super) doorbell: Option<&'a Doorbell>,
+    /// The reader's futex, if it has one.
+    pub(super) reader_wakeup: Option<&'a ReaderWakeup>,
     pub(super) prefault: Prefault,
-    /// Of the channel, before the rest was read.
+    /// The channel's epoch, loaded before the other fields.
     pub(super) epoch: u32,
 }
 
 impl Ring<'_> {
-    /// Where the ring has what is at a position.
+    /// The address of a position.
     pub(super) fn at<T>(&self, position: u64) -> *mut T {
         self.buffer
             .wrapping_add((position & (self.ring_size - 1)) as usize)
@@ -283,18 +281,18 @@ impl Ring<'_> {
 }
 
 impl Channel {
-    /// Lets writers in.
+    /// Opens the channel to writers.
     ///
     /// # Errors
-    /// The geometry is not one that a writer could work with; the channel stays closed.
+    /// The geometry breaks a rule; the channel stays closed.
     ///
     /// # Safety
     /// The rings and the control blocks that the geometry describes must be mapped, readable and
-    /// writable, and so must be the doorbell, if there is one; and they must stay so until the
-    /// process ends or executes another program (or, if `self` is wiped by `fork`, until the fork,
-    /// in the child). The channel must be closed, with no sequence still running that began before
-    /// it was; calls of `open` and `close` must not overlap.
-    pub unsafe fn open(&self, geometry: &Geometry) -> Result<(), BadGeometry> {
+    /// writable, and so must be the reader's futex, if there is one; and they must stay so until
+    /// the process ends or executes another program (or, if `self` is wiped by `fork`, until the
+    /// fork, in the child). The channel must be closed, with no sequence still running that began
+    /// before it was; calls of `open` and `close` must not overlap.
+    pub unsafe fn open(&self, geometry: &Geometry) -> Result<(), GeometryError> {
         geometry.check()?;
         self.buffers.store(geometry.buffers, Ordering::Relaxed);
         self.control.store(geometry.control, Ordering::Relaxed);
@@ -310,68 +308,68 @@ impl Channel {
         cold.mode.store(geometry.mode as u32, Ordering::Relaxed);
         cold.protocol
             .store(geometry.protocol as u32, Ordering::Relaxed);
-        let (doorbell, buffer) = match geometry.wakeup {
-            Wakeup::None => (null_mut(), null_mut()),
-            Wakeup::Doorbell(doorbell) => (doorbell.cast_mut(), null_mut()),
-            Wakeup::Switch(buffer) => (null_mut(), buffer.as_ptr()),
+        let (reader_wakeup, buffer) = match geometry.wakeup {
+            WakeupMethod::None => (null_mut(), null_mut()),
+            WakeupMethod::Futex(reader_wakeup) => (reader_wakeup.cast_mut(), null_mut()),
+            WakeupMethod::Switch(buffer) => (null_mut(), buffer.as_ptr()),
         };
-        cold.doorbell.store(doorbell, Ordering::Relaxed);
+        cold.reader_wakeup.store(reader_wakeup, Ordering::Relaxed);
         cold.buffer.store(buffer, Ordering::Relaxed);
         cold.prefault
             .store(geometry.prefault as u32, Ordering::Relaxed);
-        let (visitors, slot) = geometry.visits.map_or((null_mut(), 0), |visits| {
-            (visits.visitors.as_ptr(), visits.slot)
+        let (visitors, slot) = geometry.quiescence.map_or((null_mut(), 0), |visits| {
+            (visits.readers.as_ptr(), visits.slot)
         });
-        cold.visitors.store(visitors, Ordering::Relaxed);
+        cold.readers.store(visitors, Ordering::Relaxed);
         cold.slot.store(slot, Ordering::Relaxed);
         if geometry.prefault == Prefault::All && geometry.scope != Scope::Thread {
             let len = geometry.ring_size() * u64::from(geometry.nr_rings);
             prefault::all(geometry.buffers, len);
         }
-        cold.process.store(thread::process(), Ordering::Relaxed);
+        cold.process.store(os::process::id(), Ordering::Relaxed);
         let contexts = if geometry.contexts { CONTEXTS } else { 0 };
-        let apart = match geometry.clock {
+        let flags = match geometry.clock {
             Source::Processor => contexts,
             Source::Monotonic => contexts | MONOTONIC,
         };
-        cold.apart.store(apart, Ordering::Relaxed);
+        cold.flags.store(flags, Ordering::Relaxed);
         let serial = match geometry.scope {
             // Never 0.
             Scope::Thread => SERIALS.fetch_add(1, Ordering::Relaxed) | 1 << 31,
             Scope::Cpu | Scope::Global | Scope::MmCid => 0,
         };
         self.serial.store(serial, Ordering::Relaxed);
-        // Pairs with the load in `ring_at`: who sees the number of rings sees the rest.
+        // Pairs with the load in `ring_at`: a writer that sees the number of rings sees the rest.
         cold.rings.store(geometry.nr_rings, Ordering::Release);
         if geometry.protocol == Protocol::Rseq {
-            let nr = match (geometry.scope, apart != 0) {
+            let nr = match (geometry.scope, flags != 0) {
                 (Scope::MmCid, false) => &self.nr_cids,
-                (Scope::MmCid, true) => &cold.nr_cids_apart,
+                (Scope::MmCid, true) => &cold.nr_cids_flagged,
                 (_, false) => &self.nr_rings,
-                (_, true) => &cold.nr_rings_apart,
+                (_, true) => &cold.nr_rings_flagged,
             };
-            // Pairs with the sequences' loads, likewise.
+            // Pairs with the loads of the sequences, likewise.
             nr.store(geometry.nr_rings, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Keeps new writers out. Those that are in a restartable sequence go on until it is restarted.
+    /// Closes the channel to new writers. A running restartable sequence goes on until the kernel
+    /// restarts it.
     pub fn close(&self) {
         self.nr_rings.store(0, Ordering::Relaxed);
         self.nr_cids.store(0, Ordering::Relaxed);
-        self.cold.nr_rings_apart.store(0, Ordering::Relaxed);
-        self.cold.nr_cids_apart.store(0, Ordering::Relaxed);
+        self.cold.nr_rings_flagged.store(0, Ordering::Relaxed);
+        self.cold.nr_cids_flagged.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
-        // Last: pairs with the order in `ring_at`. Who found rings there has the epoch before this
-        // one. SeqCst: pairs with `enter`.
+        // Last: pairs with the order in `ring_at`. A writer that still saw rings has the epoch
+        // before this one. SeqCst: pairs with `enter`.
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What becomes of records from now on when a ring is full. The channel may be open, and be
-    /// written to.
+    /// Sets what writers do from now on when a ring is full. They may be writing meanwhile.
     ///
-    /// Who begins a sub-buffer decides by the mode as it was at one moment, and by nothing that an
+    /// A writer that begins a sub-buffer decides by the mode of one moment, and by nothing that an
     /// earlier mode left:
     /// - To overwrite, the oldest sub-buffer is claimed, in the mode of now or of a moment ago,
     ///   before it is stored to. (In the shared protocol `head` says the same, and is moved first.)
@@ -380,196 +378,201 @@ impl Channel {
     ///   more than a ring beyond `consumed`: it is full until the reader comes to where less than a
     ///   ring is left.
     pub fn set_mode(&self, mode: Mode) {
-        // Relaxed: nothing else says what it is.
+        // Relaxed: no other data depends on the mode.
         self.cold.mode.store(mode as u32, Ordering::Relaxed);
     }
 
-    /// Writers may come in.
+    /// Whether writers can enter.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rings() != 0
     }
 
-    /// How many rings there are; 0: the channel is closed.
+    /// The number of rings; 0: the channel is closed.
     #[inline(always)]
     pub(super) fn rings(&self) -> u32 {
-        // Pairs with the store in `open`: who sees the number of rings sees the rest.
+        // Pairs with the store in `open`: a writer that sees the number of rings sees the rest.
         self.cold.rings.load(Ordering::Acquire)
     }
 
-    /// Not 0 if each thread has a ring of its own, and then a number by which a thread knows
-    /// whether the one that it remembers is one of this channel.
+    /// Not 0 if each thread has a ring of its own. By this number a thread knows whether the ring
+    /// that it remembers belongs to this channel.
     #[inline(always)]
     pub(super) fn serial(&self) -> u32 {
         self.serial.load(Ordering::Relaxed)
     }
 
-    /// The process that opened the channel: what others write that share its memory, its threads'
-    /// numbers do not cover.
+    /// Id of the process that opened the channel. Other processes may share its memory, and their
+    /// threads' ids mean nothing in this one.
     pub(super) fn process(&self) -> u32 {
         self.cold.process.load(Ordering::Relaxed)
     }
 
-    /// The channel is open, and its records are committed by the shared protocol.
+    /// Whether the channel is open, and its records are committed by the shared protocol.
     pub(crate) fn is_shared(&self) -> bool {
         // Pairs with the store in `open`: an open channel's protocol is known.
         self.cold.rings.load(Ordering::Acquire) != 0
             && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32
     }
 
-    /// Where a channel says for how many rings there are sequences whose index is the field at
-    /// `INDEX` of `struct rseq`.
+    /// Offset of the field with the number of rings for sequences whose index is the field at
+    /// `index` of `struct rseq`.
     pub(super) const fn nr_offset(index: i32) -> usize {
         match index {
             CPU_ID => offset_of!(Self, nr_rings),
             MM_CID => offset_of!(Self, nr_cids),
-            CPU_ID_WITH_CONTEXT => offset_of!(Self, cold.nr_rings_apart),
-            MM_CID_WITH_CONTEXT => offset_of!(Self, cold.nr_cids_apart),
+            CPU_ID_WITH_CONTEXT => offset_of!(Self, cold.nr_rings_flagged),
+            MM_CID_WITH_CONTEXT => offset_of!(Self, cold.nr_cids_flagged),
             _ => panic!("no index of rings"),
         }
     }
 
-    /// The channel is open, and its rings are for sequences whose index is the field at `INDEX` of
-    /// `struct rseq`.
+    /// Whether the channel is open, and its rings are for sequences whose index is the field at
+    /// `INDEX` of `struct rseq`.
     pub(super) fn is_by<const INDEX: i32>(&self) -> bool {
         let nr = match INDEX {
             MM_CID => &self.nr_cids,
-            CPU_ID_WITH_CONTEXT => &self.cold.nr_rings_apart,
-            MM_CID_WITH_CONTEXT => &self.cold.nr_cids_apart,
+            CPU_ID_WITH_CONTEXT => &self.cold.nr_rings_flagged,
+            MM_CID_WITH_CONTEXT => &self.cold.nr_cids_flagged,
             _ => &self.nr_rings,
         };
-        // Pairs with the store in `open`: who sees the number of rings sees the rest.
+        // Pairs with the store in `open`: a writer that sees the number of rings sees the rest.
         nr.load(Ordering::Acquire) != 0
     }
 
-    /// The channel is open, and the event path can write to its rings, which are those of CPUs.
+    /// Whether the channel is open, and the event path can write to its rings, which are those of
+    /// CPUs.
     pub(crate) fn is_of_cpus(&self) -> bool {
         self.is_by::<CPU_ID>()
     }
 
-    /// Nobody is in any of the rings, other than in a restartable sequence.
+    /// Whether no writer is inside the rings, other than in a restartable sequence.
     ///
-    /// Who closes a channel may give its memory away only if this holds after a barrier in all
-    /// threads, which also restarts all sequences. The last writer out comes to `refresh` of the
-    /// runtime after that.
+    /// The thread that closes a channel may release its memory only if this holds after a barrier
+    /// in all threads that also restarts all sequences. The last writer to leave then calls
+    /// `refresh` of the runtime.
     #[must_use]
-    pub fn is_left(&self) -> bool {
-        // SeqCst: pairs with `enter`. What was stored by those who left comes before whatever
-        // follows here.
+    pub fn is_quiescent(&self) -> bool {
+        // SeqCst: pairs with `enter`. The stores of writers that left happened before what follows
+        // here.
         let entered = self.cold.inside.load(Ordering::SeqCst) != 0;
-        let are_gone = |visitors: &Readers| {
-            // Relaxed: it was stored by whoever closed the channel, or before.
-            visitors.are_gone(self.cold.slot.load(Ordering::Relaxed))
+        let no_readers = |readers: &Readers| {
+            // Relaxed: the thread that closed the channel stored it, or it was stored before.
+            readers.no_readers(self.cold.slot.load(Ordering::Relaxed))
         };
-        !entered && self.visitors().is_none_or(are_gone)
+        !entered && self.readers().is_none_or(no_readers)
     }
 
-    fn visitors(&self) -> Option<&Readers> {
-        // Relaxed: who saw the number of rings, or closed the channel, sees this.
-        let visitors = self.cold.visitors.load(Ordering::Relaxed);
-        // SAFETY: `open`'s caller promised that it stays where it is. All in it is atomic.
-        unsafe { visitors.as_ref() }
+    fn readers(&self) -> Option<&Readers> {
+        // Relaxed: a thread that saw the number of rings, or closed the channel, sees this.
+        let readers = self.cold.readers.load(Ordering::Relaxed);
+        // SAFETY: `open`'s caller promised that the table stays mapped. All in it is atomic.
+        unsafe { readers.as_ref() }
     }
 
-    /// The event path does not know of the channel's rings. Only those who are in it can rely on
-    /// that.
+    /// Whether the event path does not know of the channel's rings. Only a writer inside can rely
+    /// on the answer.
     #[inline(always)]
-    pub(super) fn is_apart(&self) -> bool {
-        // Relaxed: `visit` comes first, or, for those who only choose a way, nothing depends on it.
-        self.cold.apart.load(Ordering::Relaxed) != 0
+    pub(super) fn is_flagged(&self) -> bool {
+        // Relaxed: `guard` comes first. Where the caller only chooses a path, nothing depends on
+        // it.
+        self.cold.flags.load(Ordering::Relaxed) != 0
     }
 
-    /// Payloads of the channel begin with contexts. Only those who are in it can rely on that.
+    /// Whether payloads of the channel begin with contexts. Only a writer inside can rely on the
+    /// answer.
     pub(super) fn has_contexts(&self) -> bool {
         // Relaxed: likewise.
-        self.cold.apart.load(Ordering::Relaxed) & CONTEXTS != 0
+        self.cold.flags.load(Ordering::Relaxed) & CONTEXTS != 0
     }
 
-    /// What the times in the channel are made of. Only those who are in it can rely on that, and
-    /// those whose sequence compares the epoch that the channel had before this.
+    /// The clock of the channel's records. A caller can rely on it if it is inside, or if its
+    /// sequence compares the epoch that it loaded before this.
     pub(super) fn clock(&self) -> Source {
         // Relaxed: likewise, or the number of rings comes first.
-        match self.cold.apart.load(Ordering::Relaxed) & MONOTONIC {
+        match self.cold.flags.load(Ordering::Relaxed) & MONOTONIC {
             0 => Source::Processor,
             _ => Source::Monotonic,
         }
     }
 
-    /// Lets a writer in whose record has contexts; nothing if the channel has none, or is closed.
-    /// They stay as they are until it is out.
-    pub(crate) fn in_contexts(&self) -> Option<InContexts<'_>> {
+    /// Enters the channel for a record with contexts, which do not change until the result is
+    /// dropped. None if the channel is closed, or has no contexts.
+    pub(crate) fn in_contexts(&self) -> Option<GuardedChannel<'_>> {
         if !self.has_contexts() {
             return None;
         }
-        let visit = self.visit()?;
-        // It may have become another one before the visit.
-        self.has_contexts().then_some(InContexts {
+        let guard = self.guard()?;
+        // The channel may have been closed and opened again before the guard.
+        self.has_contexts().then_some(GuardedChannel {
             channel: self,
-            _visit: visit,
+            _guard: guard,
         })
     }
 
-    /// Lets a writer in whose record has no contexts, though the event path does not know of the
-    /// channel; nothing if that is not so, or if it is closed. That stays so until it is out.
-    pub(super) fn apart_without_contexts(&self) -> Option<InContexts<'_>> {
-        let is_one = || self.is_apart() && !self.has_contexts();
+    /// Enters a channel that the event path does not know of, for a record without contexts. None
+    /// if the channel is closed, or is not such a channel.
+    pub(super) fn enter_flagged_without_contexts(&self) -> Option<GuardedChannel<'_>> {
+        let is_one = || self.is_flagged() && !self.has_contexts();
         if !is_one() {
             return None;
         }
-        let visit = self.visit()?;
-        // It may have become another one before the visit.
-        is_one().then_some(InContexts {
+        let guard = self.guard()?;
+        // The channel may have been closed and opened again before the guard.
+        is_one().then_some(GuardedChannel {
             channel: self,
-            _visit: visit,
+            _guard: guard,
         })
     }
 
-    /// Lets a writer of the shared protocol in. What it looks up in the channel after this stays so
-    /// until it is out, the number of rings first. Nothing if the channel is closed.
+    /// Enters the channel, for a writer of the shared protocol; none if the channel is closed.
+    ///
+    /// The caller loads the number of rings first. Fields of the channel that it loads then stay
+    /// valid until the guard is dropped.
     #[inline(always)]
-    pub(super) fn visit(&self) -> Option<Visit<'_>> {
+    pub(super) fn guard(&self) -> Option<ChannelGuard<'_>> {
         if self.rings() == 0 {
             return None;
         }
-        let Some(visitors) = self.visitors() else {
-            return Some(Visit::Free);
+        let Some(readers) = self.readers() else {
+            return Some(ChannelGuard::Unguarded);
         };
-        let mark = visitors.mark(self.cold.slot.load(Ordering::Relaxed));
-        Some(match mark {
-            Some(mark) => Visit::Marked { _mark: mark },
-            None => self.visit_slowly(),
+        let guard = readers.enter(self.cold.slot.load(Ordering::Relaxed));
+        Some(match guard {
+            Some(guard) => ChannelGuard::ReadSide { _guard: guard },
+            None => self.guard_by_count(),
         })
     }
 
     #[cold]
     #[inline(never)]
-    fn visit_slowly(&self) -> Visit<'_> {
-        // SeqCst: pairs with `close` and `is_left`, as in `enter`: but it is the number of rings
-        // that is looked at next, and who closes the channel has a barrier between that and
-        // `is_left`.
+    fn guard_by_count(&self) -> ChannelGuard<'_> {
+        // SeqCst: pairs with `close` and `is_quiescent`, as in `enter`. Here the caller loads the
+        // number of rings next; the closing thread has a barrier between its store of that and
+        // `is_quiescent`.
         self.cold.inside.fetch_add(1, Ordering::SeqCst);
-        Visit::Entered {
-            _entered: Entered(&self.cold.inside),
+        ChannelGuard::Counted {
+            _guard: EntryGuard(&self.cold.inside),
         }
     }
 
-    /// Lets a writer into the rings that means to store there outside of a restartable sequence;
-    /// nothing comes back if the channel was closed since it had this epoch.
-    pub(super) fn enter(&self, epoch: u32) -> Option<Entered<'_>> {
-        // SeqCst: pairs with `close` and `is_left`. Either this sees that the channel was closed,
-        // or that one sees that somebody is inside.
+    /// Enters the channel, for a writer that stores into rings outside of a restartable sequence.
+    /// None if the channel was closed since it had this epoch.
+    pub(super) fn enter(&self, epoch: u32) -> Option<EntryGuard<'_>> {
+        // SeqCst: pairs with `close` and `is_quiescent`. Either this sees that the channel was
+        // closed, or `is_quiescent` sees that a writer is inside.
         self.cold.inside.fetch_add(1, Ordering::SeqCst);
-        let entered = Entered(&self.cold.inside);
+        let entered = EntryGuard(&self.cold.inside);
         (self.epoch.load(Ordering::SeqCst) == epoch).then_some(entered)
     }
 
-    /// The buffer that the kernel is asked to switch by those who wait for its readers.
+    /// The buffer that the kernel is to switch when a writer waits for its readers.
     pub(super) fn buffer(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.cold.buffer.load(Ordering::Relaxed))
     }
 
-    /// The ring with an index, or nothing if the channel has none, as when it is closed: that of a
-    /// CPU, of a concurrency id, of a thread, or of all.
+    /// The ring with an index: a CPU number, a concurrency id, or the number of a thread's ring.
+    /// None if there is no such ring, as in a closed channel.
     pub(super) fn ring_at(&self, index: u32) -> Option<Ring<'_>> {
         // The epoch comes first: pairs with the order in `close`. If the channel is closed
         // meanwhile, the sequence that compares it fails.
@@ -585,7 +588,7 @@ impl Channel {
         let buffers = self.buffers.load(Ordering::Relaxed);
         Some(Ring {
             // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and
-            // `check` that the alignment is right. Everything in a control block is atomic.
+            // `check` verified the alignment. Everything in a control block is atomic.
             control: unsafe {
                 &*control
                     .add(index as usize * stride as usize)
@@ -595,25 +598,26 @@ impl Channel {
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
             mode: Mode::from_number(cold.mode.load(Ordering::Relaxed)).unwrap_or(Mode::Discard),
-            // SAFETY: `open`'s caller promised that it is mapped as the rings are, or NULL. All in
-            // it is atomic.
-            doorbell: unsafe { cold.doorbell.load(Ordering::Relaxed).as_ref() },
+            // SAFETY: `open`'s caller promised that it is mapped as long as the rings, or it is
+            // NULL. All in it is atomic.
+            reader_wakeup: unsafe { cold.reader_wakeup.load(Ordering::Relaxed).as_ref() },
             prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed)),
             epoch,
         })
     }
 
-    /// An id that no other event of this process has in this trace. For control channels.
+    /// A new event id, unique in this process and trace; none if all ids are used. For control
+    /// channels only.
     pub(crate) fn new_id(&self) -> Option<u16> {
         let given = self.ring_at(0)?.control.ids.fetch_add(1, Ordering::Relaxed);
         let id = given.checked_add(LTT_ID_MIN.into())?;
         u16::try_from(id).ok().filter(|id| *id <= LTT_ID_MAX)
     }
 
-    /// The positions of all rings: head, and records lost.
+    /// Position of the head, and number of lost records, of all rings.
     pub(crate) fn positions(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         (0..).map_while(|cpu| self.ring_at(cpu)).map(|ring| {
-            // Pairs with the store of head that commits: for those who go on to look at the
+            // Pairs with the store of `head` that commits: the caller may go on to look at the
             // records.
             (
                 ring.control.head.load(Ordering::Acquire),

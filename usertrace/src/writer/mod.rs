@@ -1,24 +1,26 @@
 //! Writes records into the rings of a channel.
 //!
-//! There are two protocols. Rings of a CPU are written by restartable sequences (`rseq/`): an event
-//! is one sequence, with no lock, no atomic instruction, no system call (A3). So are rings of a
-//! concurrency id, but out of line. What a sequence cannot do by itself, beginning a sub-buffer or
-//! storing a full time stamp, is a sequence of its own that the slow path (`percpu.rs`) prepares.
-//! Where there is no rseq, or a ring is not one of a CPU, records are reserved and committed by
-//! atomic instructions (`shared/`).
+//! There are two protocols:
 //!
-//! A thread that is killed, or a kernel that panics, at any instruction leaves a ring in which
-//! everything that was committed can be told from what was not (A10).
+//! - Restartable sequences (`rseq/`) write rings of a CPU: an event is one sequence, with no lock,
+//!   no atomic instruction, no system call (A3). They write rings of a concurrency id, too, but out
+//!   of line. The slow path (`percpu.rs`) prepares further sequences, which begin a sub-buffer or
+//!   store a full time stamp.
+//! - The shared protocol (`reserve_commit/`) reserves and commits records by atomic instructions.
+//!   It serves processes without rseq, and rings that belong to no CPU.
 //!
-//! A `vfork` child runs on its parent's thread block and rseq area, of which the kernel does not
-//! know that it is in use. A wrapper of `vfork` says so, and rings of a CPU then take nothing: its
-//! events are counted as lost. What calls `clone` with `CLONE_VM` by itself is not noticed.
+//! A thread may be killed, or the kernel may panic, at any instruction: readers can always tell
+//! committed records from others (A10).
 //!
-//! Nothing here allocates, locks, or touches `errno` or lazily allocated thread-local storage, so
-//! events may come from signal handlers, from inside `malloc`, and from each other's middle.
+//! A `vfork` child runs on its parent's thread block and rseq area, which the kernel does not know.
+//! So a wrapper of `vfork` marks the block, and writers to rings of a CPU count their events as
+//! lost meanwhile. The library does not notice a program that calls `clone` with `CLONE_VM` by
+//! itself.
+//!
+//! Nothing here allocates, locks, or touches `errno` or lazily allocated thread-local storage. So
+//! signal handlers, `malloc` itself, and code that interrupts another event may write events.
 
 mod channel;
-mod doorbell;
 mod hooks;
 mod payload;
 mod percpu;
@@ -36,45 +38,43 @@ mod wakeup;
 
 use std::sync::atomic::AtomicU16;
 
-use syscalls::{Sysno, raw};
-
 use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
 
-pub(crate) use self::channel::InContexts;
+use crate::os;
+
+pub(crate) use self::channel::GuardedChannel;
 pub(crate) use self::hooks::{Hooks, set as set_hooks};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::refusal::{Dropped, Refusal};
 pub(crate) use self::remembered::Remembered;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
-pub(crate) use self::thread::{get_here, is_thread, number as thread, process, set_here};
+pub(crate) use self::thread::{get_here, set_here};
 
-pub use self::channel::{BadGeometry, Channel, Geometry, QuiescenceSlot};
-pub use self::doorbell::{Doorbell, sleep, wake};
+pub use self::channel::{Channel, Geometry, GeometryError, QuiescenceSlot};
 pub use self::payload::Cursor;
 pub use self::prefault::Prefault;
 pub use self::quiescence::Readers;
-pub use self::rseq::{NoRseq, Rseq};
-pub use self::wakeup::Wakeup;
+pub use self::rseq::{Rseq, RseqError};
+pub use self::wakeup::{ReaderWakeup, WakeupMethod};
 
-/// The CPU that the calling thread ran on a moment ago. Leaves `errno` alone.
+/// The CPU that the calling thread ran on a moment ago. Async-signal-safe; leaves `errno` alone.
 pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {
     let known = rseq.map(Rseq::index::<CPU_ID>);
     if let Some(cpu) = known.filter(|cpu| *cpu < MAX_RINGS) {
         return cpu;
     }
-    let mut cpu = 0u32;
-    // SAFETY: the kernel stores a number.
-    unsafe { raw::syscall3(Sysno::getcpu as usize, (&raw mut cpu).addr(), 0, 0) };
-    cpu
+    os::thread::cpu()
 }
 
-/// The event path: writes a record whose payload's length is a constant, if that takes nothing but
-/// to store it, and says whether it did. Why it did not, the next try will tell.
+/// The event path: writes a record with a payload of constant length, and reports whether it did.
+///
+/// It does not if anything else than storing the record is necessary; [`write_slowly`] finds out
+/// what.
 ///
 /// # Safety
-/// `channel` is one that `route` led to, and whoever opened it kept the promise of
-/// [`Channel::open`]. The ids that `route` has are of an event with such a payload.
+/// `channel` is one that `route` led to, and was opened as [`Channel::open`] requires. The ids that
+/// `route` has are of an event with such a payload.
 #[inline(always)]
 pub(crate) unsafe fn try_write<const WORDS: usize>(
     rseq: Rseq,
@@ -87,11 +87,11 @@ pub(crate) unsafe fn try_write<const WORDS: usize>(
     unsafe { rseq::record(rseq, channel, route, payload) }
 }
 
-/// The event path for any payload that is at hand.
+/// The event path for a payload of any length that the caller has in memory.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event
-/// with such a payload, or that of a metadata record.
+/// `channel` was opened as [`Channel::open`] requires. `id` is 0, or the id of an event with such a
+/// payload, or that of a metadata record.
 #[inline(always)]
 pub(crate) unsafe fn try_write_words(
     rseq: Option<Rseq>,
@@ -109,7 +109,7 @@ pub(crate) unsafe fn try_write_words(
     }
 }
 
-/// The event path for any payload that is to be made: `len` bytes, by `fill`.
+/// The event path for a payload of `len` bytes that `fill` appends in the ring.
 ///
 /// # Safety
 /// As [`try_write_words`]'s.
@@ -130,7 +130,7 @@ pub(crate) unsafe fn try_write_made(
     }
 }
 
-/// Writes a record, whatever it takes.
+/// Writes a record, on the slow path if necessary.
 ///
 /// # Safety
 /// As [`try_write_words`]'s.
@@ -145,8 +145,8 @@ pub(crate) unsafe fn write_words(
     unsafe { write_slowly(rseq, channel, id, Payload::Words(payload), Refusal::Again) }
 }
 
-/// Does what the event path could not do, and tries it again. `refusal` is why it could not;
-/// `Again`: it did not try.
+/// The slow path: does what the event path could not do, and writes the record. `refusal`: why it
+/// could not; `Again`: it did not try.
 ///
 /// # Safety
 /// As [`try_write_words`]'s.
@@ -161,8 +161,8 @@ pub(crate) unsafe fn write_slowly(
 ) -> Result<(), Dropped> {
     let written = match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
-        // The event path does not know of these rings. SAFETY: the channel was opened as
-        // `Channel::open` asks for, and the id is of such a payload, as this function's caller
+        // The event path does not know of rings of concurrency ids. SAFETY: the channel was opened
+        // as `Channel::open` asks for, and the id is of such a payload, as this function's caller
         // promises.
         Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
             percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)
@@ -183,40 +183,42 @@ pub(crate) unsafe fn write_slowly(
             },
         },
     };
-    if written == Err(Dropped::Closed) && channel.is_apart() {
+    if written == Err(Dropped::Closed) && channel.is_flagged() {
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
         // payload, as this function's caller promises.
-        return unsafe { write_apart(rseq, channel, id, payload) };
+        return unsafe { write_flagged(rseq, channel, id, payload) };
     }
     written
 }
 
-/// Writes a record into a channel that the event path does not know of, and whose records have no
-/// contexts: one whose times are those of another clock.
+/// Writes a record into a channel that has another clock than the processor's, and no contexts. The
+/// event path does not know of it.
 ///
 /// # Safety
 /// As [`try_write_words`]'s.
 #[cold]
 #[inline(never)]
-unsafe fn write_apart(
+unsafe fn write_flagged(
     rseq: Option<Rseq>,
     channel: &Channel,
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
-    let inside = channel.apart_without_contexts().ok_or(Dropped::Closed)?;
-    // SAFETY: as in `write_slowly`; the channel has no contexts as long as this is inside.
+    let inside = channel
+        .enter_flagged_without_contexts()
+        .ok_or(Dropped::Closed)?;
+    // SAFETY: as in `write_slowly`; the channel has no contexts as long as `inside` lives.
     unsafe { write_in_contexts(rseq, &inside, id, payload) }
 }
 
-/// Writes a record, whatever it takes, whose payload begins with the contexts of the channel, if
-/// that has any.
+/// Writes a record whose payload begins with the contexts of the channel, if that has any, on the
+/// slow path.
 ///
 /// # Safety
 /// As [`try_write_words`]'s, behind contexts as the channel's description has them, and padded.
 pub(crate) unsafe fn write_in_contexts(
     rseq: Option<Rseq>,
-    inside: &InContexts<'_>,
+    inside: &GuardedChannel<'_>,
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
@@ -233,7 +235,7 @@ pub(crate) unsafe fn write_in_contexts(
                 percpu::write::<CPU_ID_WITH_CONTEXT>(rseq, channel, id, payload, again)
             }
             _ if channel.is_shared() => reserve_commit::write_in_contexts(channel, id, payload),
-            // Rings of CPUs, in a process without restartable sequences.
+            // A channel with rings of CPUs, in a process without restartable sequences.
             _ => Err(Dropped::Closed),
         }
     }

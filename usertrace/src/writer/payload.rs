@@ -1,40 +1,44 @@
-//! What a record carries, and where the bytes of it go.
+//! Payloads of records, and the cursor that appends to them.
 
 use std::marker::PhantomData;
 
 use super::reserve_commit;
 
-/// What a record carries.
+/// A record's payload.
 #[derive(Clone, Copy)]
 pub(crate) enum Payload<'a> {
-    /// Words that are at hand.
+    /// Words that the caller has in memory.
     Words(&'a [u64]),
-    /// Bytes that are put together where they stay, as they are too many to be copied: how many,
-    /// and what appends them. It may be called several times.
+    /// Bytes that a function appends in the ring itself, as a copy would cost too much. The writer
+    /// may call it several times.
     Made {
         len: usize,
         fill: &'a dyn Fn(&mut Cursor<'_>),
     },
 }
 
-/// Takes the bytes of a payload, piece by piece.
+/// Appends the bytes of a payload, piece by piece.
 #[derive(Debug)]
 pub struct Cursor<'a>(Target<'a>);
 
 #[derive(Debug)]
 enum Target<'a> {
-    /// The first `left` bytes from `next` on are to be written to, and are nobody else's.
+    /// Plain memory: the `left` bytes from `next` on are for this cursor alone.
     Memory {
         next: *mut u8,
         left: usize,
         memory: PhantomData<&'a mut [u8]>,
     },
+    /// A record of the shared protocol.
     Shared(reserve_commit::Record<'a>),
 }
 
 impl<'a> Cursor<'a> {
+    /// A cursor for plain memory.
+    ///
     /// # Safety
-    /// The `len` bytes from `start` on must be writable and nobody else's, for `'a`.
+    /// The `len` bytes from `start` on must be writable, and no other code may access them, for
+    /// `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Self {
         Self(Target::Memory {
@@ -44,18 +48,19 @@ impl<'a> Cursor<'a> {
         })
     }
 
+    /// A cursor for a record of the shared protocol.
     pub(super) fn shared(record: reserve_commit::Record<'a>) -> Self {
         Self(Target::Shared(record))
     }
 
-    /// Appends to the payload. What there is no room for is left out.
+    /// Appends to the payload. Bytes beyond its length are left out.
     #[inline(always)]
     pub fn append(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             Target::Memory { next, left, .. } => {
                 let len = bytes.len().min(*left);
-                // SAFETY: `next` has `left` bytes, and these are no part of `bytes`, which somebody
-                // else may read.
+                // SAFETY: `next` has `left` bytes, which this cursor alone accesses, so they do not
+                // overlap with `bytes`.
                 unsafe { copy(bytes.as_ptr(), *next, len) };
                 *next = next.wrapping_add(len);
                 *left -= len;
@@ -64,7 +69,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Ends the payload: what was not appended is zeros.
+    /// Ends the payload, and fills the rest of it with zeros.
     pub(crate) fn finish(self) {
         match self.0 {
             Target::Memory { next, left, .. } => {
@@ -76,19 +81,19 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Copies bytes: few of them without a call, as most texts are short.
+/// Copies bytes: up to 64 without a call, as most texts are short.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`]'s.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    /// Copies `T` at an offset.
+    /// Copies a `T` at an offset.
     ///
     /// # Safety
-    /// Both must have that much from there on.
+    /// Both must have a whole `T` at the offset.
     #[inline(always)]
     unsafe fn one<T>(from: *const u8, to: *mut u8, at: usize) {
-        // SAFETY: a `T` lies at that offset of both, as `copy`'s offsets are.
+        // SAFETY: both have a `T` at that offset, as this function's caller promises.
         unsafe {
             let value = from.add(at).cast::<T>().read_unaligned();
             to.add(at).cast::<T>().write_unaligned(value);

@@ -1,11 +1,10 @@
-//! Rings of a CPU, or of a concurrency id, written by restartable sequences: all that a sequence
-//! leaves to be done.
+//! The slow path of rings of a CPU or a concurrency id, which restartable sequences write.
 //!
-//! `INDEX` is where `struct rseq` has the number of the ring: `CPU_ID`, or [`MM_CID`]. What follows
-//! speaks of CPUs. A concurrency id is as good: no two threads of a process have the same one at
-//! the same time, and a sequence is aborted before another thread gets its thread's one. (From the
-//! thread that had it, on whatever CPU, to the one that gets it, the kernel orders memory, as it
-//! takes the one off its CPU and puts the other one on.)
+//! `INDEX` is the field of `struct rseq` with the number of the ring: `CPU_ID` or [`MM_CID`]. The
+//! comments speak of CPUs, but a concurrency id is as good. No two threads of a process have the
+//! same one at the same time, and the kernel aborts a thread's sequence before another thread gets
+//! its id. The kernel also orders memory between the thread that had an id and the next one, on
+//! whatever CPU, as it schedules the one out and the other one in.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -16,18 +15,17 @@ use usertrace_sys::uapi::{
 };
 
 use super::channel::{Channel, LONGEST, Ring};
-use super::doorbell::filled;
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::{Dropped, Refusal};
-use super::reserve_commit::Waited;
+use super::reserve_commit::WaitOutcome;
 use super::ring_index::{CPU_ID_WITH_CONTEXT, MM_CID, MM_CID_WITH_CONTEXT, NO_INDEX};
 use super::rseq::{self, Advance, Rseq, Start, Step, TRIES};
 use super::{thread, wait};
 use crate::clock::{self, Source};
 
-/// How often the slow path looks again before it gives a record up. Each time that it must, another
-/// writer on the same CPU came first.
+/// How often the slow path tries again before it drops a record. Each time, another writer on the
+/// same CPU came first.
 const ROUNDS: u32 = 100;
 
 /// Length of the header of a sub-buffer.
@@ -38,34 +36,38 @@ const LONG_HEADER: u64 = 16;
 
 /// Why a sub-buffer cannot be begun.
 enum Full {
-    /// The reader has not made room, as `consumed` was this.
+    /// The reader has not made room: `consumed` was this.
     Unread(u64),
-    /// Writers of long records are in all places that it could have.
+    /// All places in the ring have writers of long records inside.
     Busy,
 }
 
-/// Whether records of a channel have the time that is read before their sequence, and not in it: a
-/// sequence can call nothing. What is known when this is compiled is no: the event path asks
+/// Whether the clock of a channel is read before the sequence, and not within it: a sequence can
+/// call nothing. For most `INDEX`es the compiler knows that it is not, so the event path checks
 /// nothing.
 ///
-/// Then `head` is read before the clock, and compared in the sequence, so that times in a ring
-/// never go back. And all records are long ones, as those are written by a sequence that compares
-/// it.
+/// Then the writer loads `head` before it reads the clock, and the sequence compares it, so that
+/// times in a ring never go back. All records are long ones then, as only their sequence compares
+/// `head`.
 #[inline(always)]
 fn reads_clock_before<const INDEX: i32>(channel: &Channel) -> bool {
     (INDEX == CPU_ID_WITH_CONTEXT || INDEX == MM_CID_WITH_CONTEXT)
         && channel.clock() == Source::Monotonic
 }
 
-/// Does what [`rseq::advance`] does, with the time of the channel's clock. Whatever it starts from
-/// was read before.
+/// Does what [`rseq::advance`] does, with the time of the channel's clock. The caller has loaded
+/// all of [`Start`] before.
 ///
 /// # Safety
 /// As [`rseq::advance`]'s.
 #[inline(always)]
-unsafe fn advance<const INDEX: i32>(rseq: Rseq, channel: &Channel, advance: &mut Advance) -> Step {
+unsafe fn advance_head<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    advance: &mut Advance,
+) -> Step {
     if reads_clock_before::<INDEX>(channel) {
-        // The clock is not read before what this starts from.
+        // The clock is read after the loads of `Start`.
         fence(Ordering::Acquire);
         advance.time = clock::monotonic();
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
@@ -76,7 +78,7 @@ unsafe fn advance<const INDEX: i32>(rseq: Rseq, channel: &Channel, advance: &mut
     unsafe { rseq::advance::<INDEX>(rseq, channel, advance) }
 }
 
-/// Writes a record, if that takes nothing but to store it.
+/// Writes a record, if it fits into the current sub-buffer and needs nothing else.
 ///
 /// # Safety
 /// As [`super::try_write_words`]'s.
@@ -87,8 +89,8 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     id: &AtomicU16,
     words: &[u64],
 ) -> Result<(), Refusal> {
-    // Of a thread that has no registered area, the sequence would find id 0. One that has, keeps it
-    // until it ends.
+    // In a thread without a registered area, the sequence would find id 0. A thread that has one
+    // keeps it until it ends.
     if (INDEX == MM_CID || INDEX == MM_CID_WITH_CONTEXT) && rseq.index::<INDEX>() == NO_INDEX {
         return Err(Refusal::NoRing);
     }
@@ -106,9 +108,143 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     unsafe { record_made::<INDEX>(rseq, channel, id, 8 * words.len(), &fill) }
 }
 
+/// A long record, at the place in the ring where it is to be reserved.
+struct LongRecord<'a> {
+    ring: Ring<'a>,
+    /// The index of the ring.
+    cpu: u32,
+    /// Position of the record.
+    head: u64,
+    /// Length of the payload, a multiple of 8.
+    payload_len: u64,
+    /// The second header word, without `LTT_LONG_BUSY` and `LTT_LONG_DONE`.
+    second_word: u64,
+}
+
+impl<'a> LongRecord<'a> {
+    /// A record with a payload of `len` bytes, if it fits into the current sub-buffer of this CPU's
+    /// ring, and needs no full time stamp before it.
+    fn new<const INDEX: i32>(
+        rseq: Rseq,
+        channel: &'a Channel,
+        id: &AtomicU16,
+        len: usize,
+    ) -> Result<Self, Refusal> {
+        let cpu = rseq.index::<INDEX>();
+        let ring = channel.ring_at(cpu).filter(|_| channel.is_by::<INDEX>());
+        // Pairs with the store after the event was described: it was, in this opening of the
+        // channel.
+        let id = id.load(Ordering::Acquire);
+        let (Some(ring), true) = (ring, id != 0) else {
+            return Err(Refusal::NoRing);
+        };
+        let payload_len = (len as u64).next_multiple_of(8);
+        let record_len = LONG_HEADER + payload_len;
+        if record_len > ring.subbuf_size - HEADER {
+            return Err(Refusal::TooLong);
+        }
+        let head = ring.control.head.load(Ordering::Relaxed);
+        let offset = head & (ring.subbuf_size - 1);
+        if offset == 0 || offset + record_len > ring.subbuf_size {
+            return Err(Refusal::NeedSubbuf);
+        }
+        // If the upper bits change between this and the sequence, readers see that by themselves,
+        // as in a short record.
+        let now = if reads_clock_before::<INDEX>(channel) {
+            clock::monotonic()
+        } else {
+            clock::cycles()
+        };
+        if (ring.control.time.load(Ordering::Relaxed) ^ now) >> 48 != 0 {
+            return Err(Refusal::NeedTime);
+        }
+        Ok(Self {
+            ring,
+            cpu,
+            head,
+            payload_len,
+            second_word: record_len | u64::from(id) << LTT_LONG_ID_SHIFT,
+        })
+    }
+
+    /// The number of writers of long records in the sub-buffer.
+    fn busy(&self) -> &AtomicU32 {
+        let subbuf = self.head & !(self.ring.subbuf_size - 1);
+        let subbuf = self.ring.at::<LttSubbuf>(subbuf);
+        // SAFETY: inside the ring, and aligned, as sub-buffers are. All code accesses this field
+        // atomically.
+        unsafe { AtomicU32::from_ptr(&raw mut (*subbuf).busy) }
+    }
+
+    /// Reserves the record: stores its header words, and moves `head` behind it.
+    fn reserve<const INDEX: i32>(&self, rseq: Rseq, channel: &Channel) -> Step {
+        let (ring, head) = (&self.ring, self.head);
+        let mut unused_word = 0;
+        let mut unused = LttSubbuf::default();
+        let mut advance = Advance {
+            start: Start {
+                epoch: ring.epoch,
+                cpu: self.cpu,
+                control: ring.control,
+                head,
+            },
+            word: ring.at(head),
+            word_id: LTT_ID_LONG.into(),
+            full_time: &raw mut unused_word,
+            second: ring.at(head + 8),
+            second_word: self.second_word | LTT_LONG_BUSY,
+            subbuf: &raw mut unused,
+            position: 0,
+            new_head: head + LONG_HEADER + self.payload_len,
+            time: 0,
+        };
+        // SAFETY: everything was made from `ring`. The record lies behind `head`, in a sub-buffer
+        // that was begun and has room for it, as `new` checked.
+        unsafe { advance_head::<INDEX>(rseq, channel, &mut advance) }
+    }
+
+    /// Stores the payload of the record, and marks it as complete.
+    ///
+    /// # Safety
+    /// The record must be reserved, and the caller must keep the sub-buffer [busy](Self::busy).
+    unsafe fn fill(&self, fill: &dyn Fn(&mut Cursor<'_>)) {
+        let (start, second) = (
+            self.ring.at(self.head + LONG_HEADER),
+            self.ring.at(self.head + 8),
+        );
+        thread::with(|thread| {
+            // Not one instruction: a signal handler that comes in between leaves the number as it
+            // was.
+            let inside = thread.inside.load(Ordering::Relaxed);
+            thread.inside.store(inside + 1, Ordering::Relaxed);
+            // SAFETY: the record is this writer's until it is marked as complete, as it was
+            // reserved. No writer begins a sub-buffer at a place that is busy.
+            let mut cursor = unsafe { Cursor::new(start, self.payload_len as usize) };
+            fill(&mut cursor);
+            cursor.finish();
+            // SAFETY: the record's second word, which readers in other processes access atomically.
+            let second = unsafe { AtomicU64::from_ptr(second) };
+            // Pairs with the reader's load: a reader that sees DONE sees the payload.
+            second.store(self.second_word | LTT_LONG_DONE, Ordering::Release);
+            thread.inside.store(inside, Ordering::Relaxed);
+        });
+    }
+
+    /// Wakes the reader if the sub-buffer was filled meanwhile: it may have found this record busy,
+    /// and wait for it.
+    fn notify_reader(&self) {
+        let now = self.ring.control.head.load(Ordering::Relaxed);
+        if let Some(reader_wakeup) = self.ring.reader_wakeup
+            && (now ^ self.head) & !(self.ring.subbuf_size - 1) != 0
+        {
+            reader_wakeup.notify();
+        }
+    }
+}
+
 /// Writes a record that is too long for one sequence: reserves it in one, and fills it outside.
 ///
-/// Who dies in between leaves a record whose length is known.
+/// If the writer dies in between, the length of the record is known.
 ///
 /// # Safety
 /// As [`super::try_write_words`]'s.
@@ -120,98 +256,23 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Refusal> {
-    let cpu = rseq.index::<INDEX>();
-    let ring = channel.ring_at(cpu).filter(|_| channel.is_by::<INDEX>());
-    // Pairs with the store after the event was described: it was, in this opening of the channel.
-    let id = id.load(Ordering::Acquire);
-    let (Some(ring), true) = (ring, id != 0) else {
-        return Err(Refusal::NoRing);
-    };
-    let payload_len = (len as u64).next_multiple_of(8);
-    let record_len = LONG_HEADER + payload_len;
-    if record_len > ring.subbuf_size - HEADER {
-        return Err(Refusal::TooLong);
-    }
-    let head = ring.control.head.load(Ordering::Relaxed);
-    let offset = head & (ring.subbuf_size - 1);
-    if offset == 0 || offset + record_len > ring.subbuf_size {
-        return Err(Refusal::NeedSubbuf);
-    }
-    // If the upper bits change between this and the sequence, readers see that by themselves, as in
-    // a short record.
-    let now = if reads_clock_before::<INDEX>(channel) {
-        clock::monotonic()
-    } else {
-        clock::cycles()
-    };
-    if (ring.control.time.load(Ordering::Relaxed) ^ now) >> 48 != 0 {
-        return Err(Refusal::NeedTime);
-    }
-    let Some(_entered) = channel.enter(ring.epoch) else {
+    let record = LongRecord::new::<INDEX>(rseq, channel, id, len)?;
+    let Some(_entered) = channel.enter(record.ring.epoch) else {
         return Err(Refusal::Again);
     };
-    let subbuf = ring.at::<LttSubbuf>(head - offset);
-    // SAFETY: inside the ring, and aligned as `head - offset` is. Everybody accesses this field
-    // atomically.
-    let busy = unsafe { AtomicU32::from_ptr(&raw mut (*subbuf).busy) };
-    // Before the reservation: whoever begins the next sub-buffer on this CPU, after it, sees it. It
-    // may be that `head` is a lap further by now; then the place is taken for a busy one without
-    // need.
-    busy.fetch_add(1, Ordering::Relaxed);
-    let header = record_len | u64::from(id) << LTT_LONG_ID_SHIFT;
-    let mut unused_word = 0;
-    let mut unused = LttSubbuf::default();
-    let mut advance = Advance {
-        start: Start {
-            epoch: ring.epoch,
-            cpu,
-            control: ring.control,
-            head,
-        },
-        word: ring.at(head),
-        word_id: LTT_ID_LONG.into(),
-        full_time: &raw mut unused_word,
-        second: ring.at(head + 8),
-        second_word: header | LTT_LONG_BUSY,
-        subbuf: &raw mut unused,
-        position: 0,
-        new_head: head + record_len,
-        time: 0,
-    };
-    // SAFETY: everything was made from `ring`, and `record_len` bytes behind `head` lie in a
-    // sub-buffer that was begun.
-    let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
+    // Before the reservation, so that the writer that begins the next sub-buffer on this CPU sees
+    // it. If `head` is a lap further by now, the place is taken for a busy one without need.
+    record.busy().fetch_add(1, Ordering::Relaxed);
+    let step = record.reserve::<INDEX>(rseq, channel);
     if step == Step::Done {
-        thread::with(|thread| {
-            // Not one instruction: a signal handler that comes in between leaves the number as it
-            // was.
-            let inside = thread.inside.load(Ordering::Relaxed);
-            thread.inside.store(inside + 1, Ordering::Relaxed);
-            // SAFETY: the record is this writer's until it says that it is done, and nobody begins
-            // a sub-buffer at a place that is busy.
-            let mut cursor =
-                unsafe { Cursor::new(ring.at(head + LONG_HEADER), payload_len as usize) };
-            fill(&mut cursor);
-            cursor.finish();
-            // SAFETY: the record's second word, which readers in other processes access atomically.
-            let second = unsafe { AtomicU64::from_ptr(ring.at(head + 8)) };
-            // Pairs with the reader's load: who sees DONE sees the payload.
-            second.store(header | LTT_LONG_DONE, Ordering::Release);
-            thread.inside.store(inside, Ordering::Relaxed);
-        });
+        // SAFETY: it was reserved, and the sub-buffer is busy until the next line.
+        unsafe { record.fill(fill) };
     }
-    // Pairs with the load in `place`: what was stored here comes before what the next lap stores.
-    busy.fetch_sub(1, Ordering::Release);
+    // Pairs with the load in `place`: the stores above happen before the stores of the next lap.
+    record.busy().fetch_sub(1, Ordering::Release);
     match step {
         Step::Done => {
-            // A reader that found it busy, in a sub-buffer that was filled meanwhile, waits for
-            // this.
-            let now = ring.control.head.load(Ordering::Relaxed);
-            if let Some(doorbell) = ring.doorbell
-                && (now ^ head) & !(ring.subbuf_size - 1) != 0
-            {
-                doorbell.ring();
-            }
+            record.notify_reader();
             Ok(())
         }
         Step::Changed => Err(Refusal::Again),
@@ -219,7 +280,7 @@ pub(super) unsafe fn record_made<const INDEX: i32>(
     }
 }
 
-/// Writes a record, whatever it takes. `refusal` is why the event path could not.
+/// Writes a record, and does what is necessary for that. `refusal`: why the event path could not.
 ///
 /// # Safety
 /// As [`super::try_write_words`]'s.
@@ -251,11 +312,11 @@ pub(super) unsafe fn write<const INDEX: i32>(
             Refusal::NoRing => {
                 rseq.join();
                 if channel.ring_at(rseq.index::<INDEX>()).is_none() {
-                    // Not this channel's fault: the thread has no CPU number, or one that no ring
-                    // exists for.
+                    // The thread has no CPU number, or one without a ring.
                     return lose::<INDEX>(rseq, channel);
                 }
-                // It has one now, by this or by a signal handler that came in between.
+                // It has a ring now, through `join` or through a signal handler that interrupted
+                // this.
                 Ok(Step::Changed)
             }
             Refusal::Lost => return Err(Dropped::Lost),
@@ -270,9 +331,9 @@ pub(super) unsafe fn write<const INDEX: i32>(
                 let index = rseq.index::<INDEX>();
                 let is_mine = || rseq.index::<INDEX>() == index;
                 match wait::wait(channel, index, consumed, is_mine, &mut told) {
-                    // If it is gone, the next try says so.
-                    Waited::Again | Waited::Gone => {}
-                    Waited::No => return lose::<INDEX>(rseq, channel),
+                    // If the ring is gone, the next attempt fails.
+                    WaitOutcome::Retry | WaitOutcome::Gone => {}
+                    WaitOutcome::NotAllowed => return lose::<INDEX>(rseq, channel),
                 }
                 rounds = 0;
             }
@@ -295,14 +356,14 @@ pub(super) unsafe fn write<const INDEX: i32>(
     lose::<INDEX>(rseq, channel)
 }
 
-/// Where the sub-buffer after `head` may be begun.
+/// The position of the next sub-buffer that may be begun after `head`.
 ///
-/// A place that the writer of a long record has not left is passed over: it would write into the
-/// new lap's records.
+/// It passes over places with writers of long records inside: these would write into records of the
+/// new lap.
 fn place(ring: &Ring<'_>, head: u64) -> Result<u64, Full> {
     let next = head.next_multiple_of(ring.subbuf_size);
-    // Pairs with the store of whoever keeps `consumed`, after the consumer said that it has read
-    // everything below: what is stored from here on comes after those reads.
+    // Pairs with the store of `consumed`, by the kernel or the reader, after the reader has read
+    // everything below: the stores from here on happen after those reads.
     let consumed = ring.control.consumed.load(Ordering::Acquire);
     // The last place is the one that `head` is in.
     for n in 0..ring.ring_size / ring.subbuf_size - 1 {
@@ -312,7 +373,7 @@ fn place(ring: &Ring<'_>, head: u64) -> Result<u64, Full> {
             return Err(Full::Unread(consumed));
         }
         let subbuf = ring.at::<LttSubbuf>(position);
-        // SAFETY: as in `record_made`. Pairs with the decrement there.
+        // SAFETY: as in `LongRecord::busy`. Pairs with the decrement in `record_made`.
         let busy = unsafe { AtomicU32::from_ptr(&raw mut (*subbuf).busy) }.load(Ordering::Acquire);
         if busy == 0 {
             return Ok(position);
@@ -321,7 +382,7 @@ fn place(ring: &Ring<'_>, head: u64) -> Result<u64, Full> {
     Err(Full::Busy)
 }
 
-/// Begins the next sub-buffer of this CPU's ring, unless the present one has room for a record of
+/// Begins the next sub-buffer of this CPU's ring, unless the current one has room for a record of
 /// `len` bytes.
 fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Result<Step, Full> {
     let cpu = rseq.index::<INDEX>();
@@ -350,8 +411,8 @@ fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Re
         if step != Step::Done {
             return Ok(step);
         }
-        // Pairs with the reader's fence between its copy and its load of `claimed`: if the copy has
-        // anything that is stored from here on, the reader sees the claim.
+        // Pairs with the reader's fence between its copy and its load of `claimed`: if the copy
+        // contains a store from here on, the reader sees the claim.
         fence(Ordering::Release);
     }
     let mut unused = 0;
@@ -371,23 +432,18 @@ fn begin_subbuf<const INDEX: i32>(rseq: Rseq, channel: &Channel, len: u64) -> Re
         new_head: position + HEADER,
         time: 0,
     };
-    // SAFETY: everything was made from `ring`. `head` is not below the end of its sub-buffer,
-    // unless it is padded, and the sub-buffer at `position` may be overwritten: nobody reads it
-    // (`consumed`), or it was claimed.
-    let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
+    // SAFETY: everything was made from `ring`. `head` is at the end of its sub-buffer, or the pad
+    // word at `word` fills that. The sub-buffer at `position` may be overwritten: it was consumed,
+    // or it was claimed above.
+    let step = unsafe { advance_head::<INDEX>(rseq, channel, &mut advance) };
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     if step == Step::Done
         && head != 0
-        && let Some(doorbell) = ring.doorbell
+        && let Some(reader_wakeup) = ring.reader_wakeup
     {
-        // `consumed` may have been moved since; then the reader is awake.
+        // The reader may have moved `consumed` since; then it is awake.
         let consumed = ring.control.consumed.load(Ordering::Relaxed);
-        filled(
-            doorbell,
-            ring.mode,
-            position.wrapping_sub(consumed),
-            ring.ring_size,
-        );
+        reader_wakeup.subbuf_filled(ring.mode, position.wrapping_sub(consumed), ring.ring_size);
     }
     Ok(step)
 }
@@ -401,7 +457,7 @@ fn store_time<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<Step, F
     let head = ring.control.head.load(Ordering::Relaxed);
     let offset = head & (ring.subbuf_size - 1);
     if offset == 0 || offset + 16 > ring.subbuf_size {
-        // Beginning a sub-buffer stores the full time, too.
+        // The header of a sub-buffer has the full time, too.
         return begin_subbuf::<INDEX>(rseq, channel, 16);
     }
     let mut unused_word = 0;
@@ -425,16 +481,16 @@ fn store_time<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<Step, F
     };
     // SAFETY: everything was made from `ring`, and the 16 bytes behind `head` lie in a sub-buffer
     // that was begun.
-    let step = unsafe { self::advance::<INDEX>(rseq, channel, &mut advance) };
+    let step = unsafe { advance_head::<INDEX>(rseq, channel, &mut advance) };
     note_time::<INDEX>(rseq, channel, &ring, step, &advance);
     Ok(step)
 }
 
-/// Notes the full time that was stored in the ring, for the event path to compare with.
+/// Stores the full time that the ring has in its control block, for the event path to compare with.
 ///
-/// After the commit, not before: `time` may be older than what the ring has (then one time stamp
-/// too many is stored), but must not be newer (one would be missing). So it does no harm either if
-/// others commit between the two, or if it is not done.
+/// This comes after the commit: `time` may be older than the ring's full time, which costs a time
+/// stamp too many, but never newer, as one would be missing. So no harm is done if others commit in
+/// between, or if this fails.
 fn note_time<const INDEX: i32>(
     rseq: Rseq,
     channel: &Channel,
@@ -443,20 +499,20 @@ fn note_time<const INDEX: i32>(
     advance: &Advance,
 ) {
     if step == Step::Done {
-        // SAFETY: all is of `ring`.
+        // SAFETY: epoch and control block are those of `ring`.
         let _ = unsafe {
             rseq::note_time::<INDEX>(rseq, channel, ring.epoch, ring.control, advance.time)
         };
     }
 }
 
-/// Counts a lost record in this CPU's ring; a thread that has none counts in ring 0.
+/// Counts a lost record in this CPU's ring, or in ring 0 if the thread has no ring.
 fn lose<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
     let mut aborts = 0;
     for _ in 0..ROUNDS {
         let (ring, step) = match channel.ring_at(rseq.index::<INDEX>()) {
             Some(ring) => {
-                // SAFETY: all is of `ring`.
+                // SAFETY: epoch and control block are those of `ring`.
                 let step = unsafe { rseq::lose::<INDEX>(rseq, channel, ring.epoch, ring.control) };
                 (ring, step)
             }
@@ -470,8 +526,8 @@ fn lose<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> 
             Step::Changed => {}
             Step::Aborted if aborts < TRIES => aborts += 1,
             Step::Aborted => {
-                // Without a sequence nothing compares the epoch: if the slot gets another trace
-                // just now, that one has the loss.
+                // Nothing compares the epoch outside of a sequence: if the slot gets another trace
+                // just now, the loss is counted in that.
                 ring.control.lost.fetch_add(1, Ordering::Relaxed);
                 return Err(Dropped::Lost);
             }

@@ -1,28 +1,29 @@
-//! Fresh pages, several at a time.
+//! Populates the pages of rings ahead of the writer.
 //!
-//! The first store to each page of a ring costs a fault. To ask for the pages of a whole stretch in
-//! one call costs a third of that where the reader made them in time, as it does from the first
-//! sub-buffer that it sees. Where it did not, the kernel makes them now, and that is what most of
-//! the time goes to, either way.
+//! The first store to each page of a ring costs a page fault. To populate a stretch of pages in one
+//! call costs a third of that where the reader allocated them in time, as it does from the first
+//! sub-buffer that it sees. Otherwise the kernel allocates them during the call, which takes most
+//! of the time either way.
 //!
-//! In advance for all of a ring, it costs memory that may never be needed; so only who asks for
-//! that gets it.
+//! To populate a whole ring in advance costs memory that may never be needed, so it is an option.
 
-/// When the pages of a ring are asked for.
+use crate::os::memory;
+
+/// When a writer populates the pages of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Prefault {
-    /// Each when it is written to.
+    /// Each page when it is written to, by a page fault.
     Never = 0,
-    /// In stretches, when a sub-buffer is begun for the first time. The first stretch comes page by
-    /// page: most processes write no more than a little, and are to have no pages for more.
+    /// In stretches, when a sub-buffer is begun for the first time. Pages of the first stretch come
+    /// by faults, as most processes write only a little, and must not cost more memory.
     Ahead = 1,
-    /// All of them before the first event.
+    /// All pages before the first event.
     All = 2,
 }
 
 impl Prefault {
-    /// What was stored as a number.
+    /// The variant with this number.
     pub(super) fn from_number(number: u32) -> Self {
         match number {
             1 => Self::Ahead,
@@ -32,45 +33,28 @@ impl Prefault {
     }
 }
 
-/// How much of a ring is asked for at once, if its sub-buffers are not larger.
+/// Bytes to populate at once, unless a sub-buffer is larger.
 const STRETCH: u64 = 64 << 10;
 
-/// Asks for the pages of the sub-buffer that is to be begun at `position`, and of the following
-/// ones, unless it was done before.
+/// Populates the stretch that begins with the sub-buffer at `position`, in the first lap of a ring.
 ///
-/// What is asked for is to read them: shared memory is made by that as well, and pages that are
-/// there already are mapped many at a time, and so that they may be written.
+/// It populates for reading. In shared memory, this allocates pages, too, and maps existing pages
+/// many at a time, writable.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 pub(super) fn next(buffer: *mut u8, ring_size: u64, subbuf_size: u64, position: u64) {
     let stretch = STRETCH.max(subbuf_size).min(ring_size);
-    // All are powers of two. After the first lap, the pages are there.
+    // All are powers of two. After the first lap, the pages exist.
     if position == 0 || position >= ring_size || !position.is_multiple_of(stretch) {
         return;
     }
     let start = buffer.wrapping_add(position as usize);
-    populate(start, stretch, libc::MADV_POPULATE_READ);
+    memory::populate_read(start, stretch as usize);
 }
 
-/// Asks for the pages of `len` bytes, to write to them.
+/// Populates the pages of `len` bytes for writing.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 pub(super) fn all(start: *mut u8, len: u64) {
-    populate(start, len, libc::MADV_POPULATE_WRITE);
-}
-
-/// Nothing becomes of it if the kernel cannot do that (before Linux 5.14), or has no memory.
-fn populate(start: *mut u8, len: u64, advice: libc::c_int) {
-    const PAGE: usize = 4096;
-    let end = (start.addr() + len as usize).next_multiple_of(PAGE);
-    let start = start.addr() / PAGE * PAGE;
-    // SAFETY: changes nothing that is in the memory.
-    unsafe {
-        syscalls::raw::syscall3(
-            syscalls::Sysno::madvise as usize,
-            start,
-            end - start,
-            advice as usize,
-        );
-    }
+    memory::populate_write(start, len as usize);
 }

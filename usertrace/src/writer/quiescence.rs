@@ -1,158 +1,168 @@
-//! Who is in rings of the shared protocol: what a thread says before it looks for its ring, so that
-//! who closes a channel knows whom to wait for (A9). (Restartable sequences need none of this: they
-//! are restarted.)
+//! Tracks which threads are inside rings of the shared protocol, so that a thread that closes a
+//! channel knows when the channel is quiescent (A9).
 //!
-//! A thread says it by plain stores, which cost an event next to nothing. Who closes a channel
-//! makes up for that: after the close, and before it looks here, it has the kernel put a full
-//! barrier into every running thread of the process (`membarrier`). Before its barrier a thread has
-//! said that it is inside, or else it sees after it that the channel is closed. Userspace RCU and
-//! hazard pointers divide the work so, too.
+//! In RCU's terms, a writer is inside a read-side critical section of the *channel*: it relies on
+//! what the channel says. The [`Readers`] here are therefore writers of rings. Restartable
+//! sequences need none of this, as the kernel restarts them.
+//!
+//! A thread announces itself by plain stores, which cost an event next to nothing. The thread that
+//! closes a channel makes up for the missing barrier: after the close, and before it looks here, it
+//! makes the kernel execute a full barrier in every running thread of the process (`membarrier`).
+//! Either a thread had announced itself before its barrier, or it sees after it that the channel is
+//! closed. Userspace RCU and hazard pointers divide the work in the same way.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::remembered::Remembered;
 use super::thread::{self, Thread};
+use crate::os;
 
-/// Threads at a time. More than these count themselves in the channel, by atomic instructions.
-const PLACES: usize = 1024;
+/// Threads that can have a slot at the same time. Further threads count themselves in the channel,
+/// by atomic instructions.
+const SLOTS: usize = 1024;
 
-/// One thread's place.
+/// One thread's slot.
 #[derive(Debug)]
 #[repr(C)]
-struct Visitor {
-    /// Address of the thread's block, by which it knows that the place is its own.
+struct ReaderSlot {
+    /// Address of the thread's block, by which the thread knows that the slot is its own.
     block: AtomicUsize,
-    /// The thread's number; 0: the place is free.
+    /// The thread's id; 0: the slot is free.
     thread: AtomicU32,
-    /// A bit for each slot whose rings it is in.
+    /// A bit for each trace slot whose rings the thread is in.
     inside: AtomicU32,
 }
 
-/// The places of a process's threads. All zeros is a value: they are free.
+/// The slots of a process's threads. Zeros are valid: all slots are free.
 ///
-/// Those of threads that are gone stay until there is no other one for a new thread.
+/// A thread's slot stays taken after its end, until a new thread finds no free one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Readers {
-    all: [Visitor; PLACES],
-    /// What the thread of each place remembers of itself. Apart from the places, which are all read
-    /// to find one.
-    remembered: [Remembered; PLACES],
+    all: [ReaderSlot; SLOTS],
+    /// Cached contexts of the thread of each slot. Not in the slots, as a search reads all of them.
+    remembered: [Remembered; SLOTS],
 }
 
-/// The calling thread is inside, until this is dropped.
+/// A read-side critical section of the calling thread, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ReadSideGuard<'a> {
-    visitor: &'a Visitor,
-    /// What a signal handler finds of the writer that it came upon.
+    reader: &'a ReaderSlot,
+    /// What `inside` was. In a signal handler, it has the bits of the interrupted writer.
     before: u32,
 }
 
 impl Readers {
-    /// Says that the calling thread is in rings of a slot; nothing if it has no place. Before it is
-    /// said, nothing may be looked up in the channel.
+    /// Announces that the calling thread is in rings of a trace slot; none if it has no slot here.
+    ///
+    /// The caller may look at the channel only afterwards.
     #[inline(always)]
-    pub(super) fn mark(&self, slot: u32) -> Option<ReadSideGuard<'_>> {
-        let visitor = thread::with(|thread| self.known(thread)).or_else(|| self.find())?;
-        let before = visitor.inside.load(Ordering::Relaxed);
-        visitor.inside.store(before | 1 << slot, Ordering::Relaxed);
-        // Pairs with the barrier of who closes the channel, see above: what follows is not done
-        // before this.
+    pub(super) fn enter(&self, slot: u32) -> Option<ReadSideGuard<'_>> {
+        let reader = thread::with(|thread| self.known(thread)).or_else(|| self.find())?;
+        let before = reader.inside.load(Ordering::Relaxed);
+        reader.inside.store(before | 1 << slot, Ordering::Relaxed);
+        // The compiler moves no later access before the store. Pairs with the closing thread's
+        // `membarrier`, which keeps the processor from doing so, see above.
         compiler_fence(Ordering::SeqCst);
-        Some(ReadSideGuard { visitor, before })
+        Some(ReadSideGuard { reader, before })
     }
 
-    /// Nobody is in rings of a slot, other than in a restartable sequence. To be asked after the
-    /// barrier.
-    pub(super) fn are_gone(&self, slot: u32) -> bool {
-        let is_inside = |visitor: &Visitor| {
-            // Acquire: pairs with the store of who left, whose stores to the rings come before what
-            // follows here.
-            let inside = visitor.inside.load(Ordering::Acquire);
+    /// Whether no thread is in rings of a trace slot, other than in a restartable sequence.
+    ///
+    /// The caller must have executed the barrier before.
+    pub(super) fn no_readers(&self, slot: u32) -> bool {
+        let is_inside = |reader: &ReaderSlot| {
+            // Acquire: pairs with the store in `drop`. The thread's stores to the rings happened
+            // before what the caller does next.
+            let inside = reader.inside.load(Ordering::Acquire);
             inside & 1 << slot != 0
-                // Of a thread that ended there, as by `pthread_exit` in a signal handler, nothing
-                // comes any more.
-                && thread::is_thread(thread::process(), visitor.thread.load(Ordering::Relaxed))
+                // A thread that ended inside, as by `pthread_exit` in a signal handler, stores
+                // nothing any more.
+                && os::thread::may_exist(os::process::id(), reader.thread.load(Ordering::Relaxed))
         };
         !self.all.iter().any(is_inside)
     }
 
-    /// What the calling thread remembers of itself, if it has a place.
+    /// Cached contexts of the calling thread, if it has a slot.
     pub(super) fn remembered(&self) -> Option<&Remembered> {
-        let place = thread::with(|thread| self.known(thread).and(place(thread)))?;
-        self.remembered.get(place)
+        let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
+        self.remembered.get(index)
     }
 
-    /// The calling thread's place, if it has one.
+    /// The calling thread's slot, if it has one.
     #[inline(always)]
-    fn known(&self, thread: &Thread) -> Option<&Visitor> {
-        let visitor = self.all.get(place(thread)?)?;
-        // A child of `fork` finds all of them free, but its thread remembers that of its parent's.
+    fn known(&self, thread: &Thread) -> Option<&ReaderSlot> {
+        let reader = self.all.get(index(thread)?)?;
+        // A child of `fork` finds all slots free, but its thread still has the index of its
+        // parent's.
         let block = std::ptr::from_ref(thread).addr();
-        (visitor.block.load(Ordering::Relaxed) == block).then_some(visitor)
+        (reader.block.load(Ordering::Relaxed) == block).then_some(reader)
     }
 
-    /// Finds a place for the calling thread.
+    /// Takes a slot for the calling thread.
     #[cold]
     #[inline(never)]
-    fn find(&self) -> Option<&Visitor> {
+    fn find(&self) -> Option<&ReaderSlot> {
         if thread::is_lent() {
-            // What it remembers would be the parent's.
+            // The block, which would remember the slot, is the parent's.
             return None;
         }
-        let number = thread::number();
-        let take = |from: u32, visitor: &Visitor| {
-            let taken = &visitor.thread;
-            // Acquire: pairs with the end of the thread before, if there was one.
+        let id = os::thread::id();
+        let take = |from: u32, reader: &ReaderSlot| {
+            let taken = &reader.thread;
+            // Acquire: pairs with the end of the thread that had the slot before.
             taken
-                .compare_exchange(from, number, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange(from, id, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
         };
-        // One that has the thread's number is that of a thread that is gone, or was found just now
-        // by who was interrupted.
-        let is_own = |visitor: &Visitor| visitor.thread.load(Ordering::Relaxed) == number;
-        let is_gone = |visitor: &Visitor| {
-            let owner = visitor.thread.load(Ordering::Relaxed);
-            !thread::is_thread(thread::process(), owner) && take(owner, visitor)
+        // A slot with this thread's id belonged to a thread that ended, or the code that this
+        // interrupts has just taken it.
+        let is_own = |reader: &ReaderSlot| reader.thread.load(Ordering::Relaxed) == id;
+        let is_gone = |reader: &ReaderSlot| {
+            let owner = reader.thread.load(Ordering::Relaxed);
+            !os::thread::may_exist(os::process::id(), owner) && take(owner, reader)
         };
-        let place = (self.all.iter().position(is_own))
-            .or_else(|| self.all.iter().position(|visitor| take(0, visitor)))
+        let index = (self.all.iter().position(is_own))
+            .or_else(|| self.all.iter().position(|reader| take(0, reader)))
             .or_else(|| self.all.iter().position(is_gone))?;
-        let visitor = &self.all[place];
-        self.remembered[place].forget();
+        let reader = &self.all[index];
+        self.remembered[index].forget();
         thread::with(|thread| {
-            // As it has no place yet, the thread is nowhere inside: what is said is of one that is
-            // gone.
-            visitor.inside.store(0, Ordering::Relaxed);
+            // This thread had no slot, so it is inside nothing: the bits are of a thread that
+            // ended.
+            reader.inside.store(0, Ordering::Relaxed);
             let block = std::ptr::from_ref(thread).addr();
-            visitor.block.store(block, Ordering::Relaxed);
-            // Release: a signal handler that finds the place finds what is above.
-            thread.visitor.store(place as u32 + 1, Ordering::Release);
+            reader.block.store(block, Ordering::Relaxed);
+            // Release: a signal handler that loads the index sees the stores above.
+            thread
+                .reader_slot
+                .store(index as u32 + 1, Ordering::Release);
         });
-        Some(visitor)
+        Some(reader)
     }
 }
 
-/// The number of the place that a thread took last, in whatever process.
+/// Index of the slot that a thread took last, in this process or in the one that forked it.
 #[inline(always)]
-fn place(thread: &Thread) -> Option<usize> {
-    // Relaxed: what is the thread's own, only its signal handlers change, too.
-    let place = thread.visitor.load(Ordering::Relaxed).checked_sub(1)?;
-    Some(place as usize)
+fn index(thread: &Thread) -> Option<usize> {
+    // Relaxed: only the thread itself and its signal handlers store it.
+    let index = thread.reader_slot.load(Ordering::Relaxed).checked_sub(1)?;
+    Some(index as usize)
 }
 
 impl Drop for ReadSideGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let block = thread::with(|thread| std::ptr::from_ref(thread).addr());
-        // Not so in the child of a `fork` from a handler that came while this thread was inside:
-        // all are free there, or others' by now.
-        if self.visitor.block.load(Ordering::Relaxed) == block {
-            // Release: pairs with the load in `are_gone`.
-            self.visitor.inside.store(self.before, Ordering::Release);
+        // They differ in a child that a signal handler forked while this thread was inside: there,
+        // all slots are free, or belong to other threads by now.
+        if self.reader.block.load(Ordering::Relaxed) == block {
+            // Release: pairs with the load in `no_readers`.
+            self.reader.inside.store(self.before, Ordering::Release);
         }
-        // Whether the channel was closed is looked at after this, see `crate::event`. Pairs with
-        // the barrier: who closed it and still found this thread inside is seen then.
+        // The caller looks afterwards whether the channel was closed, see `crate::event`. Pairs
+        // with the closing thread's barrier: if that thread still saw this one inside, this one
+        // sees the close.
         compiler_fence(Ordering::SeqCst);
     }
 }

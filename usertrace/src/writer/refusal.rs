@@ -1,32 +1,31 @@
-//! Why a record was not written: for good, or at the first try.
+//! Why a record was not written, for good ([`Dropped`]) or by one attempt ([`Refusal`]).
 
-/// Why a record was not written.
+/// Why a record was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
-    /// Counted in the ring.
+    /// There was no room, or the writer gave up: counted as lost in the ring.
     Lost,
-    /// The channel is closed, or was wiped, or the event is not described in it; there is nothing
-    /// to count in.
+    /// The channel is closed or wiped, or the event is not described in it. No ring counts it.
     Closed,
 }
 
-/// Why a sequence did not commit.
+/// Why one attempt to write a record failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is no ring for this thread's CPU, or no id: closed, wiped, with rings of another kind,
-    /// or a thread without rseq.
+    /// There is no ring for this thread's CPU, or no id: the channel is closed, wiped, or has rings
+    /// of another kind, or the thread has no rseq area.
     NoRing,
-    /// The record does not fit into the sub-buffer, or there is none.
+    /// The record does not fit into the current sub-buffer, or none was begun.
     NeedSubbuf,
-    /// A full time stamp must come first.
+    /// A record with the full time must be written first.
     NeedTime,
-    /// It was interrupted.
+    /// The kernel aborted the sequence.
     Aborted,
-    /// Something changed meanwhile.
+    /// Another writer came first, or no attempt was made yet: try again.
     Again,
-    /// It is longer than a sub-buffer.
+    /// The record is longer than a sub-buffer.
     TooLong,
-    /// It was dropped, and counted already.
+    /// The record was dropped, and counted as lost.
     Lost,
 }
 

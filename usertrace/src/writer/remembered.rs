@@ -1,31 +1,33 @@
-//! What contexts remember of a thread. The writer keeps it with the place of the thread, and never
-//! looks at it.
+//! Cached contexts of a thread. The writer stores them with the thread's slot in
+//! [`Readers`](super::Readers), and never looks at them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a thread remembers of itself: asking costs a system call each. Zeros are a value: it
-/// remembers nothing.
+use crate::os::thread;
+
+/// Contexts that a thread caches, as each costs a system call. Zeros are valid: nothing is cached.
 ///
-/// A signal handler may come in the middle, and put the same there.
+/// A signal handler may interrupt the thread while it fills them in, and stores the same values.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Remembered {
-    /// Of the process when it asked, and which of the rest it asked for.
+    /// The process's stamp when the thread asked the kernel, and which fields it asked for.
     pub(crate) stamp: AtomicU64,
-    /// The process, and above it the thread.
+    /// The process id, and in the upper half the thread id.
     pub(crate) numbers: AtomicU64,
+    /// The thread's name.
     pub(crate) name: [AtomicU64; Self::NAME_LEN / 8],
-    /// Two in each word, the first one below.
+    /// Inode numbers of namespaces: two in each word, the first one in the lower half.
     pub(crate) namespaces: [AtomicU64; Self::NAMESPACES / 2],
 }
 
 impl Remembered {
-    /// Length of a thread's name, as the kernel has it.
-    pub(crate) const NAME_LEN: usize = 16;
-    /// Kinds of namespaces.
+    /// Length of a thread's name.
+    pub(crate) const NAME_LEN: usize = thread::NAME_LEN;
+    /// Number of kinds of namespaces.
     pub(crate) const NAMESPACES: usize = 8;
 
-    /// Makes it that of another thread, which is the calling one.
+    /// Empties the cache, for the calling thread, which takes it from a thread that ended.
     pub(crate) fn forget(&self) {
         self.stamp.store(0, Ordering::Relaxed);
     }

@@ -1,13 +1,15 @@
 //! How a writer waits for a reader to make room (D7).
 //!
-//! Whoever waits holds nothing that anybody else waits for: no lock, no place in a ring, no visit
-//! to a channel. So updates go on meanwhile, in this thread too, and a slot whose writers wait can
-//! be given away. What cannot be known is whether this is a signal handler; but one that came in
-//! the middle of a long record of the same thread does not wait, as the reader might wait for that
-//! very record. (One that came while this waits may wait, too: for the same reader.)
+//! A waiting writer holds nothing that other code waits for: no lock, no reservation in a ring, no
+//! guard of a channel. So updates go on meanwhile, in this thread too, and the slot can be given to
+//! another trace.
 //!
-//! There are two ways to wait. A reader that shares the memory rings back: a futex that processes
-//! share. What is mapped of the kernel's pages has no futex, so a writer looks again and again.
+//! The writer cannot know whether it runs in a signal handler. But a handler that interrupted a
+//! long record of its thread does not wait, as the reader might wait for that very record. A
+//! handler that interrupted this wait may wait, too: for the same reader.
+//!
+//! There are two ways to wait. A reader that shares memory with the writer wakes it through a
+//! futex. The kernel's pages have no futex, so there a writer looks each millisecond.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,21 +17,25 @@ use std::time::Duration;
 use usertrace_sys::Mode;
 
 use super::channel::{Channel, Control, Ring};
-use super::doorbell::{Doorbell, sleep};
-use super::reserve_commit::Waited;
+use super::reserve_commit::WaitOutcome;
+use super::wakeup::ReaderWakeup;
 use super::{hooks, thread};
+use crate::os::{futex, time};
 
 /// How long a writer sleeps before it looks again whether there is a reader at all.
 ///
-/// Who waits is woken at once, by the reader or, if that dies, by nobody.
+/// The reader wakes writers at once when it makes room. If it dies, nothing wakes them.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long a writer sleeps before it looks again whether there is room, if nobody wakes it.
+/// How long a writer sleeps before it looks again whether there is room, where there is no futex.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Waits until the ring with this index is no longer full, as it is with this `consumed`, or for a
-/// while, if writers are to wait for readers of the channel. `is_mine`: the ring is still the one
-/// that the caller means to write. `told`: the kernel was told, and nothing was consumed since.
+/// Waits until the reader makes room in a ring, or for a while. Does not wait unless writers of the
+/// channel are to wait for readers.
+///
+/// `consumed`: the position with which the ring was full. `is_mine`: whether the ring is still the
+/// one that the caller wants to write to. `told`: whether this writer told the kernel, and nothing
+/// was consumed since.
 ///
 /// Async-signal-safe; leaves `errno` alone.
 #[cold]
@@ -40,90 +46,80 @@ pub(super) fn wait(
     consumed: u64,
     is_mine: impl Fn() -> bool,
     told: &mut bool,
-) -> Waited {
+) -> WaitOutcome {
     let Some(ring) = may_wait(channel, index) else {
-        return Waited::No;
+        return WaitOutcome::NotAllowed;
     };
     if thread::with(|thread| thread.inside.load(Ordering::Relaxed) != 0) {
-        return Waited::No;
+        return WaitOutcome::NotAllowed;
     }
-    if let Some(doorbell) = ring.doorbell {
-        sleep_on(ring.control, doorbell, consumed);
-        return Waited::Again;
+    if let Some(reader_wakeup) = ring.reader_wakeup {
+        sleep_on(ring.control, reader_wakeup, consumed);
+        return WaitOutcome::Retry;
     }
     if let Some(buffer) = channel.buffer().filter(|_| !*told) {
-        // Once: who has heard it comes, however long that takes.
+        // Once is enough: the kernel wakes readers, and they come, however long that takes.
         hooks::tell_readers(buffer);
         *told = true;
     }
     while let Some(ring) = pause(channel, index, ring.epoch) {
-        // Relaxed: whoever means to store there loads it again.
+        // Relaxed: the caller loads it again before it stores anything.
         if ring.control.consumed.load(Ordering::Relaxed) != consumed {
             *told = false;
-            return Waited::Again;
+            return WaitOutcome::Retry;
         }
         if ring.mode != Mode::Block || !is_mine() {
-            return Waited::Again;
+            return WaitOutcome::Retry;
         }
         if may_wait(channel, index).is_none() {
-            return Waited::No;
+            return WaitOutcome::NotAllowed;
         }
     }
-    Waited::Gone
+    WaitOutcome::Gone
 }
 
-/// Likewise, for a moment, also in the middle of a long record: what is in the reader's way may be
-/// that.
+/// Waits for [`PAUSE`], also within a long record: that record may be what the reader waits for.
+///
+/// Async-signal-safe; leaves `errno` alone.
 #[cold]
 #[inline(never)]
-pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> Waited {
+pub(super) fn wait_a_moment(channel: &Channel, index: u32) -> WaitOutcome {
     match may_wait(channel, index) {
-        None => Waited::No,
-        Some(ring) if pause(channel, index, ring.epoch).is_some() => Waited::Again,
-        Some(_) => Waited::Gone,
+        None => WaitOutcome::NotAllowed,
+        Some(ring) if pause(channel, index, ring.epoch).is_some() => WaitOutcome::Retry,
+        Some(_) => WaitOutcome::Gone,
     }
 }
 
-/// The ring, if there is anybody to wait for.
+/// The ring, if its mode is to wait and a reader can make room.
 fn may_wait(channel: &Channel, index: u32) -> Option<Ring<'_>> {
     let ring = channel.ring_at(index)?;
-    let there = match ring.doorbell {
-        Some(doorbell) => doorbell.makes_room(),
-        // Relaxed: the kernel keeps the number for this alone.
+    let has_reader = match ring.reader_wakeup {
+        Some(reader_wakeup) => reader_wakeup.can_make_room(),
+        // Relaxed: the number orders nothing else.
         None => channel.buffer().is_some() && ring.control.readers.load(Ordering::Relaxed) != 0,
     };
-    (ring.mode == Mode::Block && there).then_some(ring)
+    (ring.mode == Mode::Block && has_reader).then_some(ring)
 }
 
-/// Sleeps for a moment. The ring as it is then; nothing if the channel was closed.
+/// Sleeps for [`PAUSE`], and returns the ring as it is then; none if the channel was closed.
 fn pause(channel: &Channel, index: u32, epoch: u32) -> Option<Ring<'_>> {
-    let time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: PAUSE.subsec_nanos().into(),
-    };
-    // SAFETY: the kernel reads the time, and writes nothing.
-    unsafe {
-        syscalls::raw::syscall2(
-            syscalls::Sysno::nanosleep as usize,
-            &raw const time as usize,
-            0,
-        );
-    }
-    // For those who get no signal, or none at present.
+    time::sleep(PAUSE);
+    // Some threads get no update signal, or have it blocked at present.
     hooks::follow_traces();
-    // Anew: an update may have come, or a handler that forks, whose child has nothing where it was.
+    // Looked up again: an update may have come, or this is the child of a handler that forked.
     channel.ring_at(index).filter(|ring| ring.epoch == epoch)
 }
 
-/// Sleeps until a ring's `consumed` is no longer what it was, or for a while.
-fn sleep_on(control: &Control, doorbell: &Doorbell, consumed: u64) {
-    // There may be less than a whole sub-buffer left to read: that nobody told of yet.
-    doorbell.ring();
-    // SeqCst, as is the reader's store of `consumed`, and its load of `waiters` after that: either
-    // the reader sees that somebody waits, or this sees that it has read.
+/// Sleeps until the reader moves a ring's `consumed`, for [`PATIENCE`] at most.
+fn sleep_on(control: &Control, reader_wakeup: &ReaderWakeup, consumed: u64) {
+    // The reader may not know of the last sub-buffer yet, which is not filled.
+    reader_wakeup.notify();
+    // SeqCst, as are the reader's store of `consumed`, and its later load of `waiters`. Either the
+    // reader sees this waiter, or this sees that it has consumed.
     control.waiters.fetch_add(1, Ordering::SeqCst);
     if control.consumed.load(Ordering::SeqCst) == consumed {
-        sleep(control.consumed_low(), consumed as u32, Some(PATIENCE));
+        futex::wait(control.consumed_low(), consumed as u32, Some(PATIENCE));
     }
     control.waiters.fetch_sub(1, Ordering::Relaxed);
 }

@@ -1,19 +1,17 @@
-//! B2: probes, on a kernel that is not there.
+//! B2: probes, on the fake kernel.
 //!
-//! One test, as there is one runtime in a process.
-
-mod scenario;
-mod written;
+//! One test, because a process has one runtime.
 
 use usertrace::Status;
 use usertrace::fake::{Fake, Sizes};
 use usertrace::runtime::init_with;
+use usertrace_scenarios::probes::{self, RECORDED};
 
-use written::WRITTEN;
+usertrace_scenarios::probes_events!();
 
 /// Requirements: B2
 #[test]
-fn b2_probes() {
+fn probes_follow_their_connections() {
     let fake = Fake::new(Sizes::default());
     assert_eq!(init_with(|| Ok(fake)), Status::Attached);
     let slot = fake.create().unwrap();
@@ -25,10 +23,10 @@ fn b2_probes() {
         usertrace::init();
     };
     set_active(true);
-    scenario::run(&set_active);
-    for (process, written) in WRITTEN.iter().enumerate() {
+    probes::run::<Events>(&set_active);
+    for (process, recorded) in RECORDED.iter().enumerate() {
         let events = fake.events(process, slot);
-        for (name, count) in written {
+        for (name, count) in recorded {
             let of = events.iter().filter(|seen| seen.event.name == *name);
             assert_eq!(of.count(), *count, "{name} of process {process}");
         }

@@ -16,7 +16,7 @@ use usertrace_init::{Job, PORT_STDERR, PORT_STDIN, PORT_STDOUT, Report};
 
 use crate::ports::{self, Status};
 
-/// Runs the command to its end, and the end of all it wrote.
+/// Runs the command until it has ended and all its output has been carried.
 pub(crate) fn run(job: &Job, status: &Status) -> Result<Report> {
     let (program, args) = job
         .argv
@@ -36,7 +36,7 @@ pub(crate) fn run(job: &Job, status: &Status) -> Result<Report> {
     status.send(&Report::Started);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        // As a shell says it.
+        // The status that a shell would have.
         Err(e) => {
             let code = if e.kind() == ErrorKind::NotFound {
                 127
@@ -63,7 +63,7 @@ pub(crate) fn run(job: &Job, status: &Status) -> Result<Report> {
         carry(child.stderr.take().context("no stderr")?, stderr)?,
     ];
     let code = wait(&child)?;
-    // Whoever still holds the pipes would keep them open for ever.
+    // A process that still holds the pipes would keep them open for ever.
     kill_everything_else();
     let [out, err] = outs.map(|thread| {
         thread
@@ -93,8 +93,8 @@ pub(crate) fn prepare(command: &mut Command, job: &Job) {
 
 /// Carries bytes in a thread of its own, which ends with their number.
 ///
-/// By hand, not by `io::copy`: that would splice a pipe into the port, a path of the driver's that
-/// hardly anybody uses.
+/// Not `io::copy`: that would splice the pipe into the port, a path of the driver that is hardly
+/// ever used.
 fn carry(
     mut from: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,
@@ -119,7 +119,7 @@ fn carry(
         .context("starting a thread")
 }
 
-/// Waits for the command, reaping all that is orphaned meanwhile.
+/// Waits for the command, and reaps orphans meanwhile.
 pub(crate) fn wait(child: &Child) -> Result<u8> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     loop {

@@ -12,8 +12,8 @@ use usertrace_init::{CRASH_LOG_NAME, DUMP_BLOCK, DUMP_NAME, Job, OUT_PATH};
 use crate::command::prepare;
 use crate::mounts;
 
-/// Runs what is to run first, and copies `/proc/vmcore` as it is, with holes for blocks of zeros;
-/// gives its size.
+/// Runs the job's first command, and copies `/proc/vmcore`, with holes for blocks of zeros. Returns
+/// its size.
 pub(crate) fn save(job: &Job) -> Result<u64> {
     let argv = job.dump.as_ref().map_or(&[][..], |dump| &dump.argv);
     if let Some((program, args)) = argv.split_first() {
@@ -26,7 +26,7 @@ pub(crate) fn save(job: &Job) -> Result<u64> {
         mounts::mount_share(Path::new("/"), &mounts::out_share())?;
     }
     let from = File::open("/proc/vmcore").context("opening /proc/vmcore")?;
-    // A dump that is not whole never has the name of one.
+    // An incomplete dump has another name.
     let (path, part) = (
         Path::new(OUT_PATH).join(DUMP_NAME),
         Path::new(OUT_PATH).join(".vmcore.part"),

@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// A directory of the host's in the guest, over 9p.
+/// A directory of the host in the guest, over 9p.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The 9p mount tag.
@@ -19,7 +19,7 @@ pub struct Share {
     pub writable: bool,
 }
 
-/// What the kernel that boots after a panic needs.
+/// The crash kernel, and what runs in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
     /// The kernel, by its path in the guest.
@@ -28,29 +28,28 @@ pub struct Dump {
     pub initramfs: PathBuf,
     /// The crash kernel's command line.
     pub cmdline: String,
-    /// What runs in the crash kernel, as the job's command does in the first one, before the dump
-    /// is saved. Empty: nothing.
+    /// The command that runs in the crash kernel before the dump is saved. Empty: none.
     pub argv: Vec<OsString>,
 }
 
-/// What the guest shall do.
+/// The guest's job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
     /// The command and its arguments. Empty: a shell on the console.
     pub argv: Vec<OsString>,
     /// The command's whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its working directory; the root, if the guest has no such directory.
+    /// Its working directory, or the root if the guest has no such directory.
     pub cwd: PathBuf,
     /// The host's directories beside its root.
     pub shares: Vec<Share>,
-    /// Set: a panic saves a dump.
+    /// If set, a panic saves a dump.
     pub dump: Option<Dump>,
     /// Printed on the console when a shell is about to start: only this run knows it.
     pub nonce: String,
 }
 
-/// The job could not be read.
+/// An error in the encoding of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError(String);
 

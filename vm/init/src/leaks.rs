@@ -1,4 +1,4 @@
-//! The kernel's own search for memory that nothing points to, where it has one.
+//! The kernel's own search for leaks (kmemleak), if it has one.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
 /// Objects younger than this are not reported yet (`MSECS_MIN_AGE` in mm/kmemleak.c).
 const MIN_AGE: Duration = Duration::from_secs(5);
 
-/// Looks for leaks, and puts what is found on the console, where the host looks for it.
+/// Searches for leaks, and prints them to the console, where the host finds them.
 pub(crate) fn look() {
     let path = Path::new(KMEMLEAK);
     if !path.exists() {

@@ -1,9 +1,9 @@
-//! The guest's first process. In a first boot it builds a root around the host's own, runs one
-//! command (or a shell on the console), and reports how that ended. Booted again by a panic it
-//! finds `/proc/vmcore`, saves it, and is done.
+//! The guest's first process. In a first boot, it builds a root around the host's own, runs one
+//! command (or a shell on the console), and reports the result. In a crash kernel it finds
+//! `/proc/vmcore`, saves it, and ends.
 //!
-//! Errors are reported to the host, never panicked on: the death of the first process is a kernel
-//! panic, and a harness that panics the kernel could not tell anybody about a kernel that panics.
+//! It never panics, but reports errors to the host: the death of the first process panics the
+//! kernel, and would look like a bug of the kernel.
 
 mod command;
 mod dump;

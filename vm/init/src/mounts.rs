@@ -1,8 +1,7 @@
 //! The guest's file systems.
 //!
-//! The root is a tmpfs that holds a bind mount of each directory of the host's root: so directories
-//! that only the guest has can be added (`/out`), and nothing the guest does reaches the host but
-//! through the share that is meant for it.
+//! The root is a tmpfs with a bind mount of each directory of the host's root. So the guest can
+//! have directories of its own (`/out`), and writes to the host only through the share for that.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +17,7 @@ use usertrace_init::{Job, OUT_PATH, OUT_TAG, ROOT_TAG, Share};
 const HOST: &str = "/host";
 const ROOT: &str = "/root";
 
-/// Directories of the host's root that the guest has its own of.
+/// Directories of which the guest has its own.
 const OWN: &[&str] = &["dev", "proc", "sys", "run", "tmp", "out", "lost+found"];
 
 struct Mount {
@@ -54,10 +53,10 @@ const SCRATCH: &[Mount] = &[
     m("tmpfs", "var/tmp", "mode=1777"),
 ];
 
-/// Mounts what the kernel itself has to offer below `root`, so far as it offers it.
+/// Mounts the kernel's own file systems below `root`, as far as the kernel has them.
 pub(crate) fn kernel_file_systems(root: &Path) -> Result<()> {
     for one in KERNEL {
-        // Only proc tells which types there are, and devtmpfs comes before it: both are always
+        // `/proc` lists the types, and devtmpfs is mounted before it. Both types always
         // there.
         if !matches!(one.kind, "devtmpfs" | "proc") && !has_type(root, one.kind) {
             continue;
@@ -106,14 +105,14 @@ fn mount_one(root: &Path, one: &Mount) -> Result<()> {
     }
 }
 
-/// Mounts the share over 9p, making its directory where that is possible.
+/// Mounts the share over 9p, and creates its directory if possible.
 pub(crate) fn mount_share(root: &Path, share: &Share) -> Result<()> {
     let path = root.join(share.path.strip_prefix("/").unwrap_or(&share.path));
     if !path.is_dir() {
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
     }
-    // What cannot change under the guest is cached; what both sides may look at is not, beyond what
-    // a shared mapping needs.
+    // Files that cannot change under the guest are cached. Those that both sides use are not,
+    // beyond what a shared mapping needs.
     let (flags, cache) = if share.writable {
         (MsFlags::empty(), "mmap")
     } else {
@@ -207,7 +206,7 @@ pub(crate) fn enter_root(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Brings the loopback interface up: many a program's tests talk to themselves.
+/// Brings up the loopback interface, which many tests use.
 fn loopback_up() {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! The virtio-serial ports: found by name, and the one that carries the reports.
+//! The virtio-serial ports, found by name, and the port of the reports.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use usertrace_init::{BEAT, PORT_STATUS, Report};
 
-/// The ports are announced by messages of QEMU's some time after the driver starts.
+/// How long ports may take to appear: QEMU announces them some time after the driver starts.
 const PORT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The device of the port called `name`.
@@ -64,8 +64,7 @@ impl Status {
         })
     }
 
-    /// Sends a report. A host that does not listen any more will end the guest; nothing to be done
-    /// here.
+    /// Sends a report. Errors are ignored: a host that does not listen any more will end the guest.
     pub(crate) fn send(&self, report: &Report) {
         let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = port.write_all(report.to_string().as_bytes()) {
@@ -87,7 +86,7 @@ impl Status {
             .map(drop)
     }
 
-    /// Waits for this answer of the host's; says whether it came in time.
+    /// Waits for an answer of the host. Returns whether it came in time.
     pub(crate) fn wait_for(&self, answer: &[u8], timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut got = Vec::new();

@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-/// One thing that the guest says.
+/// A report of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The first process runs.
     Hello,
-    /// Still alive: the scheduler runs the first process, and time moves.
+    /// A heartbeat: the scheduler runs the first process, and time moves.
     Beat,
     /// The command, or the shell, is about to start.
     Started,
     /// The command is over, and all it wrote has been sent.
     Exit {
-        /// Its status as a shell tells it: 128 + N if signal N killed it.
+        /// Its status as in a shell: 128 + N if signal N killed it.
         status: u8,
         /// How many bytes went through the port of standard output.
         stdout: u64,
         /// How many bytes went through the port of standard error.
         stderr: u64,
     },
-    /// The guest could not do its job; the text says why.
+    /// The guest could not do its job, for this reason.
     Trouble(String),
     /// The crash kernel's first process runs, and starts to save the dump.
     DumpStarted,
     /// The dump is saved, and has this many bytes.
     DumpSaved(u64),
-    /// The dump is not saved; the text says why.
+    /// The dump is not saved, for this reason.
     DumpFailed(String),
 }
 

@@ -1,6 +1,5 @@
-//! The project's main job, once, on a program that nobody here wrote: recorded, then cut off by a
-//! kernel panic and taken out of the dump. Behind `scripts/demo`, which has built everything
-//! before.
+//! A demo of the project's main job, with a program of others: records it, then panics the kernel
+//! and extracts the trace from the dump. `scripts/demo` builds everything and calls this.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,7 +35,7 @@ fn step(text: &str) -> Result<(String, u64)> {
     Ok((name.replace('-', " "), seconds.parse()?))
 }
 
-/// What one of the two traces has.
+/// The counts of a trace.
 struct Counts {
     events: u64,
     lost: u64,
@@ -87,17 +86,12 @@ fn main() -> Result<()> {
 
     let began = Instant::now();
     let extracted_dir = out.join("extracted");
-    let json = out.join("extracted.json");
-    let status = Command::new(cli.programs.join("usertrace"))
-        .arg("extract")
-        .arg(dump)
-        .arg("--output")
-        .arg(&extracted_dir)
-        .arg(format!("--json={}", json.display()))
-        .status()
-        .context("running usertrace extract")?;
-    ensure!(status.success(), "usertrace extract: {status}");
-    let extracted = counts(&json, &extracted_dir)?;
+    let extracted = extract(
+        &cli.programs,
+        dump,
+        &out.join("extracted.json"),
+        &extracted_dir,
+    )?;
     ensure!(extracted.events > 0, "the dump had no events");
     timed("extract", began);
     title("sqlite3's last events before the panic, out of the dump, read by babeltrace2");
@@ -107,14 +101,7 @@ fn main() -> Result<()> {
     title("The report, with the crash marked");
     let began = Instant::now();
     let page = out.join("crash.html");
-    let status = Command::new(cli.programs.join("usertrace"))
-        .arg("report")
-        .arg(&extracted_dir)
-        .arg("-o")
-        .arg(&page)
-        .status()
-        .context("running usertrace report")?;
-    ensure!(status.success(), "usertrace report: {status}");
+    report(&cli.programs, &extracted_dir, &page)?;
     println!("{}", page.display());
     timed("report", began);
 
@@ -159,7 +146,34 @@ fn guest(programs: &Path, out: &Path, script: &str) -> Result<Guest> {
         .command(command))
 }
 
-/// What a summary of the command says, and how large the trace is.
+/// Extracts the traces from a dump, with a summary, and returns their counts.
+fn extract(programs: &Path, dump: &Path, json: &Path, to: &Path) -> Result<Counts> {
+    let status = Command::new(programs.join("usertrace"))
+        .arg("extract")
+        .arg(dump)
+        .arg("--output")
+        .arg(to)
+        .arg(format!("--json={}", json.display()))
+        .status()
+        .context("running usertrace extract")?;
+    ensure!(status.success(), "usertrace extract: {status}");
+    counts(json, to)
+}
+
+/// Makes a page of traces.
+fn report(programs: &Path, traces: &Path, page: &Path) -> Result<()> {
+    let status = Command::new(programs.join("usertrace"))
+        .arg("report")
+        .arg(traces)
+        .arg("-o")
+        .arg(page)
+        .status()
+        .context("running usertrace report")?;
+    ensure!(status.success(), "usertrace report: {status}");
+    Ok(())
+}
+
+/// The counts in a summary of the command, and the size of the trace.
 fn counts(json: &Path, trace: &Path) -> Result<Counts> {
     let text = fs::read(json).with_context(|| format!("reading {}", json.display()))?;
     let summary: Value = serde_json::from_slice(&text)?;
@@ -190,7 +204,7 @@ fn add(summary: &Value, counts: &mut Counts) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the files in and below a directory.
+/// The size of all files below a directory, in bytes.
 fn size(directory: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! Tests that run in a guest: hands it their names, and reads what it wrote down about each.
+//! Tests that run in a guest: passes their names to it, and reads its notes on each.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -13,26 +13,26 @@ use usertrace_vm::{KernelConfig, target_dir};
 use crate::suite::ktap;
 use crate::suite::process::{self, Finished, TEST_SILENCE};
 use crate::suite::result::{TestResult, Verdict};
-use crate::suite::schedule::Early;
+use crate::suite::schedule::ResultSender;
 use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
 
-/// Where the guest finds the tests' names, and writes down their progress.
+/// The variable with the directory of the tests' names and progress.
 /// `usertrace_tests::progress` reads it, too.
 const DIRECTORY: &str = "USERTRACE_TEST_DIR";
-/// In it: the names of the tests to run, one a line.
+/// The file with the names of the tests to run, one a line.
 const TESTS: &str = "tests";
-/// In it: a line when a test begins, and one when it ends.
+/// The file with a line when a test begins, and one when it ends.
 const PROGRESS: &str = "progress";
 
-/// In it: the kernel's log, in which KUnit reports.
+/// The file with the kernel's log, in which KUnit reports.
 const KUNIT: &str = "kunit";
-/// In it: what the series' own test program in C prints.
+/// The file with the output of the series' own test program in C.
 const KSELFTEST: &str = "kselftest";
-/// In it: the reasons of its failures.
+/// The file with the reasons of its failures.
 const KSELFTEST_STDERR: &str = "kselftest.stderr";
-/// Runs the tests, and then the kernel's own. There is no trace when these begin. The arguments are
-/// both programs, and where the reports go.
+/// A script that runs the tests, and then the kernel's own, which need a system without traces. Its
+/// arguments are both programs, and the directory of reports.
 const THEN_KSELFTEST: &str = "
 \"$1\"; status=$?
 dmesg >\"$3\"
@@ -43,12 +43,12 @@ exit $status";
 /// How often the guest's progress is read.
 const FOLLOW: Duration = Duration::from_millis(500);
 
-/// A guest, and what it runs.
+/// Tests that run in one guest.
 #[derive(Clone, Debug)]
-pub(crate) struct Visit {
+pub(crate) struct GuestBatch {
     /// The section that its results belong to.
     pub(crate) section: Section,
-    /// What it is called in reports.
+    /// Its name in reports.
     pub(crate) name: String,
     /// The kernel.
     pub(crate) config: KernelConfig,
@@ -64,17 +64,17 @@ pub(crate) struct Visit {
     pub(crate) kselftest: Option<PathBuf>,
 }
 
-impl Visit {
-    /// Boots the guest, and runs the tests. Those that pass are told at once; the rest, with what
-    /// was printed, at the end.
-    pub(crate) fn run(&self, early: &Early) -> Vec<TestResult> {
+impl GuestBatch {
+    /// Boots the guest, and runs the tests. Sends the results of tests that pass at once, and
+    /// returns the others, with their output, at the end.
+    pub(crate) fn run(&self, early: &ResultSender) -> Vec<TestResult> {
         match self.try_run(early) {
             Ok(results) => results,
             Err(e) => vec![self.result("", Verdict::Failed(format!("{e:#}")), Duration::ZERO, "")],
         }
     }
 
-    fn try_run(&self, early: &Early) -> Result<Vec<TestResult>> {
+    fn try_run(&self, early: &ResultSender) -> Result<Vec<TestResult>> {
         let out = tempfile::tempdir().context("making the guest's /out")?;
         let names: Vec<_> = self.tests.iter().map(|name| format!("{name}\n")).collect();
         fs::write(out.path().join(TESTS), names.concat()).context("writing the tests' names")?;
@@ -103,8 +103,8 @@ impl Visit {
         Ok(self.rest(&finished, &progress, &told, own))
     }
 
-    /// Tells of the tests that have passed since the last time.
-    fn tell_passed(&self, progress: &str, told: &mut HashSet<String>, early: &Early) {
+    /// Sends the results of tests that have passed since the last call.
+    fn tell_passed(&self, progress: &str, told: &mut HashSet<String>, early: &ResultSender) {
         let ended = ended(progress);
         for test in &self.tests {
             if let Some(ended) = ended.get(&**test)
@@ -116,7 +116,7 @@ impl Visit {
         }
     }
 
-    /// The results that were not told yet, behind those that there are already.
+    /// Adds the results that were not sent yet.
     fn rest(
         &self,
         finished: &Finished,
@@ -127,7 +127,7 @@ impl Visit {
         let ended = ended(progress);
         for test in self.tests.iter().filter(|test| !told.contains(*test)) {
             let (verdict, time) = match ended.get(&**test) {
-                Some(Ended { has_passed, time }) => (Verdict::of(*has_passed), *time),
+                Some(TestEnd { has_passed, time }) => (Verdict::of(*has_passed), *time),
                 None if began(progress, test) => {
                     let why = "the guest ended during this test".to_owned();
                     (Verdict::Failed(why), Duration::ZERO)
@@ -146,7 +146,7 @@ impl Visit {
         let counted = Tally::of_libtest(&finished.stdout);
         let passed = ended.values().filter(|ended| ended.has_passed).count() as u64;
         let why = match &finished.outcome {
-            // A guest that failed for another reason than a test: a kernel splat, a hang, a panic.
+            // The guest failed for another reason than a test: a splat, a hang, a panic.
             Err(why) if !results.iter().any(TestResult::has_failed) => Some(why.clone()),
             Err(_) => None,
             Ok(()) if passed != self.tests.len() as u64 => Some(format!(
@@ -211,13 +211,13 @@ impl Visit {
 
 /// How a test ended in the guest.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct TestEnd {
     has_passed: bool,
     time: Duration,
 }
 
 /// The tests that ended: `passed MILLISECONDS NAME` or `failed MILLISECONDS NAME`.
-fn ended(progress: &str) -> HashMap<&str, Ended> {
+fn ended(progress: &str) -> HashMap<&str, TestEnd> {
     let line = |line| {
         let mut words = str::splitn(line, 3, ' ');
         let has_passed = match words.next()? {
@@ -226,7 +226,7 @@ fn ended(progress: &str) -> HashMap<&str, Ended> {
             _ => return None,
         };
         let time = Duration::from_millis(words.next()?.parse().ok()?);
-        Some((words.next()?, Ended { has_passed, time }))
+        Some((words.next()?, TestEnd { has_passed, time }))
     };
     progress.lines().filter_map(line).collect()
 }
@@ -238,8 +238,8 @@ fn began(progress: &str, test: &str) -> bool {
         .any(|line| line.strip_prefix("begins ") == Some(test))
 }
 
-/// The part of the output from this test's beginning, which standard error says, to the next one's;
-/// and what stands at the end, from the harness: how the guest ended, and where its console log is.
+/// The output from this test's beginning, which standard error notes, to the next test's, and the
+/// end of the output, where the harness prints the guest's outcome and its console log.
 fn about(output: &str, test: &str) -> String {
     let begin = format!("begins {test}\n");
     let Some((_, rest)) = output.split_once(&begin) else {
@@ -266,7 +266,7 @@ fn kernels_own_tests(section: Section, config: KernelConfig, out: &Path) -> Vec<
         output,
     };
     let read = |name| fs::read_to_string(out.join(name)).unwrap_or_default();
-    // kselftest says there what it expected; results are read from standard output only.
+    // kselftest prints its expectations there. Results are read from standard output only.
     let reports = [
         ("KUnit", read(KUNIT), String::new()),
         ("kselftest", read(KSELFTEST), read(KSELFTEST_STDERR)),
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn guest_that_dies_fails_its_test_and_skips_the_rest() {
-        let visit = Visit {
+        let batch = GuestBatch {
             section: Section::Guest,
             name: "guest".into(),
             config: KernelConfig::Release,
@@ -331,16 +331,16 @@ mod tests {
         };
         let told = HashSet::from(["a".to_owned()]);
         let died = finished(Err("panic".into()));
-        let results = visit.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told, Vec::new());
+        let results = batch.rest(&died, "begins a\npassed 1 a\nbegins b\n", &told, Vec::new());
         assert_eq!(results.len(), 2);
         assert!(results[0].has_failed() && results[0].output.contains("boom"));
         assert!(matches!(results[1].verdict, Verdict::Skipped(_)));
-        // All tests passed, and the kernel reported a mistake of its own after that.
+        // All tests passed, but the kernel reported an error of its own.
         let all = "passed 1 a\npassed 1 b\npassed 1 c\n";
         let told = ["a", "b", "c"].map(str::to_owned).into();
-        assert!(visit.rest(&died, all, &told, Vec::new())[0].has_failed());
-        // A status of 0 does not do where tests did not run.
-        let results = visit.rest(
+        assert!(batch.rest(&died, all, &told, Vec::new())[0].has_failed());
+        // A status of 0 does not suffice if tests did not run.
+        let results = batch.rest(
             &finished(Ok(())),
             "passed 1 a\n",
             &HashSet::new(),
@@ -348,7 +348,7 @@ mod tests {
         );
         assert!(results.iter().any(TestResult::has_failed));
         assert!(
-            visit
+            batch
                 .rest(&finished(Ok(())), "", &HashSet::new(), Vec::new())
                 .iter()
                 .any(TestResult::has_failed)

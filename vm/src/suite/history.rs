@@ -1,5 +1,5 @@
-//! What earlier runs left in the cache: how long tests took, and, for the full tier, which have
-//! passed.
+//! The history of earlier runs in the cache: durations of tests and, for the full tier, the tests
+//! that passed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, OpenOptions};
@@ -15,27 +15,27 @@ use usertrace_vm::{cache_dir, repository};
 use crate::suite::result::{TestResult, Verdict};
 use crate::suite::tier::Section;
 
-/// Files of passed tests that are kept: one for each state of a section's inputs.
+/// How many files of passed tests are kept: one for each state of a section's inputs.
 const KEPT: usize = 40;
 
-/// What earlier runs left.
+/// The history of earlier runs.
 #[derive(Debug)]
 pub(crate) struct History {
     directory: PathBuf,
     durations: BTreeMap<String, u64>,
-    passed: BTreeMap<Section, Passed>,
+    passed: BTreeMap<Section, PassedTests>,
 }
 
 /// The tests of a section that have passed with the very same inputs.
 #[derive(Debug)]
-struct Passed {
+struct PassedTests {
     file: PathBuf,
     names: HashSet<String>,
 }
 
 impl History {
-    /// Reads what there is. Only the full tier goes on where an earlier run was stopped: `sections`
-    /// are those that do so.
+    /// Reads the history. Only the full tier continues a stopped run: for it, `sections` are the
+    /// sections to continue.
     pub(crate) fn load(sections: &[Section]) -> Result<Self> {
         let directory = cache_dir()?.join("tests");
         fs::create_dir_all(&directory)
@@ -48,7 +48,7 @@ impl History {
             let file = directory.join(format!("passed-{}-{key}", section.name()));
             let text = fs::read_to_string(&file).unwrap_or_default();
             let names = text.lines().map(str::to_owned).collect();
-            passed.insert(section, Passed { file, names });
+            passed.insert(section, PassedTests { file, names });
         }
         prune(&directory);
         Ok(Self {
@@ -58,7 +58,7 @@ impl History {
         })
     }
 
-    /// How long a test took the last time.
+    /// The last duration of a test.
     pub(crate) fn expected(&self, name: &str) -> Option<Duration> {
         self.durations.get(name).copied().map(Duration::from_millis)
     }
@@ -70,7 +70,7 @@ impl History {
             .is_some_and(|passed| passed.names.contains(name))
     }
 
-    /// Notes a result, at once: the run may be stopped at any time.
+    /// Notes a result. Writes it at once, because the run may be stopped at any time.
     pub(crate) fn note(&mut self, result: &TestResult) {
         let name = result.full_name();
         if !result.time.is_zero() {
@@ -84,7 +84,7 @@ impl History {
                 .create(true)
                 .append(true)
                 .open(&passed.file);
-            // A result that cannot be kept is one that the next run repeats.
+            // If the result cannot be stored, the next run repeats the test.
             let _ = file.and_then(|mut file| writeln!(file, "{name}"));
         }
     }
@@ -93,12 +93,12 @@ impl History {
     pub(crate) fn note_duration(&mut self, name: &str, time: Duration) {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let expected = self.durations.entry(name.to_owned()).or_default();
-        // One that had nothing to do this time, as the check of a series that was checked before,
-        // may have much the next.
+        // A job without work now, such as the check of an unchanged series, may have much work the
+        // next time.
         *expected = millis.max(*expected / 2);
     }
 
-    /// Forgets what has passed, so that all of it runs again.
+    /// Forgets the passed tests, so that all run again.
     pub(crate) fn forget(&mut self) {
         for passed in self.passed.values_mut() {
             let _ = fs::remove_file(&passed.file);
@@ -222,7 +222,7 @@ mod tests {
         History {
             directory: directory.to_owned(),
             durations: BTreeMap::new(),
-            passed: BTreeMap::from([(Section::Host, Passed { file, names })]),
+            passed: BTreeMap::from([(Section::Host, PassedTests { file, names })]),
         }
     }
 

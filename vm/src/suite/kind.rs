@@ -3,26 +3,26 @@
 
 use usertrace_vm::KernelConfig;
 
-use crate::suite::programs::Listed;
+use crate::suite::programs::ListedTest;
 use crate::suite::tier::Tier;
 
-/// Guest tests for the release kernel only: they take long, and ask nothing of the series that
-/// others do not.
+/// Guest tests for the release kernel only: long ones that reach no path of the series which others
+/// do not.
 const RELEASE: &str = "release";
-/// Guest tests that ask something which only the debug kernel can tell.
+/// Guest tests that need the debug kernel.
 const DEBUG: &str = "debug";
 /// Guest tests that change the kernel's state in ways of their own: the middle tier runs them on
 /// the debug kernel, too.
 const STATE: &str = "state";
-/// Guest tests in which the kernel changes its own code: they run where emulated processors take
-/// turns.
+/// Guest tests in which the kernel patches its own code: they run with emulated processors that
+/// take turns.
 pub(crate) const TURNS: &str = "turns";
-/// Guest tests for a machine whose time-stamp counter the kernel does not trust.
+/// Guest tests for a machine with an unstable time-stamp counter.
 pub(crate) const CLOCK: &str = "clock";
 /// Tests that only the full tier runs. Those of cargo's programs are ignored otherwise.
 const FULL: &str = "full";
 
-impl Listed {
+impl ListedTest {
     /// Whether this is one of the words of the test's kind.
     pub(crate) fn is_of(&self, word: &str) -> bool {
         self.kind.split(' ').any(|of| of == word)
@@ -50,8 +50,8 @@ impl Listed {
 mod tests {
     use super::*;
 
-    fn of(kind: &str) -> Listed {
-        Listed {
+    fn of(kind: &str) -> ListedTest {
+        ListedTest {
             name: "a".into(),
             kind: kind.into(),
             is_ignored: false,
@@ -81,7 +81,7 @@ mod tests {
     fn long_tests_say_so_by_their_kind_or_are_ignored() {
         assert!(of("full").is_long() && of("release full").is_long());
         assert!(!of("").is_long() && !of("fuller").is_long());
-        let ignored = Listed {
+        let ignored = ListedTest {
             is_ignored: true,
             ..of("")
         };

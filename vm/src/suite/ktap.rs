@@ -2,8 +2,8 @@
 
 use crate::suite::result::Verdict;
 
-/// The innermost tests in KTAP output. A plan, `1..N`, promises N results: those that do not come
-/// fail.
+/// The innermost tests in KTAP output. A plan `1..N` announces N results: missing ones count as
+/// failures.
 pub(crate) fn read(output: &str) -> Vec<(String, Verdict)> {
     let mut tests: Vec<(String, Verdict)> = Vec::new();
     // For each depth, the plan, and how many results have come.

@@ -1,4 +1,4 @@
-//! What a run does not cover, for its report.
+//! Lists what a run does not cover, for its report.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use crate::suite::plan::NOT_QUICK;
 use crate::suite::tier::{Section, Tier};
 
-/// What a lower tier than the full one leaves out of a section, besides single tests.
+/// Parts of sections, besides single tests, that tiers below the full one leave out.
 const PARTS: &[(Section, &str)] = &[
     (
         Section::Series,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_said_with_the_command_for_it() {
+    fn left_out_parts_are_listed_with_their_commands() {
         let long = BTreeMap::from([(Section::Host, 7)]);
         let lines = left_out(Tier::Middle, &[Section::Host], &long);
         let has = |text: &str| lines.iter().any(|line| line == text);

@@ -1,4 +1,4 @@
-//! `scripts/test`: runs the tests of a tier, as many beside each other as the machine takes, and
+//! `scripts/test`: runs the tests of a tier, as many at a time as the machine can take, and
 //! reports.
 
 mod guests;
@@ -48,13 +48,13 @@ pub(crate) struct Options {
     fresh: bool,
 }
 
-/// Runs the tests. The result says whether all is well.
+/// Runs the tests. Returns whether none failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let (tier, sections) = selection(&options.words)?;
     let cache = cache_dir()?;
     fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))?;
     if let Some(path) = &options.junit {
-        // A file that cannot be written is told before an hour's work, not after it.
+        // Reports a file that cannot be written before an hour of tests, not after it.
         fs::write(path, "").with_context(|| format!("writing {}", path.display()))?;
     }
     process::catch_signals()?;
@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(tally.failed == 0 && tally.passed > 0)
 }
 
-/// Whether all tests that stand for requirements have passed, as a test of its own.
+/// A test of its own: all tests that show requirements have passed.
 fn requirements_result(results: &[TestResult]) -> TestResult {
     let (verdict, output) = match requirements::not_shown(results) {
         Ok(lines) if lines.is_empty() => (Verdict::Passed, String::new()),

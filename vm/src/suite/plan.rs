@@ -1,4 +1,4 @@
-//! What each tier runs: the jobs, and what it leaves out.
+//! The jobs of each tier, and what it leaves out.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
 
-use crate::suite::guests::Visit;
+use crate::suite::guests::GuestBatch;
 use crate::suite::history::History;
 use crate::suite::kind::{CLOCK, TURNS};
 use crate::suite::process::{self, SILENCE};
-use crate::suite::programs::{self, Listed, Program, cargo};
+use crate::suite::programs::{self, ListedTest, Program, cargo};
 use crate::suite::result::{TestResult, Verdict, full_name};
-use crate::suite::schedule::{Done, Early, Job, Need, Task};
+use crate::suite::schedule::{Job, JobResult, Need, ResultSender, Task};
 use crate::suite::tally::Tally;
 use crate::suite::tier::{Section, Tier};
 
@@ -31,8 +31,8 @@ const WHOLE: &[&str] = &[
 /// Builds everything once more, as a release.
 const PACKAGES: &str = "usertrace-c::package";
 /// Programs that the quick tier leaves out, and what they test: real programs, other compilers and
-/// other people's tools, which take more of a processor than they find in a library that its own
-/// tests have passed.
+/// tools of others. They take much processor time, and find little in a library that passed its own
+/// tests.
 pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
     (PACKAGES, "the Debian packages"),
     ("usertrace-c::lttng", "LTTng's own readers and recorders"),
@@ -51,11 +51,11 @@ const SWEEPS: &str = "_at_each_instruction_";
 /// takes five times as long.
 const MIDDLE_SCALE: &str = "20";
 const MIDDLE_SCALE_DEBUG: &str = "100";
-/// How long the middle tier tries strange commands in a guest.
+/// How long the middle tier fuzzes the control file system in a guest.
 const MIDDLE_FUZZ_SECONDS: &str = "5";
 /// How many guests share a kernel's guest tests.
 const GUESTS: usize = 2;
-/// The full tier's counts: the test, the variable, how often in one run, and in how many runs.
+/// The full tier's counts: the test, the variable, the count of one run, and the number of runs.
 const REPEATS: &[(&str, &str, u32, u32)] = &[
     ("c7_a10_memory_at_any_instant", "USERTRACE_INSTANTS", 50, 4),
     ("c7_a10_panic_at_any_instant", "USERTRACE_PANICS", 20, 10),
@@ -63,8 +63,8 @@ const REPEATS: &[(&str, &str, u32, u32)] = &[
 ];
 /// How long the full tier fuzzes each target.
 const FUZZ_SECONDS: &str = "180";
-/// The full tier's runs of the adversary: the kernel, the processors, and what they are called. In
-/// the middle tier it is one of the guest tests.
+/// The full tier's runs of the adversary: the kernel, the processors, and the name. In the middle
+/// tier, the adversary is one of the guest tests.
 const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
     (
         KernelConfig::Debug,
@@ -89,23 +89,23 @@ const ADVERSARY: &[(KernelConfig, &str, &str)] = &[
 ];
 /// How long each of these runs attacks, in seconds.
 const ADVERSARY_SECONDS: u64 = 1800;
-/// How much longer than the adversary its guest may live: it boots, looks whether all is as it was,
-/// and perhaps for leaks.
+/// How much longer than the adversary its guest may live: for the boot, the final checks, and the
+/// search for leaks.
 const ADVERSARY_TIMEOUT: u64 = 2400;
-/// How long its guest may be silent, in seconds: what it does to processors and memory hits the
-/// harness's own process in the guest, too.
+/// How long the adversary's guest may be silent, in seconds: attacks on processors and memory delay
+/// the first process, too.
 const ADVERSARY_SILENCE: &str = "300";
 /// How long a sweep may print nothing.
 const SWEEP_SILENCE: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// What the parts of a plan share.
+/// The context of a plan.
 #[derive(Clone)]
 pub(crate) struct Context {
     /// The tier.
     pub(crate) tier: Tier,
     /// The sections that run.
     pub(crate) sections: Vec<Section>,
-    /// What earlier runs left.
+    /// The history of earlier runs.
     pub(crate) history: Arc<Mutex<History>>,
     /// Tests that passed in an earlier run, with the same inputs.
     pub(crate) kept: Arc<Mutex<BTreeMap<Section, u64>>>,
@@ -141,11 +141,11 @@ impl Context {
     }
 
     /// Leaves out the tests that only the full tier runs, and counts them.
-    fn without_long(&self, section: Section, tests: Vec<Listed>) -> Vec<Listed> {
+    fn without_long(&self, section: Section, tests: Vec<ListedTest>) -> Vec<ListedTest> {
         if self.tier == Tier::Full {
             return tests;
         }
-        let (long, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(Listed::is_long);
+        let (long, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(ListedTest::is_long);
         if !long.is_empty() {
             let mut count = self.long.lock().unwrap_or_else(PoisonError::into_inner);
             *count.entry(section).or_default() += long.len() as u64;
@@ -188,13 +188,13 @@ impl Context {
         if self.keep(section, name) {
             return;
         }
-        let work = move |_: &Early| Done::from(vec![status(section, name, command)]);
+        let work = move |_: &ResultSender| JobResult::from(vec![status(section, name, command)]);
         let task = Task::Test(Box::new(work));
         jobs.push(self.job(section, name, needs, 2, task));
     }
 }
 
-/// All jobs of a run, and of what they need, the builds.
+/// All jobs of a run, including the builds that they need.
 pub(crate) fn plan(context: &Context) -> Vec<Job> {
     let mut jobs = Vec::new();
     for &section in &context.sections {
@@ -206,7 +206,7 @@ pub(crate) fn plan(context: &Context) -> Vec<Job> {
             Section::Debug => guest(context, &mut jobs, section, KernelConfig::Debug),
             Section::Cross => cross(context, &mut jobs),
             Section::Compare => compare(context, &mut jobs),
-            // Their tests are found when the programs are built.
+            // The tests are listed when the programs are built.
             Section::Harness | Section::Crash => {}
         }
     }
@@ -237,14 +237,14 @@ fn host(context: &Context, jobs: &mut Vec<Job>) {
     if skips_lints && skips_documentation {
         return;
     }
-    let work = move |early: &Early| {
+    let work = move |early: &ResultSender| {
         if !skips_lints {
             early.send(status(section, names[0], lints));
         }
         if !skips_documentation {
             early.send(counted(section, names[1], documentation));
         }
-        Done::default()
+        JobResult::default()
     };
     let task = Task::Test(Box::new(work));
     let name = names.join(", ");
@@ -276,27 +276,29 @@ fn series(context: &Context, jobs: &mut Vec<Job>) {
     context.status(jobs, section, "each patch of the series", &[], each);
 }
 
-/// What runs in guests of one kernel, but for the tests of `guest-tests`.
+/// Jobs in guests of one kernel, except `guest-tests`.
 fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: KernelConfig) {
     let name = format!("trace from boot, and the kernel's own tests, {config} kernel");
     let context_ = context.clone();
     let program = "boot-tests";
     let list = {
         let name = name.clone();
-        move |_: &Early| {
+        move |_: &ResultSender| {
             let found = debug_program(program)
                 .list()
                 .and_then(|tests| Ok((tests, kselftest_program()?)));
             let (tests, kselftest) = match found {
                 Ok(found) => found,
-                Err(why) => return Done::found(vec![failing(&context_, section, program, why)]),
+                Err(why) => {
+                    return JobResult::found(vec![failing(&context_, section, program, why)]);
+                }
             };
             let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
-            let visit = Visit {
+            let batch = GuestBatch {
                 section,
                 name,
                 config,
-                // The debug kernel looks for leaks in the end, which takes the longer the more
+                // At the end, the debug kernel searches for leaks, which takes the longer the more
                 // memory there is.
                 options: ["--append", boot, "--memory", "1G"]
                     .map(str::to_owned)
@@ -306,7 +308,7 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
                 variables: context_.variables(),
                 kselftest: Some(kselftest),
             };
-            Done::found(visit_job(&context_, visit, &tests).into_iter().collect())
+            JobResult::found(batch_job(&context_, batch, &tests).into_iter().collect())
         }
     };
     let mut job = context.job(
@@ -323,7 +325,7 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
     if config == KernelConfig::Release {
         let mut bench = Command::new(target_dir().join("debug/usertrace-vm"));
         bench
-            // Its parts say nothing until the end, and take a minute on a busy machine.
+            // Its parts print nothing until they end, and take a minute on a busy machine.
             .args(["guest", "--smp", "1", "--icount", "--silence", "300", "--"])
             .arg(target_dir().join("release/guest-bench"));
         let needs = [kernel_need(config), Need::Init, Need::GuestBench];
@@ -368,16 +370,16 @@ fn cross(context: &Context, jobs: &mut Vec<Job>) {
     if context.keep(section, name) {
         return;
     }
-    let work = move |_: &Early| {
+    let work = move |_: &ResultSender| {
         let possible = process::run(script("cross", &["possible"]), SILENCE);
         if possible.outcome.is_err() {
             let mut result = failed(section, name, String::new());
             result.verdict = Verdict::Skipped(possible.output.trim().replace('\n', "; "));
-            return Done::from(vec![result]);
+            return JobResult::from(vec![result]);
         }
         let run = |name, args: &[&str]| status(section, name, script("cross", args));
         let count = |name, args: &[&str]| counted(section, name, script("cross", args));
-        Done::from(vec![
+        JobResult::from(vec![
             run("aarch64 build", &["build"]),
             run("aarch64, machine code", &["code"]),
             count("aarch64, without a kernel", &["user"]),
@@ -428,9 +430,9 @@ fn tests_of_programs(context: &Context, jobs: &mut Vec<Job>) {
     job.expected = Duration::MAX;
     jobs.push(job);
     let context_ = context.clone();
-    let list = move |_: &Early| {
+    let list = move |_: &ResultSender| {
         let programs = std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
-        Done::found(list_all(&context_, programs))
+        JobResult::found(list_all(&context_, programs))
     };
     let task = Task::Test(Box::new(list));
     let mut job = context.job(Section::Host, "list of tests", &[Need::Programs], 1, task);
@@ -490,7 +492,7 @@ fn whole_job(
     context: &Context,
     section: Section,
     program: &Program,
-    mut tests: Vec<Listed>,
+    mut tests: Vec<ListedTest>,
 ) -> Option<Job> {
     let all = tests.len();
     tests.retain(|test| !context.keep(section, &full_name(&program.name, &test.name)));
@@ -498,7 +500,8 @@ fn whole_job(
         return None;
     }
     let (variables, owned) = (context.variables(), program.clone());
-    let work = move |_: &Early| Done::from(owned.run_whole(section, &tests, &variables));
+    let work =
+        move |_: &ResultSender| JobResult::from(owned.run_whole(section, &tests, &variables));
     let mut job = context.job(section, &program.name, &[], 2, Task::Test(Box::new(work)));
     job.is_whole = true;
     Some(job)
@@ -508,7 +511,7 @@ fn test_job(
     context: &Context,
     section: Section,
     program: &Program,
-    test: &Listed,
+    test: &ListedTest,
     variables: &[(String, String)],
 ) -> Option<Job> {
     let name = full_name(&program.name, &test.name);
@@ -526,8 +529,8 @@ fn test_job(
     } else {
         process::TEST_SILENCE
     };
-    let work = move |_: &Early| {
-        Done::from(vec![
+    let work = move |_: &ResultSender| {
+        JobResult::from(vec![
             program.run_one(section, &test.name, &variables, silence),
         ])
     };
@@ -559,7 +562,7 @@ fn crash_jobs(context: &Context) -> Vec<Job> {
         };
         variables.push((variable.into(), count.to_string()));
         for run in 1..=runs {
-            // Each run has a name of its own, so that a run that was stopped goes on after the
+            // Each run has its own name, so a stopped run continues after the
             // last.
             let numbered = Program {
                 name: format!("crash-tests ({run} of {runs})"),
@@ -576,7 +579,7 @@ fn guest_jobs(
     context: &Context,
     section: Section,
     config: KernelConfig,
-    tests: Vec<Listed>,
+    tests: Vec<ListedTest>,
 ) -> Vec<Job> {
     let mut variables = context.variables();
     if context.tier < Tier::Full {
@@ -587,7 +590,7 @@ fn guest_jobs(
         variables.push(("USERTRACE_TEST_SCALE".into(), scale.into()));
         variables.push(("USERTRACE_FUZZ_SECONDS".into(), MIDDLE_FUZZ_SECONDS.into()));
     }
-    let visit = |name: String, options: Vec<String>| Visit {
+    let batch = |name: String, options: Vec<String>| GuestBatch {
         section,
         name,
         config,
@@ -602,9 +605,9 @@ fn guest_jobs(
         .partition(|test| test.is_for(context.tier, config));
     let wanted = context.without_long(section, wanted);
     let program = format!("guest-tests [{config}]");
-    let cost = |test: &Listed| context.guest_cost(&program, &test.name);
+    let cost = |test: &ListedTest| context.guest_cost(&program, &test.name);
     let mut jobs = Vec::new();
-    // A debug kernel takes a minute of a processor to boot and to look for leaks.
+    // A debug kernel needs a minute of processor time to boot and to search for leaks.
     let guests = match (context.tier, config) {
         (Tier::Full, _) | (_, KernelConfig::Release) => GUESTS,
         (_, KernelConfig::Debug) => 1,
@@ -618,7 +621,7 @@ fn guest_jobs(
                 .map(str::to_owned)
                 .into(),
         };
-        jobs.extend(visit_job(context, visit(name, options), &share));
+        jobs.extend(batch_job(context, batch(name, options), &share));
     }
     if config == KernelConfig::Release {
         let own = [
@@ -636,20 +639,24 @@ fn guest_jobs(
         for (kind, name, options) in own {
             let of_kind = others.iter().filter(|test| test.is_of(kind));
             let tests: Vec<_> = of_kind.cloned().collect();
-            jobs.extend(visit_job(context, visit(name.to_owned(), options), &tests));
+            jobs.extend(batch_job(context, batch(name.to_owned(), options), &tests));
         }
     }
     jobs
 }
 
 /// Distributes tests over so many guests, by how long they take. Each keeps their order.
-fn share(tests: &[Listed], guests: usize, cost: impl Fn(&Listed) -> Duration) -> Vec<Vec<Listed>> {
+fn share(
+    tests: &[ListedTest],
+    guests: usize,
+    cost: impl Fn(&ListedTest) -> Duration,
+) -> Vec<Vec<ListedTest>> {
     let mut order: Vec<usize> = (0..tests.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(cost(&tests[at])));
     let mut loads = vec![Duration::ZERO; guests];
     let mut places = vec![0; tests.len()];
-    // The first test looks at a kernel that has had no trace: it must be the first of its guest,
-    // which its order sees to.
+    // The first test needs a kernel that never had a trace. It stays first, as each guest keeps the
+    // order.
     for at in order {
         let least = (0..guests).min_by_key(|&guest| loads[guest]).unwrap_or(0);
         loads[least] += cost(&tests[at]);
@@ -663,35 +670,35 @@ fn share(tests: &[Listed], guests: usize, cost: impl Fn(&Listed) -> Duration) ->
     (0..guests).map(of).collect()
 }
 
-/// A guest that runs these tests, if any of them is to run.
-fn visit_job(context: &Context, mut visit: Visit, tests: &[Listed]) -> Option<Job> {
-    let program = format!("{} [{}]", visit.program, visit.config);
-    visit.tests = tests
+/// A job for a guest with these tests, if any of them has to run.
+fn batch_job(context: &Context, mut batch: GuestBatch, tests: &[ListedTest]) -> Option<Job> {
+    let program = format!("{} [{}]", batch.program, batch.config);
+    batch.tests = tests
         .iter()
         .map(|test| test.name.clone())
         // The kernel's own tests have no names before they run, so their guest runs as a whole.
         .filter(|name| {
-            visit.kselftest.is_some() || !context.keep(visit.section, &full_name(&program, name))
+            batch.kselftest.is_some() || !context.keep(batch.section, &full_name(&program, name))
         })
         .collect();
-    if visit.tests.is_empty() {
+    if batch.tests.is_empty() {
         return None;
     }
     let cost = |name: &String| context.guest_cost(&program, name);
-    let expected = visit.tests.iter().map(cost).sum();
-    let (section, name) = (visit.section, visit.name.clone());
-    let mut needs = vec![kernel_need(visit.config), Need::Init, Need::Programs];
-    if visit.kselftest.is_some() {
+    let expected = batch.tests.iter().map(cost).sum();
+    let (section, name) = (batch.section, batch.name.clone());
+    let mut needs = vec![kernel_need(batch.config), Need::Init, Need::Programs];
+    if batch.kselftest.is_some() {
         needs.push(Need::Kselftest);
     }
-    let work = move |early: &Early| Done::from(visit.run(early));
+    let work = move |early: &ResultSender| JobResult::from(batch.run(early));
     let mut job = context.job(section, &name, &needs, 2, Task::Test(Box::new(work)));
     // The kernel's own tests are not among those that have a name here.
     job.expected = job.expected.max(expected);
     Some(job)
 }
 
-/// What the jobs need, and what that needs.
+/// Adds the builds that the jobs need.
 fn builds(context: &Context, jobs: &mut Vec<Job>) {
     let mut needs: HashSet<Need> = jobs
         .iter()
@@ -755,7 +762,7 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
                 let mut command = cargo(&["build", "--locked", "--quiet", "--release"]);
                 command.args(["--package", "usertrace-bench", "--bin", "guest-bench"]);
                 if context.tier < Tier::Full {
-                    // Without the recorder's part: most of the build.
+                    // Without the recorder, which is most of the build.
                     command.arg("--no-default-features");
                 }
                 add(
@@ -827,7 +834,7 @@ fn kselftest_build() -> Result<Command, String> {
     Ok(make)
 }
 
-/// A program of `tests/` that is no test target of cargo's.
+/// A program of `tests/` that is not a test target.
 fn debug_program(name: &str) -> Program {
     Program {
         name: name.into(),
@@ -836,7 +843,7 @@ fn debug_program(name: &str) -> Program {
     }
 }
 
-/// One of `scripts/`.
+/// A program in `scripts/`.
 pub(crate) fn script(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(repository().join("scripts").join(name));
     command.args(args);
@@ -868,7 +875,7 @@ fn counted(section: Section, name: &str, command: Command) -> TestResult {
     })
 }
 
-/// Runs a command as one test. `wrong` says what is wrong with the output although its status is 0.
+/// Runs a command as one test. `wrong` returns what is wrong with its output despite a status of 0.
 fn one_test(
     section: Section,
     name: &str,
@@ -894,11 +901,11 @@ fn failed(section: Section, name: &str, output: String) -> TestResult {
     }
 }
 
-/// A job that says why the tests of a program could not be found.
+/// A job that reports why the tests of a program could not be listed.
 fn failing(context: &Context, section: Section, name: &str, why: String) -> Job {
     let mut result = failed(section, name, why);
     result.verdict = Verdict::Failed("cannot list its tests".into());
-    let task = Task::Test(Box::new(|_: &Early| Done::from(vec![result])));
+    let task = Task::Test(Box::new(|_: &ResultSender| JobResult::from(vec![result])));
     context.job(section, name, &[], 1, task)
 }
 
@@ -906,8 +913,8 @@ fn failing(context: &Context, section: Section, name: &str, why: String) -> Job 
 mod tests {
     use super::*;
 
-    fn test(name: &str) -> Listed {
-        Listed {
+    fn test(name: &str) -> ListedTest {
+        ListedTest {
             name: name.into(),
             kind: String::new(),
             is_ignored: false,
@@ -917,7 +924,7 @@ mod tests {
     #[test]
     fn guests_share_tests_by_time_and_keep_their_order() {
         let tests: Vec<_> = ["a", "b", "c", "d"].map(test).into();
-        let cost = |test: &Listed| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
+        let cost = |test: &ListedTest| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
         let shares = share(&tests, 2, cost);
         let names: Vec<Vec<_>> = shares
             .iter()

@@ -1,4 +1,4 @@
-//! Runs one program of the suite: its output is captured, and it ends with the runner.
+//! Runs one program of the suite: captures its output, and ends it with the runner.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -25,17 +25,17 @@ pub(crate) const TEST_SILENCE: Duration = Duration::from_secs(10 * 60);
 static GROUPS: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
 
 thread_local! {
-    /// What [`take_cpu_time`] gives.
+    /// The result of [`take_cpu_time`].
     static CPU_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// The processor time of all programs that ended in this thread since it was last asked, and of
-/// their children.
+/// The processor time of all programs, and of their children, that ended in this thread since the
+/// last call.
 pub(crate) fn take_cpu_time() -> Duration {
     CPU_TIME.take()
 }
 
-/// What a program printed, and how it ended.
+/// The output and the end of a program.
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// Standard output. Summaries are read from here only: a test's standard error cannot forge
@@ -43,9 +43,9 @@ pub(crate) struct Finished {
     pub(crate) stdout: String,
     /// Both streams, in the order in which they arrived.
     pub(crate) output: String,
-    /// Whether its status was 0; else why not.
+    /// Success, or why the program failed.
     pub(crate) outcome: Result<(), String>,
-    /// From its start to its end.
+    /// The time from its start to its end.
     pub(crate) time: Duration,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
     // what may happen between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            // The thread that starts it also waits for it, so it is there until the program ends.
+            // This thread starts the program and waits for it, so it lives until the program ends.
             // SIGTERM, not SIGKILL: make then removes half-written files.
             nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
             if nix::unistd::getppid() != parent {
@@ -128,8 +128,8 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
     }
 }
 
-/// Waits for the end of a program, but leaves its status where it is: its processor time, and that
-/// of those children that it waited for.
+/// Waits for the end of a program without reaping it. Returns its processor time, with that of the
+/// children that it reaped.
 fn cpu_time(child: &Child) -> Option<Duration> {
     let pid = child.id();
     let id = Id::Pid(Pid::from_raw(pid.cast_signed()));
@@ -157,7 +157,7 @@ fn capture(mut from: impl Read, both: &Mutex<Vec<u8>>, alive: Sender<()>) -> Vec
     let mut all = Vec::new();
     let mut buf = vec![0; 16 << 10];
     while let Ok(n @ 1..) = from.read(&mut buf) {
-        // The watch is gone once it has killed the program.
+        // The receiver is gone once it has killed the program.
         let _ = alive.send(());
         both.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -176,7 +176,7 @@ struct Group {
 impl Group {
     fn of(child: &Child) -> Self {
         let pid = child.id().cast_signed();
-        // Relaxed: the handler runs in this process, and reads nothing but this number.
+        // Relaxed: the handler runs in this process, and reads only this number.
         let place = GROUPS.iter().find(|place| {
             place
                 .compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed)
@@ -206,7 +206,7 @@ extern "C" fn end(signal: libc::c_int) {
     for group in &GROUPS {
         let group = group.load(Ordering::Relaxed);
         if group > 0 {
-            // SIGTERM: make removes half-written files, which it would take for complete ones the
+            // SIGTERM: make removes half-written files, which it would treat as complete the
             // next time. QEMU dies with its harness.
             let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
         }

@@ -25,16 +25,16 @@ pub(crate) struct Program {
 
 /// One test of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedTest {
     /// Its name.
     pub(crate) name: String,
-    /// What libtest-mimic calls its kind; empty for others.
+    /// Its kind in libtest-mimic. Empty for other programs.
     pub(crate) kind: String,
-    /// Whether the program runs it only when it is asked to run what it ignores.
+    /// Whether the program runs it only with `--include-ignored`.
     pub(crate) is_ignored: bool,
 }
 
-/// Cargo, as whoever started this program calls it.
+/// The cargo that started this program, or the one in the path.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
@@ -111,7 +111,7 @@ fn package_name(id: &str) -> Option<&str> {
 
 impl Program {
     /// All of its tests.
-    pub(crate) fn list(&self) -> Result<Vec<Listed>, String> {
+    pub(crate) fn list(&self) -> Result<Vec<ListedTest>, String> {
         let list = |arguments: &[&str]| {
             let mut command = self.command();
             command.args(arguments);
@@ -155,7 +155,7 @@ impl Program {
     pub(crate) fn run_whole(
         &self,
         section: Section,
-        tests: &[Listed],
+        tests: &[ListedTest],
         variables: &[(String, String)],
     ) -> Vec<TestResult> {
         let mut command = self.command();
@@ -186,7 +186,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command
             .current_dir(&self.directory)
-            // As cargo sets it for tests.
+            // Cargo sets this for tests, too.
             .env("CARGO_MANIFEST_DIR", &self.directory);
         command
     }
@@ -214,7 +214,7 @@ impl Program {
 }
 
 /// The tests in the output of `--list`.
-fn listed(output: &str) -> Vec<Listed> {
+fn listed(output: &str) -> Vec<ListedTest> {
     let test = |line: &str| {
         let line = line.strip_suffix(": test")?;
         let (kind, name) = match line
@@ -224,7 +224,7 @@ fn listed(output: &str) -> Vec<Listed> {
             Some((kind, name)) => (kind, name),
             None => ("", line),
         };
-        Some(Listed {
+        Some(ListedTest {
             name: name.into(),
             kind: kind.into(),
             is_ignored: false,
@@ -233,7 +233,7 @@ fn listed(output: &str) -> Vec<Listed> {
     output.lines().filter_map(test).collect()
 }
 
-/// What libtest's output, one line a test, says of this one.
+/// The verdict of a test in libtest's output, which has one line a test.
 fn verdict_in(output: &str, test: &str) -> Verdict {
     let outcome = output.lines().find_map(|line| {
         let rest = line.strip_prefix("test ")?.strip_prefix(test)?;

@@ -1,4 +1,4 @@
-//! What a run prints: each test as it ends, and the summary.
+//! The output of a run: each test as it ends, and the summary.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ fn end_of(output: &str) -> &str {
     output.get(at..).unwrap_or(output)
 }
 
-/// What is known at a run's end.
+/// The results at the end of a run.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     /// All results of the run.
@@ -67,14 +67,14 @@ pub(crate) struct Report<'a> {
     pub(crate) spans: &'a [Span],
     /// The whole run's time.
     pub(crate) time: Duration,
-    /// What the run did not cover.
+    /// The parts that the run did not cover.
     pub(crate) left_out: &'a [String],
     /// Tests that passed in an earlier run, with the same inputs.
     pub(crate) kept: &'a BTreeMap<Section, u64>,
 }
 
 impl Report<'_> {
-    /// How many tests there were, those that an earlier run passed included.
+    /// The count of tests, including those that passed in an earlier run.
     pub(crate) fn tally(&self) -> Tally {
         let mut sum = tally(self.results);
         sum.passed += self.kept.values().sum::<u64>();
@@ -158,7 +158,7 @@ impl Report<'_> {
         sections.into_iter().collect()
     }
 
-    /// Jobs that took most processor time.
+    /// The jobs with the most processor time.
     fn costliest(&self) -> Vec<&Span> {
         let mut spans: Vec<_> = self.spans.iter().collect();
         spans.sort_by_key(|span| Reverse(span.cpu_time));

@@ -7,8 +7,8 @@ use usertrace_vm::repository;
 
 use crate::suite::result::{TestResult, Verdict};
 
-/// The tests that stand for a requirement, and did not pass in a run of the whole middle tier: a
-/// line for each.
+/// A line for each test that shows a requirement, but did not pass in a run of the whole middle
+/// tier.
 pub(crate) fn not_shown(results: &[TestResult]) -> Result<Vec<String>, String> {
     let path = repository().join("docs/requirements.md");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -109,8 +109,11 @@ mod tests {
         "bench/tests",
     ];
 
-    /// Tests that a program takes from another one.
-    const SHARED: [(&str, &str); 1] = [("guest-tests", "crates/cli/tests/control")];
+    /// Directories of tests that several programs run.
+    const SHARED: [(&str, &str); 2] = [
+        ("guest-tests", "crates/scenarios/src/control"),
+        ("control", "crates/scenarios/src/control"),
+    ];
 
     /// The ids of all requirements.
     fn ids() -> BTreeSet<String> {
@@ -206,7 +209,7 @@ mod tests {
             .take(4)
             .flat_map(|line| line.split(['(', ',', ')']));
         let mut functions = entry
-            .map(str::trim)
+            .map(|word| word.trim().trim_end_matches("::<B>"))
             .filter_map(|word| function(&lines, word));
         if let Some(function) = functions.next() {
             ids.extend(ids_above(&lines, function));
@@ -214,7 +217,7 @@ mod tests {
         Some(ids)
     }
 
-    /// What is wrong with a test that stands for a requirement.
+    /// Checks that a test of a requirement exists and names the requirement.
     fn check(id: &str, test: &str) -> Result<(), String> {
         let (program, rest) = test
             .split_once("::")

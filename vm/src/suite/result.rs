@@ -1,4 +1,4 @@
-//! What became of each test.
+//! The results of tests.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::suite::tier::Section;
 pub(crate) enum Verdict {
     /// It passed.
     Passed,
-    /// It failed; why, in one line.
+    /// It failed, for a reason in one line.
     Failed(String),
-    /// It was not run; why, in one line.
+    /// It was not run, for a reason in one line.
     Skipped(String),
 }
 
 impl Verdict {
-    /// How a test ended of which is known only whether it passed.
+    /// The verdict of a test of which only success or failure is known.
     pub(crate) fn of(has_passed: bool) -> Self {
         if has_passed {
             Self::Passed
@@ -40,7 +40,7 @@ pub(crate) struct TestResult {
     pub(crate) verdict: Verdict,
     /// How long it took.
     pub(crate) time: Duration,
-    /// What it printed, if it did not pass.
+    /// Its output, if it did not pass.
     pub(crate) output: String,
 }
 

@@ -1,4 +1,4 @@
-//! Runs jobs beside each other, as many as the machine's processors take.
+//! Runs jobs in parallel, as many as the machine can take.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,16 +29,16 @@ pub(crate) enum Need {
     CompareKernels,
 }
 
-/// What a job leaves.
+/// The result of a job.
 #[derive(Default)]
-pub(crate) struct Done {
+pub(crate) struct JobResult {
     /// The tests that it ran.
     pub(crate) results: Vec<TestResult>,
-    /// Jobs that it found.
+    /// Further jobs that it found.
     pub(crate) jobs: Vec<Job>,
 }
 
-impl Done {
+impl JobResult {
     /// Jobs that were found, without a result yet.
     pub(crate) fn found(jobs: Vec<Job>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Done {
     }
 }
 
-impl From<Vec<TestResult>> for Done {
+impl From<Vec<TestResult>> for JobResult {
     fn from(results: Vec<TestResult>) -> Self {
         Self {
             results,
@@ -57,32 +57,32 @@ impl From<Vec<TestResult>> for Done {
     }
 }
 
-type Work = Box<dyn FnOnce(&Early) -> Done + Send>;
-type Build = Box<dyn FnOnce() -> Result<(), String> + Send>;
+type TestFn = Box<dyn FnOnce(&ResultSender) -> JobResult + Send>;
+type BuildFn = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
-/// What a job does.
+/// The work of a job.
 pub(crate) enum Task {
     /// Builds something for others.
-    Build(Need, Build),
+    Build(Need, BuildFn),
     /// Runs tests.
-    Test(Work),
+    Test(TestFn),
 }
 
 /// A part of a run.
 pub(crate) struct Job {
     /// The section that it belongs to.
     pub(crate) section: Section,
-    /// What it is called in reports.
+    /// Its name in reports.
     pub(crate) name: String,
-    /// What must have been built.
+    /// The builds that it needs.
     pub(crate) needs: Vec<Need>,
     /// How many of the [`capacity`] it takes while it runs.
     pub(crate) weight: usize,
-    /// How long it takes, as far as is known: the longest are started first.
+    /// Its expected duration: the longest jobs are started first.
     pub(crate) expected: Duration,
     /// Whether the tests of a program run in one process, and are not timed one by one.
     pub(crate) is_whole: bool,
-    /// What it does.
+    /// Its work.
     pub(crate) task: Task,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Span {
     pub(crate) name: String,
     /// How long it ran.
     pub(crate) time: Duration,
-    /// Processor time of the programs that it ran, which depends less on what ran beside it.
+    /// The processor time of its programs, which depends less on parallel jobs.
     pub(crate) cpu_time: Duration,
     /// Whether it built something.
     pub(crate) is_build: bool,
@@ -103,22 +103,22 @@ pub(crate) struct Span {
     pub(crate) is_whole: bool,
 }
 
-/// How much may run at once: two for each processor, as most tests wait for processes, disks or
-/// timers half of the time; and another guest, or two short tests, beside them.
+/// The total weight of parallel jobs: two for each processor, because most tests wait half of the
+/// time, and another guest, or two short tests.
 pub(crate) fn capacity() -> usize {
     2 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-enum State {
+enum BuildState {
     Pending,
     Built,
     Failed(String),
 }
 
-/// Takes results of a job that goes on: a guest runs many tests.
-pub(crate) struct Early(Sender<Event>);
+/// Takes results of a running job: a guest runs many tests.
+pub(crate) struct ResultSender(Sender<Event>);
 
-impl Early {
+impl ResultSender {
     /// Shows the result now.
     pub(crate) fn send(&self, result: TestResult) {
         // The receiver outlives all jobs.
@@ -128,27 +128,27 @@ impl Early {
 
 enum Event {
     Result(TestResult),
-    Ended(Ended),
+    Ended(EndedJob),
 }
 
-/// A job that is over.
-struct Ended {
+/// A job that has ended.
+struct EndedJob {
     weight: usize,
     span: Span,
     built: Option<(Need, Result<(), String>)>,
-    done: Done,
+    done: JobResult,
 }
 
-/// Runs all jobs, and those that they find. `show` gets each result as soon as it is there.
+/// Runs all jobs, and those that they find. Calls `show` with each result at once.
 pub(crate) fn run(
     jobs: Vec<Job>,
     capacity: usize,
     mut show: impl FnMut(&TestResult),
 ) -> (Vec<TestResult>, Vec<Span>) {
-    let mut needs: HashMap<Need, State> = HashMap::new();
+    let mut needs: HashMap<Need, BuildState> = HashMap::new();
     for job in &jobs {
         if let Task::Build(need, _) = job.task {
-            needs.insert(need, State::Pending);
+            needs.insert(need, BuildState::Pending);
         }
     }
     let (mut waiting, mut results, mut spans) = (jobs, Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ pub(crate) fn run(
                 running.push(job.weight);
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let early = Early(sender.clone());
+                    let early = ResultSender(sender.clone());
                     // The receiver outlives all jobs.
                     let _ = sender.send(Event::Ended(execute(job, &early)));
                 });
@@ -188,8 +188,8 @@ pub(crate) fn run(
             }
             if let Some((need, outcome)) = event.built {
                 let state = match outcome {
-                    Ok(()) => State::Built,
-                    Err(why) => State::Failed(why),
+                    Ok(()) => BuildState::Built,
+                    Err(why) => BuildState::Failed(why),
                 };
                 needs.insert(need, state);
             }
@@ -211,12 +211,12 @@ pub(crate) fn run(
 /// may be heavier than the machine.
 fn next(
     waiting: &[Job],
-    needs: &HashMap<Need, State>,
+    needs: &HashMap<Need, BuildState>,
     capacity: usize,
     running: &[usize],
 ) -> Option<usize> {
     let is_ready = |job: &Job| {
-        let is_built = |need: &Need| matches!(needs.get(need), Some(State::Built));
+        let is_built = |need: &Need| matches!(needs.get(need), Some(BuildState::Built));
         job.needs.iter().all(is_built)
     };
     let first = waiting.iter().position(is_ready)?;
@@ -235,13 +235,13 @@ fn next(
         .position(|job| is_ready(job) && job.weight <= room)
 }
 
-/// Takes out the jobs whose needs could not be built, and says so once for each job.
-fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, State>) -> Vec<TestResult> {
+/// Removes the jobs whose needs could not be built, with one result for each.
+fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, BuildState>) -> Vec<TestResult> {
     let mut results = Vec::new();
     loop {
         let lacks = |job: &Job| {
             job.needs.iter().find_map(|need| match needs.get(need) {
-                Some(State::Failed(why)) => Some(why.clone()),
+                Some(BuildState::Failed(why)) => Some(why.clone()),
                 None => Some(format!("nothing builds {need:?}")),
                 _ => None,
             })
@@ -253,7 +253,7 @@ fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, State>) -> Ve
         let Some((at, why)) = found else { break };
         let job = waiting.remove(at);
         if let Task::Build(need, _) = job.task {
-            needs.insert(need, State::Failed(why.clone()));
+            needs.insert(need, BuildState::Failed(why.clone()));
         }
         results.push(TestResult {
             section: job.section,
@@ -267,9 +267,9 @@ fn without_needs(waiting: &mut Vec<Job>, needs: &mut HashMap<Need, State>) -> Ve
     results
 }
 
-fn execute(job: Job, early: &Early) -> Ended {
+fn execute(job: Job, early: &ResultSender) -> EndedJob {
     let begun = Instant::now();
-    let mut done = Done::default();
+    let mut done = JobResult::default();
     let (is_build, built) = match job.task {
         Task::Test(work) => {
             done = work(early);
@@ -292,7 +292,7 @@ fn execute(job: Job, early: &Early) -> Ended {
             (true, Some((need, brief)))
         }
     };
-    Ended {
+    EndedJob {
         weight: job.weight,
         span: Span {
             section: job.section,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn passing(name: &'static str, needs: &[Need]) -> Job {
-        let work = move |_: &Early| Done {
+        let work = move |_: &ResultSender| JobResult {
             results: vec![result(name)],
             jobs: Vec::new(),
         };
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_found_run_too() {
-        let work = |_: &Early| Done {
+        let work = |_: &ResultSender| JobResult {
             results: Vec::new(),
             jobs: vec![passing("a", &[]), passing("b", &[])],
         };
@@ -403,13 +403,13 @@ mod tests {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let jobs = (0..12).map(|_| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));
-            let work = move |_: &Early| {
+            let work = move |_: &ResultSender| {
                 // Relaxed: the numbers stand for themselves.
                 let running = now.fetch_add(2, Ordering::Relaxed) + 2;
                 most.fetch_max(running, Ordering::Relaxed);
                 std::thread::yield_now();
                 now.fetch_sub(2, Ordering::Relaxed);
-                Done::default()
+                JobResult::default()
             };
             job("a", &[], 2, Task::Test(Box::new(work)))
         });
@@ -424,7 +424,7 @@ mod tests {
                 "a",
                 &[],
                 weight,
-                Task::Test(Box::new(|_: &Early| Done::default())),
+                Task::Test(Box::new(|_: &ResultSender| JobResult::default())),
             )
         };
         let waiting = [of(2), of(1)];
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn job_heavier_than_the_machine_runs_alone() {
-        let work = |_: &Early| Done {
+        let work = |_: &ResultSender| JobResult {
             results: vec![result("a")],
             jobs: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! Adds up what test programs say about themselves.
+//! Adds up the summaries of test programs.
 
 /// How many tests there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Tally {
     /// The sum of the summaries in the output of libtest or libtest-mimic, one for each test
     /// program.
     ///
-    /// A test that is filtered out was not asked for, and is not counted.
+    /// Tests that were filtered out do not count.
     pub(crate) fn of_libtest(output: &str) -> Self {
         let mut sum = Self::default();
         for line in output.lines() {

@@ -1,4 +1,4 @@
-//! What a run covers: its tier, and its sections.
+//! The tiers and sections of a run.
 
 use clap::ValueEnum;
 

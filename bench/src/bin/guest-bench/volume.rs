@@ -1,4 +1,4 @@
-//! What it costs to bring what was traced into a file, beside other ways to bring as much there
+//! Costs of bringing a trace into a file, compared with other ways to bring as many bytes there
 //! (C5): `cat` of a pipe, the mapped reader of ftrace's ring buffer, and bare copies.
 //!
 //! One processor, one process: of each way only what the reading side does is counted. All files
@@ -76,7 +76,7 @@ fn per_mib(moves: impl FnOnce() -> Result<usize>) -> Result<f64> {
     Ok(count as f64 * MIB as f64 / bytes as f64)
 }
 
-/// A new file; nobody sees its name for long.
+/// A new file, whose name is removed soon.
 fn new_file() -> Result<File> {
     let path = Path::new(OUTPUT).join("file");
     let file = OpenOptions::new()

@@ -1,5 +1,5 @@
 /*
- * What programs that are instrumented for LTTng-UST have in common with
+ * The binary interface between programs that are instrumented for LTTng-UST and
  * libusertrace.so.1.
  */
 #ifndef USERTRACE_LTTNG_ABI_H
@@ -17,12 +17,12 @@ extern "C" {
 /* A label of an enumeration. */
 struct usertrace_lttng_label {
 	const char *text;
-	/* As unsigned numbers, where they are not negative. */
+	/* Bits of an unsigned number, unless it is negative. */
 	long long first;
 	long long last;
 	uint8_t first_is_negative;
 	uint8_t last_is_negative;
-	/* It follows the label before it: CTF's rule. */
+	/* The value follows that of the label before, as in CTF. */
 	uint8_t is_automatic;
 };
 
@@ -40,11 +40,11 @@ enum usertrace_lttng_kind {
 struct usertrace_lttng_field {
 	const char *name;
 	const struct usertrace_lttng_label *labels;
-	/* Of labels, or of an array's elements. */
+	/* Number of labels, or of an array's elements. */
 	size_t count;
 	/* An enum usertrace_lttng_kind. */
 	uint8_t kind;
-	/* Of a number, or of an element: bytes, and how it is shown. */
+	/* Bytes and format of a number, or of an element. */
 	uint8_t size;
 	uint8_t is_signed;
 	uint8_t is_hex;
@@ -55,11 +55,11 @@ struct usertrace_lttng_field {
 struct usertrace_lttng_class {
 	const struct usertrace_lttng_field *fields;
 	size_t count;
-	/* Takes the callsite, and then what TP_ARGS says. */
+	/* Takes the callsite, and then the arguments of TP_ARGS. */
 	void (*record)(void);
 };
 
-/* An event of a provider. Without a class: the log level of one. */
+/* An event of a provider. Without a class, it only gives an event's log level. */
 struct usertrace_lttng_probe {
 	const char *provider;
 	const char *name;
@@ -67,27 +67,28 @@ struct usertrace_lttng_probe {
 	int level;
 };
 
-/* Where an event is enabled. The library finds its probe, perhaps in another module. */
+/* A tracepoint. The library finds its probe, perhaps in another module. */
 struct usertrace_lttng_tracepoint {
 	struct usertrace_callsite callsite;
-	/* The probe's; NULL as long as there is none. */
+	/* The probe's function; NULL as long as there is none. */
 	void (*record)(void);
 	const char *provider;
 	const char *name;
-	/* Has the linker ask for the provider. */
+	/* Makes the linker require the provider. */
 	const int *link;
 };
 
 /*
- * Adds the tracepoints and probes of a program or library, unless they are there.
- * pin() keeps that from being unloaded: called if others use its probes.
+ * Registers the tracepoints and probes of a program or library, unless they are
+ * registered. pin() keeps the module loaded; it is called if another module
+ * uses its probes.
  */
 void usertrace_lttng_register(struct usertrace_lttng_tracepoint **tracepoints,
 			      struct usertrace_lttng_tracepoint **tracepoints_end,
 			      const struct usertrace_lttng_probe **probes,
 			      const struct usertrace_lttng_probe **probes_end, void (*pin)(void));
 
-/* Takes them out. */
+/* Unregisters them. */
 void usertrace_lttng_unregister(struct usertrace_lttng_tracepoint **tracepoints,
 				const struct usertrace_lttng_probe **probes);
 

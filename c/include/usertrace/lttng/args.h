@@ -1,27 +1,27 @@
-/* Lists of TYPE, NAME, TYPE, NAME...: what TP_ARGS() has, ten pairs at most. */
+/* Lists of TYPE, NAME, TYPE, NAME...: the arguments of TP_ARGS(), at most ten pairs. */
 #ifndef USERTRACE_LTTNG_ARGS_H
 #define USERTRACE_LTTNG_ARGS_H
 
-/* Commas that are to stay in one argument. */
+/* Keeps commas in one argument. */
 #define USERTRACE_LTTNG__ALL(...) __VA_ARGS__
 
 #define USERTRACE_LTTNG__JOIN(a, b) USERTRACE_LTTNG__JOIN_(a, b)
 #define USERTRACE_LTTNG__JOIN_(a, b) a##b
 
-/* None at all counts as 1 where the language's standard is followed to the letter. */
+/* In strict standard C, an empty list counts as 1. */
 #define USERTRACE_LTTNG__COUNT(...) \
 	USERTRACE_LTTNG__COUNT_(0, ##__VA_ARGS__, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, \
 				5, 4, 3, 2, 1, 0)
 #define USERTRACE_LTTNG__COUNT_(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, \
 				a17, a18, a19, a20, n, ...) n
 
-/* The parameters of a function that has no others. */
+/* The parameters of a function without others. */
 #define USERTRACE_LTTNG__ONLY(...) \
 	USERTRACE_LTTNG__JOIN(USERTRACE_LTTNG__ONLY_, USERTRACE_LTTNG__COUNT(__VA_ARGS__))(__VA_ARGS__)
-/* Those of one that has others in front of them. */
+/* The parameters of a function, after others. */
 #define USERTRACE_LTTNG__MORE(...) \
 	USERTRACE_LTTNG__JOIN(USERTRACE_LTTNG__MORE_, USERTRACE_LTTNG__COUNT(__VA_ARGS__))(__VA_ARGS__)
-/* Their names, behind others. */
+/* The names of arguments, after others. */
 #define USERTRACE_LTTNG__NAMES(...) \
 	USERTRACE_LTTNG__JOIN(USERTRACE_LTTNG__NAMES_, USERTRACE_LTTNG__COUNT(__VA_ARGS__))(__VA_ARGS__)
 

@@ -1,4 +1,4 @@
-/* What a provider's header means outside of its probes. It is read again after them. */
+/* Meaning of a provider's header outside of its passes. It is included again after them. */
 #undef LTTNG_UST_TRACEPOINT_EVENT
 #define LTTNG_UST_TRACEPOINT_EVENT(provider, name, args, fields) \
 	USERTRACE_LTTNG__TRACEPOINT_EVENT(provider, name, USERTRACE_LTTNG__ALL(args))

@@ -1,4 +1,4 @@
-/* Where tracepoints are defined. */
+/* Defines tracepoints. */
 #ifndef USERTRACE_LTTNG_DEFINE_H
 #define USERTRACE_LTTNG_DEFINE_H
 
@@ -23,8 +23,8 @@
 			&USERTRACE_LTTNG__TRACEPOINT(provider, name);
 
 /*
- * As with LTTng-UST, such a program need not be linked with the library: then that
- * is loaded, if there is one. Else nothing is traced.
+ * As with LTTng-UST, such a program need not be linked with the library. Then a
+ * constructor loads the library, if there is one; otherwise nothing is traced.
  */
 __attribute__((weakref("usertrace_lttng_register"))) static void
 usertrace_lttng__register(struct usertrace_lttng_tracepoint **tracepoints,
@@ -47,7 +47,7 @@ __attribute__((constructor(101))) static void usertrace_lttng__tracepoints_come(
 
 		if (!library)
 			return;
-		/* As POSIX has it: ISO C has no such conversion. */
+		/* POSIX allows this conversion; ISO C does not have it. */
 		*(void **)&at_start = usertrace_lttng__dlsym(library, "usertrace_lttng_register");
 		*(void **)&usertrace_lttng__at_end =
 			usertrace_lttng__dlsym(library, "usertrace_lttng_unregister");

@@ -1,4 +1,4 @@
-/* The fields of TP_FIELDS(), in both spellings, by a few macros that each pass defines anew. */
+/* The fields of TP_FIELDS(), in both spellings, by macros that each pass redefines. */
 #ifndef USERTRACE_LTTNG_FIELDS_H
 #define USERTRACE_LTTNG_FIELDS_H
 
@@ -36,7 +36,7 @@
 #define lttng_ust_field_enum(provider, name, type, item, src) \
 	USERTRACE_LTTNG__ENUM(provider, name, type, item, src)
 
-/* Nothing of these is in a trace. */
+/* These fields are not in traces. */
 #define lttng_ust_field_unused(src) USERTRACE_LTTNG__UNUSED(src)
 #define lttng_ust_field_unused_nowrite(src) USERTRACE_LTTNG__UNUSED(src)
 #define lttng_ust_field_integer_nowrite(type, item, src) USERTRACE_LTTNG__UNUSED(src)
@@ -60,7 +60,7 @@
 #define lttng_ust_field_string_nowrite(item, src) USERTRACE_LTTNG__UNUSED(src)
 #define lttng_ust_field_enum_nowrite(provider, name, type, item, src) USERTRACE_LTTNG__UNUSED(src)
 
-/* What TP_ENUM_VALUES() has. */
+/* The arguments of TP_ENUM_VALUES(). */
 #define lttng_ust_field_enum_value(text, value) USERTRACE_LTTNG__LABEL(text, value, value, 0)
 #define lttng_ust_field_enum_range(text, first, last) USERTRACE_LTTNG__LABEL(text, first, last, 0)
 #define lttng_ust_field_enum_auto(text) USERTRACE_LTTNG__LABEL(text, 0, 0, 1)

@@ -1,4 +1,4 @@
-/* Log levels. An event of which none is said has that of a line. */
+/* Log levels. An event without one has DEBUG_LINE. */
 #ifndef USERTRACE_LTTNG_LOGLEVEL_H
 #define USERTRACE_LTTNG_LOGLEVEL_H
 

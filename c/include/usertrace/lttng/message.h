@@ -1,4 +1,4 @@
-/* Texts as printf() makes them, of any length. */
+/* Formats texts of any length, as printf() does. */
 #ifndef USERTRACE_LTTNG_MESSAGE_H
 #define USERTRACE_LTTNG_MESSAGE_H
 
@@ -14,7 +14,7 @@ struct usertrace_lttng__message {
 	char room[512];
 };
 
-/* Not 0: there is a text. The message is to be freed in either case. */
+/* Returns 0 on failure. The caller frees the message in either case. */
 __attribute__((format(printf, 2, 0), unused)) static int
 usertrace_lttng__format(struct usertrace_lttng__message *message, const char *format,
 			va_list arguments)

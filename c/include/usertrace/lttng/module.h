@@ -1,4 +1,4 @@
-/* The tracepoints and probes of the program or library that this is part of. */
+/* Registers the tracepoints and probes of the program or library that includes this. */
 #ifndef USERTRACE_LTTNG_MODULE_H
 #define USERTRACE_LTTNG_MODULE_H
 
@@ -15,13 +15,13 @@ extern const struct usertrace_lttng_probe *__start_usertrace_lttng_probes[]
 extern const struct usertrace_lttng_probe *__stop_usertrace_lttng_probes[]
 	__attribute__((weak, visibility("hidden")));
 
-/* Weak: static programs need no dynamic linker for this. */
+/* Weak, so that static programs need no dynamic linker. */
 static void *usertrace_lttng__dlopen(const char *file, int flags)
 	__attribute__((weakref("dlopen")));
 static void *usertrace_lttng__dlsym(void *library, const char *symbol)
 	__attribute__((weakref("dlsym")));
 
-/* Dl_info, which <dlfcn.h> has in some modes of the compiler only. */
+/* Dl_info, which <dlfcn.h> declares in some modes of the compiler only. */
 struct usertrace_lttng__place {
 	const char *file;
 	void *base;

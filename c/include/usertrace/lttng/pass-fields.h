@@ -1,4 +1,4 @@
-/* Second pass: what the fields of classes are. Their tables end with one that is none. */
+/* Second pass: tables of the fields of classes, which end with an empty one. */
 #include "nothing.h"
 
 #undef LTTNG_UST_TRACEPOINT_EVENT_CLASS

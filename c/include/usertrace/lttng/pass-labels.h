@@ -1,4 +1,4 @@
-/* First pass: the labels of enumerations, whose tables end with one that is none. */
+/* First pass: tables of the labels of enumerations, which end with an empty one. */
 #include "nothing.h"
 
 #undef LTTNG_UST_TRACEPOINT_EVENT_CLASS

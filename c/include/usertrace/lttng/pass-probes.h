@@ -1,4 +1,4 @@
-/* Last pass: the events, and their log levels, which may be said before them. */
+/* Last pass: the events, and their log levels, which may precede them. */
 #include "nothing.h"
 
 #undef USERTRACE_LTTNG__PROBE

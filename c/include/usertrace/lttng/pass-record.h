@@ -1,7 +1,7 @@
 /* Third pass: the functions that write the events of classes. */
 #include "nothing.h"
 
-/* A field has a word at most, if it is a number, and else three parts. */
+/* A field has at most one word, if it is a number, or else three parts. */
 #undef LTTNG_UST_TRACEPOINT_EVENT_CLASS
 #define LTTNG_UST_TRACEPOINT_EVENT_CLASS(provider, name, args, fields) \
 	__attribute__((noinline)) static void USERTRACE_LTTNG__RECORD(provider, name)( \
@@ -24,7 +24,7 @@
 			(void (*)(void))USERTRACE_LTTNG__RECORD(provider, name), \
 		};
 
-/* Arguments' names are the program's: ours begin with usertrace__. */
+/* The program chooses the arguments' names; ours begin with usertrace__. */
 #undef USERTRACE_LTTNG__INTEGER
 #define USERTRACE_LTTNG__INTEGER(type, item, src, hex, network) \
 	{ \

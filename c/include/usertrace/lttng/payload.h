@@ -1,4 +1,4 @@
-/* How the payload of an event is put together. */
+/* Assembles the payload of an event. */
 #ifndef USERTRACE_LTTNG_PAYLOAD_H
 #define USERTRACE_LTTNG_PAYLOAD_H
 
@@ -6,7 +6,7 @@
 
 #include "../payload.h"
 
-/* Numbers are copied to words, one after the other; other parts stay where they are. */
+/* Numbers are copied to words, in order; other parts stay in place. */
 struct usertrace_lttng__payload {
 	uint64_t *words;
 	size_t len;
@@ -44,7 +44,7 @@ USERTRACE__INLINE void usertrace_lttng__string(struct usertrace_lttng__payload *
 	usertrace_lttng__part(payload, text, usertrace__strlen(text) + 1);
 }
 
-/* The C library's, see USERTRACE__BOUND. */
+/* Functions of the C library, see USERTRACE__BOUND. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -54,14 +54,14 @@ extern void *usertrace_lttng__c_memchr(const void *bytes, int byte, size_t len) 
 }
 #endif
 
-/* A text of so many bytes. What comes after a NUL is not looked at. */
+/* Adds a text of a fixed number of bytes. Bytes after a NUL are not read. */
 USERTRACE__INLINE void usertrace_lttng__text(struct usertrace_lttng__payload *payload,
 					     const char *text, size_t len)
 {
 	const char *end;
 	size_t used;
 
-	/* The compiler must not know that there are fewer, as that is all right. */
+	/* Hide the array's size from the compiler: a shorter one is allowed. */
 	__asm__("" : "+r"(text));
 	end = len ? (const char *)USERTRACE__BOUND(usertrace_lttng__c_memchr, "memchr")(
 			    text, 0, len) : NULL;
@@ -73,7 +73,7 @@ USERTRACE__INLINE void usertrace_lttng__text(struct usertrace_lttng__payload *pa
 USERTRACE__INLINE uint32_t usertrace_lttng__count(struct usertrace_lttng__payload *payload,
 						  size_t count)
 {
-	/* One that is longer than a sub-buffer is lost, whatever it is. */
+	/* A sequence longer than a sub-buffer is lost in any case. */
 	uint32_t written = count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
 
 	usertrace_lttng__number(payload, &written, sizeof(written));

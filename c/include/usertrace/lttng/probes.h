@@ -1,4 +1,4 @@
-/* Where the probes of providers are made. */
+/* Makes the probes of providers. */
 #ifndef USERTRACE_LTTNG_PROBES_H
 #define USERTRACE_LTTNG_PROBES_H
 
@@ -12,7 +12,7 @@
 #include <type_traits>
 #define USERTRACE_LTTNG__IS_SIGNED(type) std::is_signed<type>::value
 #else
-/* Of a pointer it is not asked. 5: GCC's number for them, which Clang has, too. */
+/* Excludes pointers, whose type class is 5 in GCC and Clang. */
 #define USERTRACE_LTTNG__IS_SIGNED(type) \
 	__builtin_choose_expr(__builtin_classify_type((type)0) == 5, 0, (type)-1 < (type)1)
 #endif
@@ -38,7 +38,7 @@ __attribute__((destructor(101))) static void usertrace_lttng__probes_go(void)
 
 #endif
 
-/* Passes look at classes and instances: an event is one of each. */
+/* Passes define classes and instances; an event is one of each. */
 #undef LTTNG_UST_TRACEPOINT_EVENT
 #define LTTNG_UST_TRACEPOINT_EVENT(provider, name, args, fields) \
 	LTTNG_UST_TRACEPOINT_EVENT_CLASS(provider, name, USERTRACE_LTTNG__ALL(args), \

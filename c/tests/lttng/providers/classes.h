@@ -54,7 +54,7 @@ LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(
 	test_classes, request, test_classes, unsaid,
 	LTTNG_UST_TP_ARGS(const char *, path, uint8_t, state, size_t, len, const uint16_t *, sizes))
 
-/* An event is a class, too. A level may be said before it. */
+/* An event is also a class. Its log level may come first. */
 LTTNG_UST_TRACEPOINT_LOGLEVEL(test_classes, first, LTTNG_UST_TRACEPOINT_LOGLEVEL_WARNING)
 LTTNG_UST_TRACEPOINT_EVENT(
 	test_classes, first, LTTNG_UST_TP_ARGS(int, n),

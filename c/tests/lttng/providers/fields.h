@@ -135,7 +135,7 @@ TRACEPOINT_EVENT_INSTANCE(TRACEPOINT_PROVIDER, template, instance,
 			  TP_ARGS(int, n, const char *, text))
 TRACEPOINT_LOGLEVEL(test_fields, instance, TRACE_CRIT)
 
-/* What is not written. */
+/* Fields that are not written. */
 TRACEPOINT_EVENT(
 	TRACEPOINT_PROVIDER, unwritten,
 	TP_ARGS(const struct sample *, sample, int, unused),

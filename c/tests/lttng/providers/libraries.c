@@ -1,4 +1,4 @@
-/* libraries ONE TWO: has both write events, while one of them comes and goes. */
+/* libraries ONE TWO: both write events, while one of them is loaded and unloaded. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,10 +37,10 @@ int main(int argc, char **argv)
 	two = load(argv[2]);
 	write_event(two);
 	write_event(one);
-	/* The first one: its probes come first for whoever has none. */
+	/* The first library: tracepoints without probes use those of the first module. */
 	dlclose(one);
 	write_event(two);
-	/* It is really gone. */
+	/* It is really unloaded. */
 	if (dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD))
 		return 1;
 	one = load(argv[1]);

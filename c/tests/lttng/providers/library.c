@@ -1,4 +1,4 @@
-/* A library with a provider of its own, which others have, too. */
+/* A library with its own copy of a provider that others have, too. */
 #include "classes.h"
 
 __attribute__((visibility("default"))) void write_event(void);

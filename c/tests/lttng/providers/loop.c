@@ -1,4 +1,4 @@
-/* Writes one event, and says how often its argument was evaluated. */
+/* Writes one event, and prints how often its argument was evaluated. */
 #include <stdio.h>
 
 #include "classes.h"

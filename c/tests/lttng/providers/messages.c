@@ -1,4 +1,4 @@
-/* Events that are only texts. Where these are included, nothing else can be defined. */
+/* Events that are only texts. A file that includes these headers can define nothing else. */
 #include <stdarg.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What the events are made of. */
+/* The data of the events. */
 #ifndef SAMPLE_H
 #define SAMPLE_H
 

@@ -1,4 +1,4 @@
-/* Events that cannot be as they are declared, and large ones. */
+/* Events that cannot be written as declared, and large ones. */
 #include <stdio.h>
 #include <string.h>
 

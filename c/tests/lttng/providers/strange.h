@@ -1,4 +1,4 @@
-/* Events that cannot be as they are declared, and large ones. */
+/* Events that cannot be written as declared, and large ones. */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER test_strange
 
@@ -148,7 +148,7 @@ LTTNG_UST_TRACEPOINT_EVENT(
 		lttng_ust_field_integer(long, f69, n + 69)
 	))
 
-/* Texts that are shorter than they are said to be. */
+/* Texts that are shorter than declared. */
 LTTNG_UST_TRACEPOINT_EVENT(
 	test_strange, padded, LTTNG_UST_TP_ARGS(const char *, text),
 	LTTNG_UST_TP_FIELDS(

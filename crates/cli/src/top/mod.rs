@@ -1,10 +1,10 @@
-//! How often events come, while they come: of processes of a trace, without taking anything away
-//! from who records it, and of a recording that is being written.
+//! Counts events of running programs: in the rings of traces, without consuming anything, and in
+//! recordings that are being written.
 //!
-//! A source ([`Traces`], [`Recordings`]) counts, in steps; [`Rates`] compares what was counted with
-//! what had been counted before. In rings, each record is looked at. Where that takes longer than
-//! it takes to write them, a part is passed over, and what is in it is taken to be like what was
-//! seen: such numbers are estimates, and say so ([`Row::rate_is_estimate`]).
+//! A source ([`Traces`], [`Recordings`]) counts, in steps. [`Rates`] compares successive counts. In
+//! rings, counters read each record. If programs write faster than that, a counter skips a part and
+//! assumes that it is like the rest. Such numbers are estimates and marked so
+//! ([`Row::rate_is_estimate`]).
 
 mod process;
 mod rates;
@@ -18,26 +18,26 @@ pub use rates::{Rates, Row};
 pub use recordings::Recordings;
 pub use traces::Traces;
 
-/// How long a step may take, about.
+/// Approximate length of a step.
 pub const STEP: Duration = Duration::from_millis(10);
 
-/// A number, of which a part may be an estimate.
+/// A count, part of which may be an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Amount {
-    /// What was seen.
+    /// The exact part.
     pub seen: u64,
-    /// What was passed over is likely to have been so much.
+    /// Estimate for the skipped part.
     pub estimated: f64,
 }
 
 impl Amount {
-    /// All of it.
+    /// The sum of both parts.
     #[must_use]
     pub fn all(self) -> f64 {
         self.seen as f64 + self.estimated
     }
 
-    /// Both.
+    /// Adds the parts of two amounts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -47,51 +47,51 @@ impl Amount {
     }
 }
 
-/// What was counted of one event.
+/// Counts of one event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CountedEvent {
     /// `PROVIDER:NAME`
     pub name: String,
-    /// How many there were.
+    /// Number of events.
     pub events: Amount,
     /// Their bytes, with headers.
     pub bytes: Amount,
 }
 
-/// What was counted of one process, since it was first seen.
+/// Counts of one process since it was first seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counted {
-    /// By which it is known from all others.
+    /// Identifies the process among all others of a source.
     pub key: String,
     /// The trace, or the directory of the recording.
     pub source: String,
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub comm: String,
-    /// There will be no more of it.
+    /// The process has ended, or will write no more.
     pub ended: bool,
-    /// What it counts was there before anybody looked: it makes no rate.
+    /// The events were written before anybody looked, so they make no rate.
     pub backlog: bool,
-    /// By name.
+    /// Its events, sorted by name.
     pub events: Vec<CountedEvent>,
     /// Events that were dropped because a ring was full, or that are missing in the files.
     pub lost: u64,
-    /// How full the fullest ring is, in 1/1000. None: that is not known.
+    /// Fill level of the fullest ring, in 1/1000; `None` if unknown.
     pub fill: Option<u64>,
 }
 
-/// Something that counts events.
+/// A source of counts.
 pub trait Counter {
-    /// Looks for what is new, until about this time. Gives how soon it wants to do so again.
+    /// Counts new events, until about `until`. Returns the time until the next step is needed.
     fn step(&mut self, until: Instant) -> Duration;
 
-    /// What was counted so far. To be asked for once in an interval: then estimates are settled.
+    /// The counts so far. This also settles estimates, so call it once in an interval.
     fn counted(&mut self) -> Vec<Counted>;
 
-    /// What cannot be counted, and why: each told once.
+    /// New messages about events that cannot be counted, each given once.
     fn problems(&mut self) -> Vec<String>;
 
-    /// There will be no more.
+    /// Whether no more events will come.
     fn has_ended(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Counting the events of one process of a trace.
+//! Counts the events of one process of a trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -8,69 +8,69 @@ use std::time::{Duration, Instant};
 use usertrace_ctf::kernel_name;
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
-    Format, Item, MetaLengths, Patience, Positions, RingMemory, RingReader, Stall,
+    Format, Item, MetaLengths, Positions, RingMemory, RingReader, StallDetector, WaitPolicy,
 };
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use super::{Amount, Counted, CountedEvent};
-use usertrace_consumer::{CONTROL, ConsumerFile, FileRing, Source};
+use usertrace_consumer::{CONTROL, ConsumerFile, ConsumerSource, FileRing};
 
-/// Between two looks at rings: shortest, when they fill fast, and longest.
+/// Time between two steps: shortest when rings fill fast, and longest.
 const WAIT: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(2)..=Duration::from_millis(25);
 
 /// Length of a short record's header.
 const HEADER: u64 = 8;
 
-/// Events of one kind in one channel.
+/// Counts of one event in one channel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     events: Amount,
     bytes: Amount,
-    /// Since estimates were settled.
+    /// Seen since estimates were last settled.
     new_events: u64,
     new_bytes: u64,
 }
 
-/// A channel of events.
+/// A channel of events, with a reader for each ring.
 #[derive(Debug)]
 struct Channel<F> {
-    source: Source<F>,
+    source: ConsumerSource<F>,
     readers: Vec<RingReader>,
-    stalls: Vec<Stall>,
-    /// What the rings had lost when they were first seen.
+    stalls: Vec<StallDetector>,
+    /// Events that the rings had lost when they were first seen.
     lost_before: u64,
     tallies: HashMap<u16, Tally>,
-    /// Bytes of rings that were read, and that were not, since estimates were settled.
+    /// Bytes that were read, and bytes that were skipped, since estimates were last settled.
     seen: u64,
     missed: u64,
-    /// Bytes that were read until estimates were settled.
+    /// Bytes that were read before that.
     seen_before: u64,
-    /// In the last step there was no time for these rings.
+    /// The last step ran out of time for this channel.
     late: bool,
 }
 
-/// Counts the events of a process by its files, of which it consumes nothing.
+/// Counts the events of a process from its files, without consuming any.
 #[derive(Debug)]
 pub struct ProcessCounter<F> {
     source: String,
     name: String,
     channels: Vec<Channel<F>>,
-    control: Option<(Source<F>, Vec<RingReader>)>,
-    /// How long a description has been waited for.
-    control_stall: Stall,
+    control: Option<(ConsumerSource<F>, Vec<RingReader>)>,
+    /// Limits the wait for an incomplete description.
+    control_stall: StallDetector,
     events: EventTable,
     contexts: Vec<Contexts>,
-    /// What was counted in the end.
+    /// The final counts, after the end.
     last: Option<Counted>,
     pid: u32,
     comm: String,
-    /// Which ring is looked at first.
+    /// Index of the channel that the next step begins with.
     turn: usize,
 }
 
 impl<F: ConsumerFile> ProcessCounter<F> {
-    /// A process whose files are called `name`, of the trace `source`.
+    /// A counter for the process whose files are called `name`, in the trace `source`.
     #[must_use]
     pub fn new(source: &str, name: &str) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             name: name.to_owned(),
             channels: Vec::new(),
             control: None,
-            control_stall: Stall::default(),
+            control_stall: StallDetector::default(),
             events: EventTable::default(),
             contexts: Vec::new(),
             last: None,
@@ -88,7 +88,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         }
     }
 
-    /// Does it have its file of this channel, or need none any more?
+    /// Whether the counter has the process's file in this channel, or needs none any more.
     #[must_use]
     pub fn has(&self, channel: &str) -> bool {
         let control = self.control.iter().map(|(source, _)| source);
@@ -100,18 +100,18 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         self.last.is_some() || sources.any(|source| source.name == channel)
     }
 
-    /// Does it have a file of a channel of events, which says when the process ends?
+    /// Whether the counter has a file of an event channel, which tells when the process ends.
     #[must_use]
     pub fn reads_events(&self) -> bool {
         !self.channels.is_empty()
     }
 
-    /// Gives it its file of a channel. `from_now`: what is in its rings already does not count.
+    /// Adds the process's file in a channel. `from_now`: do not count what its rings hold already.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn add(&mut self, channel: &str, file: F, from_now: bool) -> io::Result<()> {
-        let mut source = Source::new(channel, file)?;
+        let mut source = ConsumerSource::new(channel, file)?;
         source.update()?;
         let info = &source.info;
         (self.pid, self.comm) = (info.pid, kernel_name(&info.comm));
@@ -129,7 +129,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             .collect();
         self.channels.push(Channel {
             lost_before: if from_now { source.lost() } else { 0 },
-            stalls: vec![Stall::default(); readers.len()],
+            stalls: vec![StallDetector::default(); readers.len()],
             readers,
             source,
             tallies: HashMap::new(),
@@ -141,17 +141,17 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         Ok(())
     }
 
-    /// Looks for what is new, until about `until`. Gives how soon it wants to do so again.
+    /// Counts new events, until about `until`. Returns the time until the next step is needed.
     ///
     /// # Errors
-    /// When its files cannot be read any more.
+    /// When the files can no longer be read.
     pub fn step(&mut self, until: Instant) -> io::Result<Duration> {
         if self.last.is_some() {
             return Ok(*WAIT.end());
         }
         let mut dead = self.update()?;
         if dead {
-            // Positions that were read after the process was found dead are its last ones.
+            // Positions read after the process was found dead are final.
             dead = self.update()?;
         }
         if !self.describe(dead)? {
@@ -170,12 +170,12 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             };
             fill = fill.max(channel.step(&lengths, dead, now, until));
             if channel.late && in_time {
-                // It goes on here.
+                // The next step begins with this channel.
                 (self.turn, in_time) = (at, false);
             }
         }
         if dead && in_time {
-            // Files that somebody has open keep what is in them.
+            // An open file keeps its buffers in the kernel, so release the files.
             self.close();
         }
         Ok(match fill {
@@ -185,8 +185,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         })
     }
 
-    /// There are no files any more, or will not be: what was counted stays, and the files are let
-    /// go of.
+    /// Ends counting: keeps the counts, and closes the files.
     pub fn close(&mut self) {
         if self.last.is_none() {
             let last = Counted {
@@ -200,13 +199,13 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         self.control = None;
     }
 
-    /// All of it was read, and there will be no more.
+    /// Whether all events were counted, and no more will come.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Reads all positions of events. True: the process is gone.
+    /// Reads the positions of all event channels. True: the process is gone.
     fn update(&mut self) -> io::Result<bool> {
         let mut flags = 0;
         for channel in &mut self.channels {
@@ -215,22 +214,26 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         Ok(flags & LTT_FILE_DEAD != 0)
     }
 
-    /// Reads descriptions, after positions of events: each event was described before it was
-    /// written. False: one is waited for.
+    /// Reads descriptions. Call it after reading the events' positions: each event was described
+    /// before it was written. False: a description is incomplete, so wait for it.
     fn describe(&mut self, dead: bool) -> io::Result<bool> {
         let Some((source, readers)) = &mut self.control else {
             return Ok(false);
         };
         source.update()?;
         let (events, contexts) = (&mut self.events, &mut self.contexts);
-        let patience = if dead { Patience::Last } else { Patience::Wait };
+        let policy = if dead {
+            WaitPolicy::Last
+        } else {
+            WaitPolicy::Wait
+        };
         let mut waits = 0;
         for (n, reader) in readers.iter_mut().enumerate() {
             let head = source.positions[n].head;
             let mut memory = source.ring(n);
             let take = &mut |item: Item<'_>| {
                 if let Item::Record { payload, .. } = item {
-                    // What is none, or contradicts another one, a recorder counts.
+                    // A recorder reports invalid or contradictory descriptions; ignore them here.
                     match Description::parse(payload) {
                         Ok(Description::Event(event)) => drop(events.add(event)),
                         Ok(Description::Contexts(new)) => {
@@ -243,16 +246,16 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                 }
                 Ok::<_, std::convert::Infallible>(())
             };
-            let Ok(()) = reader.read(&mut memory, head, patience, &MetaLengths, take);
+            let Ok(()) = reader.read(&mut memory, head, policy, &MetaLengths, take);
             if reader.position() < head {
                 waits += reader.position() + 1;
             }
         }
         let now = Instant::now();
-        Ok(dead || waits == 0 || self.control_stall.is_over(waits, true, now))
+        Ok(dead || waits == 0 || self.control_stall.has_timed_out(waits, true, now))
     }
 
-    /// What was counted so far.
+    /// The counts so far. This settles estimates.
     pub fn counted(&mut self) -> Counted {
         if let Some(last) = &self.last {
             return last.clone();
@@ -265,7 +268,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             lost = lost.saturating_add(now.saturating_sub(channel.lost_before));
             fill = fill.max(Some(channel.fill()));
             for (&id, tally) in &channel.tallies {
-                // Copies of an event in several libraries have ids of their own.
+                // Copies of an event in several libraries have different ids and the same name.
                 let name = self.events.get(id).map_or("?", |event| &event.name);
                 let (events, bytes) = by_name.entry(name).or_default();
                 (*events, *bytes) = (events.plus(tally.events), bytes.plus(tally.bytes));
@@ -291,8 +294,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
 }
 
 impl<F: ConsumerFile> Channel<F> {
-    /// Reads all rings, as far as there is time. Gives how full the one was that had most to read,
-    /// in 1/1000.
+    /// Reads all rings until `until`. Returns the fill level of the ring with most to read, in
+    /// 1/1000.
     fn step(&mut self, lengths: &InChannel<'_>, dead: bool, now: Instant, until: Instant) -> u64 {
         let format = self.source.channel.format();
         let ring_size = format.geometry.ring_size();
@@ -308,7 +311,8 @@ impl<F: ConsumerFile> Channel<F> {
                 continue;
             }
             if was_late && waiting > ring_size / 2 {
-                // It is written faster than it can be read: this is a sample of it.
+                // Programs write faster than this counter reads. Skip the backlog: what was read is
+                // a sample.
                 self.missed += waiting;
                 *reader = RingReader::live(format, head, u64::MAX);
                 continue;
@@ -317,9 +321,9 @@ impl<F: ConsumerFile> Channel<F> {
                 self.late = true;
                 continue;
             }
-            let patience = match dead {
-                true => Patience::Last,
-                false => self.stalls[n].patience(from, head, ring_size, now),
+            let policy = match dead {
+                true => WaitPolicy::Last,
+                false => self.stalls[n].policy(from, head, ring_size, now),
             };
             let mut memory = Watched::new(&self.source, n);
             let before = reader.counts();
@@ -332,7 +336,7 @@ impl<F: ConsumerFile> Channel<F> {
                 }
                 Ok::<_, std::convert::Infallible>(())
             };
-            let Ok(()) = reader.read(&mut memory, head, patience, lengths, take);
+            let Ok(()) = reader.read(&mut memory, head, policy, lengths, take);
             let counts = reader.counts();
             let not_seen = (counts.overwritten_bytes - before.overwritten_bytes)
                 + (counts.damaged_bytes - before.damaged_bytes);
@@ -343,8 +347,8 @@ impl<F: ConsumerFile> Channel<F> {
         fill
     }
 
-    /// Estimates what was not seen from what was seen since the last time, or, if nothing was, from
-    /// all that was ever seen: a writer that stops may never give a newer sample.
+    /// Estimates the skipped events from those seen since the last call. If there were none, the
+    /// estimate uses all that were ever seen: a writer that stops gives no newer sample.
     fn settle(&mut self) {
         self.seen_before += self.seen;
         let has_new = self.seen > 0;
@@ -366,7 +370,7 @@ impl<F: ConsumerFile> Channel<F> {
         }
     }
 
-    /// How full the fullest ring is, in 1/1000, of what was not consumed.
+    /// Unconsumed part of the fullest ring, in 1/1000.
     fn fill(&self) -> u64 {
         let ring_size = self.source.channel.format().geometry.ring_size();
         let rings = self.source.positions.iter();
@@ -375,10 +379,10 @@ impl<F: ConsumerFile> Channel<F> {
     }
 }
 
-/// A ring that somebody else may consume.
+/// A ring that a recorder may be consuming at the same time.
 ///
-/// What was consumed is there until a writer comes to it, and for counting that is good enough, as
-/// it is looked afterwards whether one came: then the head is a round further.
+/// Consumed data stays in the ring until a writer overwrites it, which is good enough for counting.
+/// The reader checks the positions afterwards: after an overwrite, the head is a round further.
 struct Watched<'a, F> {
     ring: FileRing<'a, F>,
     file: &'a F,
@@ -387,7 +391,7 @@ struct Watched<'a, F> {
 }
 
 impl<'a, F: ConsumerFile> Watched<'a, F> {
-    fn new(source: &'a Source<F>, ring: usize) -> Self {
+    fn new(source: &'a ConsumerSource<F>, ring: usize) -> Self {
         Self {
             ring: source.ring(ring),
             file: &source.file,
@@ -407,13 +411,13 @@ impl<F: ConsumerFile> RingMemory for Watched<'_, F> {
     }
 
     fn positions(&mut self) -> Positions {
-        // What was copied before was read before the kernel looks.
+        // Order the copies before the kernel reads the positions.
         fence(Ordering::SeqCst);
         let read = self.file.positions(&mut self.positions);
         let ring = match (read, self.positions.last()) {
             (Ok(_), Some(ring)) => *ring,
-            // That a file which was read fails now, its next use tells. Until then nothing in it is
-            // believed.
+            // The next use of the file reports the error. Until then, treat everything in the ring
+            // as overwritten.
             _ => {
                 return Positions {
                     head: u64::MAX,
@@ -425,15 +429,15 @@ impl<F: ConsumerFile> RingMemory for Watched<'_, F> {
             head: ring.head,
             claimed: ring
                 .claimed
-                .max(ring.consumed.min(self.next_place(ring.head))),
+                .max(ring.consumed.min(self.unclaimed_limit(ring.head))),
         }
     }
 }
 
 impl<F: ConsumerFile> Watched<'_, F> {
-    /// Up to where a writer may be overwriting that leaves the sub-buffer which `head` is in,
-    /// without having said so: it stores the header of the next one before it moves the head.
-    fn next_place(&self, head: u64) -> u64 {
+    /// Position up to which a writer may be overwriting without having claimed it. A writer that
+    /// leaves the sub-buffer of `head` stores the next one's header before it moves the head.
+    fn unclaimed_limit(&self, head: u64) -> u64 {
         let geometry = self.format.geometry;
         let newest = geometry.subbuf_start(head.saturating_sub(1));
         let next = newest.saturating_add(2 * geometry.subbuf_size());

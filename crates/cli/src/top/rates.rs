@@ -1,4 +1,4 @@
-//! What was counted, by time.
+//! Computes rates and means from counts.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Amount, Counted};
 
-/// One event of one process, or all of them, as it was in an interval.
+/// One event of one process in an interval, or all events of one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The trace, or the directory of the recording.
@@ -22,15 +22,15 @@ pub struct Row {
     pub rate: f64,
     /// Events in a second, since the process was first seen.
     pub mean: f64,
-    /// Events since then.
+    /// Events since the process was first seen.
     pub total: u64,
     /// Bytes in a second.
     pub bytes: f64,
-    /// Of all of the process: events that were lost in a second.
+    /// Events that the whole process lost in a second.
     pub lost: f64,
-    /// Likewise, since the process was first seen.
+    /// Events that the whole process lost since it was first seen.
     pub lost_total: u64,
-    /// Of the process: how full the fullest ring is, in percent.
+    /// Fill level of the process's fullest ring, in percent.
     pub fill: Option<f64>,
     /// Not all events were seen in this interval: `rate` and `bytes` are estimates.
     pub rate_is_estimate: bool,
@@ -40,26 +40,26 @@ pub struct Row {
     pub ended: bool,
 }
 
-/// What had been counted of a process.
+/// Earlier counts of a process.
 #[derive(Debug)]
 struct Before {
     since: Instant,
     lost: u64,
-    /// What makes no mean.
+    /// Losses before the process was first seen.
     lost_base: u64,
     events: HashMap<String, Last>,
 }
 
-/// What had been counted of an event.
+/// Earlier counts of an event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     events: Amount,
     bytes: Amount,
-    /// What makes no mean.
+    /// Events before the process was first seen, which do not count for the mean.
     base: Amount,
 }
 
-/// Compares what was counted with what had been.
+/// Computes rates from successive counts.
 #[derive(Debug)]
 pub struct Rates {
     last: Instant,
@@ -67,7 +67,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Nothing was counted before.
+    /// Starts without earlier counts.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
@@ -76,15 +76,14 @@ impl Rates {
         }
     }
 
-    /// Rows of all processes, each with a row for each event that it has written, or with one
-    /// without an event.
+    /// Returns rows of all processes: one for each event, or one without an event.
     pub fn update(&mut self, now: Instant, counted: &[Counted]) -> Vec<Row> {
         let begin = std::mem::replace(&mut self.last, now);
         let seconds = (now - begin).as_secs_f64();
         let mut rows = Vec::new();
         let mut processes = HashMap::new();
         for counted in counted {
-            // Of those that no source knows any more nothing is kept.
+            // Processes missing from `counted` are forgotten.
             let before = self.processes.remove(&counted.key);
             let mut before = before.unwrap_or_else(|| Before {
                 since: begin,
@@ -100,7 +99,7 @@ impl Rates {
     }
 }
 
-/// So many in so many seconds.
+/// `n` events in `seconds`, as a rate.
 fn per(seconds: f64, n: f64) -> f64 {
     if seconds > 0.0 { n / seconds } else { 0.0 }
 }
@@ -108,7 +107,7 @@ fn per(seconds: f64, n: f64) -> f64 {
 impl Before {
     fn rows(&mut self, now: Instant, seconds: f64, counted: &Counted, rows: &mut Vec<Row>) {
         if counted.backlog {
-            // What there is already is where it begins.
+            // Rates and means begin with the backlog.
             (self.since, self.lost, self.lost_base) = (now, counted.lost, counted.lost);
         }
         let age = (now - self.since).as_secs_f64();
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_interval_and_means_of_all_time() {
+    fn rates_cover_the_interval_and_means_all_time() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut rates = Rates::new(begin);
@@ -192,19 +191,19 @@ mod tests {
         let row = &rows[0];
         assert_eq!((row.rate, row.mean, row.total), (10.0, 30.0, 120));
         assert!(row.rate_is_estimate && row.total_is_estimate);
-        // What is exact now stands behind what was not.
+        // New exact counts add to earlier estimates.
         let rows = rates.update(at(5), &[counted(130, 20.0, 4)]);
         let row = &rows[0];
         assert_eq!((row.rate, row.mean, row.lost), (30.0, 30.0, 0.0));
         assert!(!row.rate_is_estimate && row.total_is_estimate);
-        // One that has gone is another one when it comes again.
+        // A process that was missing once is a new one.
         assert!(rates.update(at(6), &[]).is_empty());
         let row = &rates.update(at(7), &[counted(10, 0.0, 0)])[0];
         assert_eq!((row.rate, row.mean), (10.0, 10.0));
     }
 
     #[test]
-    fn what_was_there_before_is_no_rate() {
+    fn backlog_makes_no_rate() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut rates = Rates::new(begin);
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_events_has_a_row() {
+    fn process_without_events_has_a_row() {
         let mut rates = Rates::new(Instant::now());
         let process = Counted {
             pid: 7,

@@ -1,58 +1,59 @@
-//! Counting the events of recordings, as they are written.
+//! Counts the events of recordings while they are written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::recording::without_chunk;
-use usertrace_reader::{Item, Problem, Reader, Selection, Trace, What, is_going_on};
+use usertrace_reader::{Item, LossKind, ReadError, Reader, Selection, Trace, is_going_on};
 
 use super::{Amount, Counted, CountedEvent, Counter};
 
-/// How often it is looked for new events.
+/// Time between two checks for new events.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// How many events are taken between two looks at the clock.
-const MANY: u32 = 4096;
+/// Events between two reads of the clock.
+const CLOCK_INTERVAL: u32 = 4096;
 
-/// In files, what stands before the fields of an event: id, and time.
+/// Bytes in front of an event's fields in a file: id and time.
 const HEADER: u64 = 8;
 
-/// Counts the events that are in directories, and that come there.
+/// Counts the events of traces in directories, and those that are added.
 #[derive(Debug)]
 pub struct Recordings {
     reader: Reader,
     directories: Vec<PathBuf>,
-    /// By their numbers.
+    /// Processes by the reader's numbers.
     processes: BTreeMap<usize, Process>,
     was_recorded: bool,
-    /// So often nobody was seen who writes.
+    /// Successive checks without a writer.
     idle: u32,
-    /// What there was at first has been read.
+    /// Everything that was there at first has been read, and reported as backlog.
     is_current: bool,
-    /// All that there was has been read.
+    /// The last step read everything.
     is_read: bool,
     problems: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Process {
-    /// Where its trace is, or those in the chunks of its recording.
+    /// Directory of its trace, without the chunk.
     source: String,
     pid: u32,
     comm: String,
-    /// By name: events, and bytes.
+    /// Name, number of events, and bytes.
     events: Vec<(String, u64, u64)>,
-    places: HashMap<String, usize>,
+    /// Index into `events` by name.
+    indices: HashMap<String, usize>,
     lost: u64,
 }
 
 impl Recordings {
-    /// All traces in these directories, or below them. There may be none yet.
+    /// Counts all traces in or below these directories. There may be none yet.
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn new(directories: &[PathBuf]) -> Result<Self, Problem> {
+    pub fn new(directories: &[PathBuf]) -> Result<Self, ReadError> {
         Ok(Self {
             reader: Reader::follow(directories, Selection::default())?,
             directories: directories.to_owned(),
@@ -65,7 +66,7 @@ impl Recordings {
         })
     }
 
-    /// Takes what there is, until about `until`. True: all of it.
+    /// Counts available events, until about `until`. True: all of them.
     fn take(&mut self, until: Instant) -> bool {
         let Self {
             reader,
@@ -73,8 +74,7 @@ impl Recordings {
             problems,
             ..
         } = self;
-        // Where traces and classes are, and so who they are, changes only when it is looked for new
-        // ones.
+        // The addresses of traces and classes identify them: they change only in `refresh`.
         let mut known: HashMap<[usize; 2], (usize, usize)> = HashMap::new();
         let mut count = 0;
         loop {
@@ -85,36 +85,36 @@ impl Recordings {
                         std::ptr::from_ref(event.trace).addr(),
                         std::ptr::from_ref(event.class).addr(),
                     ];
-                    let (number, place) = known.entry(at).or_insert_with(|| {
+                    let (number, index) = known.entry(at).or_insert_with(|| {
                         let process = process(processes, event.trace);
-                        (event.trace.process(), process.place(&event.class.name))
+                        (event.trace.process(), process.index(&event.class.name))
                     });
                     if let Some(process) = processes.get_mut(number) {
-                        let (_, events, bytes) = &mut process.events[*place];
+                        let (_, events, bytes) = &mut process.events[*index];
                         *events += 1;
                         *bytes += HEADER + (event.contexts.len() + event.payload.len()) as u64;
                     }
                 }
                 Some(Item::Lost(lost)) => {
-                    // Of packets nobody knows how many events they had.
-                    if let (What::Events(n), Some(trace)) =
-                        (lost.what, reader.traces().get(lost.trace))
+                    // The number of events in lost packets is unknown.
+                    if let (LossKind::Events(n), Some(trace)) =
+                        (lost.kind, reader.traces().get(lost.trace))
                     {
                         let process = process(processes, trace);
                         process.lost = process.lost.saturating_add(n);
                     }
                 }
-                Some(Item::Problem(problem)) => problems.push(problem.to_string()),
+                Some(Item::Error(error)) => problems.push(error.to_string()),
             }
             count += 1;
-            if count % MANY == 0 && Instant::now() >= until {
+            if count % CLOCK_INTERVAL == 0 && Instant::now() >= until {
                 return false;
             }
         }
     }
 }
 
-/// The process that a trace is of.
+/// The process of a trace.
 fn process<'a>(processes: &'a mut BTreeMap<usize, Process>, trace: &Trace) -> &'a mut Process {
     processes
         .entry(trace.process())
@@ -128,28 +128,28 @@ impl Process {
         Self {
             source: without_chunk(trace.directory()).display().to_string(),
             pid: pid.unwrap_or_default(),
-            comm: metadata.whose().unwrap_or("?").to_owned(),
+            comm: metadata.owner_name().unwrap_or("?").to_owned(),
             ..Self::default()
         }
     }
 
-    fn place(&mut self, name: &str) -> usize {
-        if let Some(&place) = self.places.get(name) {
-            return place;
+    fn index(&mut self, name: &str) -> usize {
+        if let Some(&index) = self.indices.get(name) {
+            return index;
         }
         self.events.push((name.to_owned(), 0, 0));
-        let place = self.events.len() - 1;
-        self.places.insert(name.to_owned(), place);
-        place
+        let index = self.events.len() - 1;
+        self.indices.insert(name.to_owned(), index);
+        index
     }
 }
 
 impl Counter for Recordings {
     fn step(&mut self, until: Instant) -> Duration {
         if self.is_read {
-            // What ends writes before it does: so it is looked for that first, and read then. The
-            // daemons of the fallback write when their process has ended, so it is waited for once
-            // more.
+            // Check for writers before the next read: a writer that ends has written everything by
+            // then. The fallback's daemons write after their process has ended, so `has_ended`
+            // waits for three checks without a writer.
             self.idle = match is_going_on(&self.reader, &self.directories, &mut self.was_recorded) {
                 true => 0,
                 false => self.idle.saturating_add(1),

@@ -1,4 +1,4 @@
-//! Counting the events of all processes of traces.
+//! Counts the events of all processes of traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,50 +10,50 @@ use usertrace_consumer::{
     CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, describe, event_channels,
 };
 
-/// How often it is looked for new processes.
+/// Time between two scans for new processes.
 const SCAN: Duration = Duration::from_millis(100);
 
-/// Processes that have ended are told of so much longer.
+/// Time for which ended processes stay in the result.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Counts the events of all processes of some traces, or of all.
 #[derive(Debug)]
 pub struct Traces {
     control_fs: ControlFs,
-    /// None: all that there are.
+    /// `None` selects all traces.
     names: Option<Vec<String>>,
     traces: BTreeMap<String, Trace>,
     scanned: Option<Instant>,
     problems: Vec<String>,
-    /// What cannot be listed, and was told.
-    told: BTreeSet<String>,
-    /// Which one is looked at first.
+    /// Problems of listing that were reported.
+    reported: BTreeSet<String>,
+    /// Index of the process that the next step begins with.
     turn: usize,
 }
 
 #[derive(Debug, Default)]
 struct Trace {
-    /// By the names of their files.
+    /// Processes by the names of their files.
     processes: BTreeMap<String, Process>,
-    /// It was looked at once: what comes now is new.
+    /// The trace was scanned before, so processes found now are new.
     is_known: bool,
 }
 
 #[derive(Debug)]
 struct Process {
     counter: ProcessCounter<KernelFile>,
-    /// When it had ended.
+    /// Time at which its end was seen.
     ended: Option<Instant>,
-    /// Its files cannot be read.
+    /// Its files could not be read.
     failed: bool,
 }
 
 impl Traces {
-    /// The traces of these names; none: all that there are, and that come. What is in the rings
-    /// already does not count.
+    /// Counts the traces of these names, or all present and future traces. Events that are in the
+    /// rings already do not count.
     ///
     /// # Errors
-    /// When there is no trace of such a name.
+    /// When a named trace does not exist.
     pub fn new(control_fs: ControlFs, names: Option<Vec<String>>) -> Result<Self, ControlFsError> {
         for name in names.iter().flatten() {
             control_fs.trace(name)?;
@@ -64,7 +64,7 @@ impl Traces {
             traces: BTreeMap::new(),
             scanned: None,
             problems: Vec::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             turn: 0,
         };
         traces.scan();
@@ -79,7 +79,7 @@ impl Traces {
             Some(names) => names.clone(),
             None => {
                 let paths = self.control_fs.traces().unwrap_or_else(|error| {
-                    tell_once(&mut self.told, &mut self.problems, describe(&error));
+                    report_once(&mut self.reported, &mut self.problems, describe(&error));
                     Vec::new()
                 });
                 let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
@@ -94,7 +94,7 @@ impl Traces {
                 Ok(directory) => directory,
                 Err(ControlFsError::NoTrace(_)) => continue,
                 Err(error) => {
-                    tell_once(&mut self.told, &mut self.problems, describe(&error));
+                    report_once(&mut self.reported, &mut self.problems, describe(&error));
                     continue;
                 }
             };
@@ -106,12 +106,12 @@ impl Traces {
             let mut denied = Vec::new();
             trace.scan(name, directory.path(), &mut self.problems, &mut denied);
             for problem in denied {
-                tell_once(&mut self.told, &mut self.problems, problem);
+                report_once(&mut self.reported, &mut self.problems, problem);
             }
         }
         for (name, trace) in &mut self.traces {
             if !names.contains(name) || self.control_fs.trace(name).is_err() {
-                // What is left of it, nobody can read any more.
+                // The kernel has removed the rest of its events.
                 trace.processes.values_mut().for_each(Process::end);
             }
             let lingers = |ended: Option<Instant>| ended.is_none_or(|at| at.elapsed() < LINGER);
@@ -120,9 +120,9 @@ impl Traces {
     }
 }
 
-/// Tells of something that is found again at each look.
-fn tell_once(told: &mut BTreeSet<String>, problems: &mut Vec<String>, problem: String) {
-    if told.insert(problem.clone()) {
+/// Reports a problem that each scan finds again only once.
+fn report_once(reported: &mut BTreeSet<String>, problems: &mut Vec<String>, problem: String) {
+    if reported.insert(problem.clone()) {
         problems.push(problem);
     }
 }
@@ -137,7 +137,7 @@ impl Process {
 }
 
 impl Trace {
-    /// Finds processes. `denied`: what cannot be listed, each time.
+    /// Finds the trace's processes. `denied` gets a message for each list that cannot be read.
     fn scan(
         &mut self,
         name: &str,
@@ -156,7 +156,7 @@ impl Trace {
                 Vec::new()
             })
         };
-        // Events of a channel that is seen first are described by then.
+        // Control files come last: they describe all events of channels that were opened before.
         let channels = unless_gone(directory, event_channels(directory));
         let channels = channels.iter().map(String::as_str);
         let mut listed = BTreeSet::new();
@@ -179,7 +179,7 @@ impl Trace {
                 }
             }
         }
-        // Whose files went before they were open says nothing of its end itself.
+        // A process whose files vanished before they were opened cannot report its own end.
         for (file, process) in &mut self.processes {
             if !listed.contains(file) && !process.counter.reads_events() {
                 process.end();
@@ -191,15 +191,15 @@ impl Trace {
 fn open(process: &mut Process, channel: &str, path: &Path, from_now: bool) -> io::Result<()> {
     match KernelFile::open(path) {
         Ok(file) => process.counter.add(channel, file, from_now),
-        // It has ended, and was read to its end.
+        // The process has ended, and a recorder has read everything.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Had it ended before anybody looked?
-fn is_nothing(of: &Counted) -> bool {
-    of.fill.is_none() && of.events.is_empty() && of.lost == 0
+/// Whether the process ended before anybody looked.
+fn is_empty(counted: &Counted) -> bool {
+    counted.fill.is_none() && counted.events.is_empty() && counted.lost == 0
 }
 
 impl Counter for Traces {
@@ -214,7 +214,7 @@ impl Counter for Traces {
             .collect();
         let count = processes.len();
         if count > 0 {
-            // So that there is time for each one now and then.
+            // Rotate, so that each process gets time now and then.
             self.turn = (self.turn + 1) % count;
             processes.rotate_left(self.turn);
         }
@@ -241,7 +241,7 @@ impl Counter for Traces {
         let traces = self.traces.values_mut();
         let processes = traces.flat_map(|trace| trace.processes.values_mut());
         let counted = processes.map(|process| process.counter.counted());
-        counted.filter(|counted| !is_nothing(counted)).collect()
+        counted.filter(|counted| !is_empty(counted)).collect()
     }
 
     fn problems(&mut self) -> Vec<String> {
@@ -264,10 +264,12 @@ mod tests {
 
     use super::*;
 
-    /// E7: a process whose files are listed, and gone when they are opened, is no line of `top`,
-    /// and not kept for ever.
+    /// A process whose files are listed, but gone when they are opened, has no row in `top` and is
+    /// not kept forever.
+    ///
+    /// Requirements: E7
     #[test]
-    fn a_process_that_goes_while_it_is_found_is_not_shown() {
+    fn process_that_ends_during_scan_is_not_shown() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("main/7.1");
         std::fs::create_dir(directory.path().join("main")).expect("a directory");
@@ -277,7 +279,7 @@ mod tests {
         trace.scan("mine", directory.path(), &mut problems, &mut Vec::new());
         let shown = |trace: &mut Trace| {
             let counted = trace.processes.values_mut().map(|p| p.counter.counted());
-            counted.filter(|counted| !is_nothing(counted)).count()
+            counted.filter(|counted| !is_empty(counted)).count()
         };
         assert_eq!((trace.processes.len(), shown(&mut trace)), (1, 0));
         std::fs::remove_file(&file).expect("removed");

@@ -3,9 +3,11 @@
 use std::process::Stdio;
 
 use usertrace_control::{Client, Report};
-
-use super::program::{Program, client, command, error};
+use usertrace_scenarios::control::{command, error};
 use usertrace_testing::wait;
+
+use crate::Program;
+use crate::fallback::Fallback;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("b3_a_program_that_cannot_be_traced", untraced),
@@ -57,11 +59,11 @@ fn chaining() {
     for _ in 0..10 {
         assert_eq!(client.events().unwrap().len(), 1);
     }
-    // It was not called for what is the channel's.
+    // Signals of the channel did not call it.
     assert_eq!(program.tell("raise"), "2");
     drop(client);
     assert_eq!(program.tell("handle"), "Err(Started)");
-    // The handler stays when the channel is closed, and goes on to the one before.
+    // The handler stays when the channel is closed, and calls the one before.
     assert_eq!(program.tell("close"), "Ok(())");
     assert_eq!(program.tell("raise"), "3");
     program.kill();
@@ -69,7 +71,7 @@ fn chaining() {
 
 fn bad_setting() {
     let said = |value: &str| {
-        let output = command(&[("USERTRACE_CONTROL", value)])
+        let output = command::<Fallback>(&[("USERTRACE_CONTROL", value)])
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -93,7 +95,7 @@ fn bad_setting() {
     }
 }
 
-/// The socket is gone, and so is the thread; those who were there learn of it; and it can be opened
+/// The socket and the thread are gone, the clients learn of it, and the channel can be opened
 /// again.
 fn closed(mode: &str, again: &str) {
     let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
@@ -108,7 +110,7 @@ fn closed(mode: &str, again: &str) {
     let text = error(Client::connect(program.pid(), wait::LIMIT));
     assert!(text.contains("has no control channel"), "{text}");
     let mut surroundings = program.tell("surroundings");
-    // The thread ends by itself after that.
+    // The thread ends a moment later.
     while !surroundings.starts_with("1 ") {
         surroundings = program.tell("surroundings");
     }
@@ -133,7 +135,7 @@ fn nothing_when_off() {
     assert!(!nothing.contains("socket"), "{nothing}");
     let mut unknown = Program::start(&[("USERTRACE_CONTROL", "on")]);
     assert_eq!(unknown.tell("surroundings"), nothing);
-    // The test would see them.
+    // The test sees a socket and a thread where there are any.
     let mut signal = Program::start(&[("USERTRACE_CONTROL", "signal")]);
     assert!(signal.tell("surroundings").contains("socket"));
     let mut thread = Program::start(&[("USERTRACE_CONTROL", "thread")]);
@@ -148,18 +150,18 @@ fn children(mode: &str) {
     let of_parent = program.client();
     of_parent.ask("connect test:numbered count").unwrap();
     let child: u32 = program.tell("fork").parse().unwrap();
-    // It says its number when it may not be there yet.
+    // The program prints the child's id when the child may have no channel yet.
     let of_child = wait::until_some("the child has a channel", || {
         Client::connect(child, wait::LIMIT).ok()
     });
     assert_eq!(of_child.events().unwrap().len(), 1);
-    // It has what its parent had, and undoes it for itself.
+    // The child inherited the connection, and removes its own copy.
     assert_eq!(of_child.ask("disconnect test:numbered count").unwrap(), "1");
     assert_eq!(of_parent.ask("activate test:numbered count").unwrap(), "1");
     assert_eq!(of_parent.events().unwrap().len(), 1);
     drop(of_child);
     // SAFETY: the program's child, which waits.
     unsafe { libc::kill(child as i32, libc::SIGKILL) };
-    assert_eq!(client(program.pid()).events().unwrap().len(), 1);
+    assert_eq!(program.client().events().unwrap().len(), 1);
     program.kill();
 }

@@ -1,4 +1,4 @@
-//! F4: packets that are anything, to the program and from it.
+//! F4: malformed packets, to the program and from it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use usertrace_control::{Client, Report};
+use usertrace_scenarios::control::error;
 
-use super::program::{Program, error};
+use crate::Program;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f4_requests_may_be_anything", requests),
@@ -58,7 +59,7 @@ fn connect(pid: u32) -> OwnedFd {
     socket
 }
 
-/// Bytes, and what is nearly a request. None of them loads a library.
+/// Random bytes, and almost valid requests. None of them loads a library.
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         "1",
@@ -82,7 +83,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
         "\0",
     ]);
     let text = prop::collection::vec(words, 1..6).prop_map(|words| words.join(" ").into_bytes());
-    // One that is empty is taken for an end.
+    // An empty packet is read as the end of the connection.
     prop_oneof![text, prop::collection::vec(any::<u8>(), 1..300)]
         .prop_filter("empty", |packet| !packet.is_empty())
 }
@@ -104,7 +105,7 @@ fn requests() {
         answered.unwrap();
         assert!(send(&socket, &[b'x'; 20_000]));
         assert_eq!(receive(&socket), b"1 error the request is too long");
-        // Nothing is an end.
+        // An empty packet ends the connection.
         assert!(send(&socket, b""));
         assert_eq!(receive(&socket), b"");
         assert_eq!(program.client().events().unwrap().len(), 1);
@@ -113,7 +114,7 @@ fn requests() {
     }
 }
 
-/// A program that answers anything, which is this process.
+/// This process plays a program that answers anything.
 fn answers() {
     let pid = std::process::id();
     let (listener, (address, len)) = (socket(), address(pid));

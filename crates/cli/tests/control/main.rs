@@ -1,34 +1,36 @@
-//! B2 to B5: the control channel of processes that run. The tests that a back end matters to,
-//! guests run, too.
+//! B2 to B5: the control channel of processes that run. Guests run the tests of
+//! `usertrace_scenarios::control`, too; those here are for the host alone.
 //!
-//! Each test runs this very executable once more, as a program that does what it is told by its
-//! input.
+//! Each test starts this executable again, as the program that is controlled.
 
-#[path = "fallback.rs"]
-mod backend;
-mod buffers;
 mod channel;
-mod controlled;
+mod fallback;
 mod hostile;
-mod probes;
-mod program;
-mod reports;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
+use usertrace::event;
+use usertrace_scenarios::control::{Tests, controlled};
+
+use crate::fallback::Fallback;
+
+usertrace_testing::numbered_event!(n);
+
+/// A program on the fallback.
+type Program = usertrace_scenarios::control::Program<Fallback>;
 
 fn main() -> ExitCode {
-    if std::env::var_os(backend::VARIABLE).is_some() {
-        controlled::run();
+    if std::env::var_os(fallback::VARIABLE).is_some() {
+        controlled::run(|n| event!(numbered, n));
         return ExitCode::SUCCESS;
     }
     let tests = [
-        buffers::ALL,
+        Tests::<Fallback>::BUFFERS,
         channel::ALL,
         hostile::ALL,
-        probes::ALL,
-        reports::ALL,
+        Tests::<Fallback>::PROBES,
+        Tests::<Fallback>::REPORTS,
     ]
     .concat();
     let trials = tests.into_iter().map(|(name, test)| {

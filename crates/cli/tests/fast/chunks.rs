@@ -23,15 +23,15 @@ use usertrace_testing::babeltrace;
 use usertrace_testing::counts::counts;
 use usertrace_testing::wait::{until, until_some};
 
-/// Where the recorder of these tests is to write, how often it ends a chunk, in ms, what it runs,
-/// and in which mode.
+/// Environment of the recorder that these tests run: its directory, the period of its chunks in ms,
+/// the program, and the mode.
 const OUTPUT: &str = "USERTRACE_FAST_TEST_OUTPUT";
 const EACH: &str = "USERTRACE_FAST_TEST_EACH";
 const RUNS: &str = "USERTRACE_FAST_TEST_RUNS";
 const MODE: &str = "USERTRACE_FAST_TEST_MODE";
 
-/// Records a program as `usertrace record` does, with shorter chunks than that makes, and prints
-/// the events that the summary has.
+/// Records a program as `usertrace record` does, with shorter chunks than the command allows.
+/// Prints the number of events in the summary.
 pub(crate) fn recorder() {
     let variable = |name| std::env::var(name).unwrap();
     let mode = variable(MODE);
@@ -56,21 +56,21 @@ pub(crate) fn recorder() {
             ..Limits::default()
         },
     };
-    let mut tell = |tell: Notification<'_>| {
-        if let Notification::RecorderEvent(news) = tell
+    let mut notify = |notification: Notification<'_>| {
+        if let Notification::RecorderEvent(news) = notification
             && news.is_trouble()
         {
             eprintln!("{news}");
         }
     };
-    let recording = record_fallback(&options, &mut tell).unwrap();
+    let recording = record_fallback(&options, &mut notify).unwrap();
     assert_eq!(recording.exit_status, Some(0));
     assert_eq!(recording.incomplete, 0, "{:?}", recording.session.problems);
     let events = recording.session.processes.iter().map(|of| of.events);
     eprintln!("recorded {}", events.sum::<u64>());
 }
 
-/// A recorder that ends a chunk each `ms`, of one of the programs.
+/// A recorder that ends a chunk every `ms` and runs one of the programs.
 fn often(run: &Run, ms: u32, program: &str, mode: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -116,7 +116,7 @@ fn number(chunk: &str) -> u64 {
     number.parse().unwrap()
 }
 
-/// All chunks of a recording that has ended, the oldest first, with nothing beside them.
+/// All chunks of a finished recording, the oldest first. Nothing else is in the directory.
 fn chunks(run: &Run) -> Vec<PathBuf> {
     let names = names(&traces(run));
     assert!(names.is_sorted_by_key(|name| number(name)), "{names:?}");
@@ -124,7 +124,7 @@ fn chunks(run: &Run) -> Vec<PathBuf> {
     paths.collect()
 }
 
-/// What is in all traces of a chunk.
+/// The contents of all traces of a chunk.
 fn read(chunk: &Path) -> Trace {
     let mut all = Trace::default();
     let directories = trace::directories(chunk);
@@ -139,7 +139,8 @@ fn read(chunk: &Path) -> Trace {
     all
 }
 
-/// What is in all chunks. `babeltrace2` reads each, and all by their parent.
+/// The contents of all chunks. `babeltrace2` reads each chunk, and all of them by their parent
+/// directory.
 fn read_all(run: &Run) -> Trace {
     let mut all = Trace::default();
     for chunk in chunks(run) {
@@ -156,9 +157,9 @@ fn read_all(run: &Run) -> Trace {
     all
 }
 
-/// Waits until so many chunks are finished.
+/// Waits until `count` chunks are finished.
 fn until_finished(run: &Run, count: usize) {
-    // One that is written has a longer name.
+    // The name of an unfinished chunk is longer.
     let is_finished = |name: &String| name.starts_with('2') && name.len() == 23;
     until("chunks are finished", || {
         let names = fs::read_dir(traces(run)).map_or(Vec::new(), |_| names(&traces(run)));
@@ -166,7 +167,8 @@ fn until_finished(run: &Run, count: usize) {
     });
 }
 
-/// Ends `steps`. Gives what it wrote and lost, and what its recorder said.
+/// Ends `steps`. Returns the events that it wrote and lost, its status, and the recorder's
+/// messages.
 fn end(child: &mut Child) -> (u64, u64, ExitStatus, String) {
     child.stdin.take().unwrap().write_all(b"q").unwrap();
     let (mut printed, mut said) = (String::new(), String::new());
@@ -188,7 +190,7 @@ fn end(child: &mut Child) -> (u64, u64, ExitStatus, String) {
     (words.next().unwrap(), words.next().unwrap(), status, said)
 }
 
-/// Each thread's events are there once, in the order in which they were written.
+/// Asserts that each thread's events are there once, in the order of writing.
 fn assert_once(trace: &Trace, written: u64, lost: u64) {
     for (thread, numbers) in trace.threads() {
         let count = numbers.len() as u64;
@@ -218,7 +220,7 @@ pub(crate) fn each_event_is_in_one_chunk() {
         let mut command = record(&run, &[&sizes, options].concat(), "steps");
         command.env("USERTRACE_RINGS", rings);
         if mode == "overwrite" {
-            // Nothing of it is written before somebody asks.
+            // In this mode, a ring is written only on request, so rotate by time instead of size.
             command = record(
                 &run,
                 &["--flight", "--subbuf-size", "1M", "--rotate-time", "1s"],
@@ -296,7 +298,7 @@ pub(crate) fn chunks_are_followed() {
     assert!(numbers.eq(0..50), "{text}");
 }
 
-/// A program that writes an event each 50 ms.
+/// A program that writes an event every 50 ms.
 pub(crate) fn slow() {
     for n in 0..50 {
         write(1, n..n + 1);
@@ -304,13 +306,13 @@ pub(crate) fn slow() {
     }
 }
 
-/// A program that writes an event each 50 ms until two chunks with such events are finished, and
-/// prints how many it wrote. Its rings have room for all of them.
+/// A program that writes an event every 50 ms until two chunks with such events are finished.
+/// Prints the number of events; its rings have room for all of them.
 pub(crate) fn until_chunks() {
     let output = PathBuf::from(std::env::var_os("USERTRACE_OUTPUT").unwrap());
     let is_finished = |name: &&String| !name.starts_with('.') && !name.ends_with(".current");
     let mut written = 0;
-    // Or a minute.
+    // At most a minute.
     while written < 1200 && names(&output).iter().filter(is_finished).count() < 2 {
         write(1, written..written + 1);
         written += 1;
@@ -319,7 +321,7 @@ pub(crate) fn until_chunks() {
     println!("{written}");
 }
 
-/// What is written slowly does not stay in the rings: it comes to the chunk that is written then.
+/// Rare events do not stay in the rings: they go to the chunk of their time.
 ///
 /// Requirements: E8
 pub(crate) fn events_are_in_the_chunk_of_their_time() {
@@ -387,15 +389,14 @@ fn until_removed(run: &Run, count: u64) {
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
         let mut finished =
             names.filter(|name| !name.starts_with('.') && !name.ends_with(".current"));
-        // There is one to keep, and none of the first.
+        // One finished chunk remains, and none of the first `count`.
         let first = finished.next().map(|name| number(&name));
         first.is_some_and(|first| first > count && finished.all(|name| number(&name) > count))
     });
 }
 
-/// Whoever may write to the directory before does not lead the recorder elsewhere, and what is left
-/// of notes about nothing is in nobody's way.
-pub(crate) fn notes_that_were_there_are_not_taken() {
+/// A link prepared in the directory does not redirect the recorder, and stale notes do no harm.
+pub(crate) fn stale_checkpoints_are_ignored() {
     let run = Run::new();
     let elsewhere = tempfile::tempdir().unwrap();
     let link: &dyn Fn(&Path) =
@@ -432,7 +433,7 @@ pub(crate) fn notes_that_were_there_are_not_taken() {
 }
 
 /// Without chunks, the recording ends when it is too large, and the program goes on.
-pub(crate) fn a_recording_that_is_too_large_ends() {
+pub(crate) fn recording_ends_at_size_limit() {
     let run = Run::new();
     let options = ["--subbuf-size", "4096", "--max-size", "30k"];
     let mut child = start(record(&run, &options, "steps"));
@@ -458,7 +459,7 @@ fn child_of(pid: u32) -> Option<u32> {
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// The daemons that serve what runs below `record`, which is `pid`.
+/// The daemons of the program that `record` runs; `pid` is that of `record`.
 fn daemons_below(pid: u32) -> Vec<i32> {
     child_of(pid).map_or(Vec::new(), daemons_of)
 }
@@ -484,15 +485,15 @@ fn daemons_of(program: u32) -> Vec<i32> {
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Kills one of the daemons of what runs below `record`, which is `pid`, after a moment. False:
-/// there are not two.
+/// Kills one of the daemons of the program that `record` runs, after a random pause. False: there
+/// are not two daemons. `pid` is that of `record`.
 fn kill_one(pid: u32, random: &mut Random) -> bool {
     let [one, other] = daemons_below(pid)[..] else {
         return false;
     };
     std::thread::sleep(Duration::from_micros(random.below(20_000)));
     let daemon = [one, other][random.below(2) as usize];
-    // SAFETY: a daemon of the program that this test started.
+    // SAFETY: the signal goes to a daemon of the program that this test started.
     unsafe { libc::kill(daemon, libc::SIGKILL) };
     until("a killed daemon is gone", || {
         !daemons_below(pid).contains(&daemon)
@@ -500,7 +501,7 @@ fn kill_one(pid: u32, random: &mut Random) -> bool {
     true
 }
 
-/// Daemons are killed at any instant of changes from one chunk to the next.
+/// Daemons are killed at random instants while chunks change.
 ///
 /// Requirements: A10, E8
 pub(crate) fn daemons_are_killed_between_chunks() {
@@ -519,8 +520,8 @@ pub(crate) fn daemons_are_killed_between_chunks() {
     }
 }
 
-/// A watchdog that comes from the worker has none of the worker's files, and so keeps no chunk.
-pub(crate) fn a_new_guardian_keeps_no_chunk() {
+/// A watchdog that the worker starts has none of the worker's files, so it keeps no chunk open.
+pub(crate) fn replaced_watchdog_keeps_no_chunk() {
     let run = Run::new();
     let mut child = start(often(&run, 100, "steps", "discard"));
     let two = || {
@@ -529,15 +530,15 @@ pub(crate) fn a_new_guardian_keeps_no_chunk() {
     };
     let daemons = until_some("two daemons live", two);
     until_finished(&run, 1);
-    // The worker comes from the watchdog.
+    // The worker is a child of the watchdog.
     let parent = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
         fields.split(' ').nth(1).and_then(|pid| pid.parse().ok())
     };
-    let is_guardian = |pid: &&i32| !daemons.iter().any(|other| parent(pid) == Some(*other));
-    let watchdog = *daemons.iter().find(is_guardian).unwrap();
-    // SAFETY: a daemon of the program that this test started.
+    let is_watchdog = |pid: &&i32| !daemons.iter().any(|other| parent(pid) == Some(*other));
+    let watchdog = *daemons.iter().find(is_watchdog).unwrap();
+    // SAFETY: the signal goes to a daemon of the program that this test started.
     unsafe { libc::kill(watchdog, libc::SIGKILL) };
     until("another watchdog lives", || {
         two().is_some_and(|daemons| !daemons.contains(&watchdog))
@@ -555,8 +556,7 @@ pub(crate) fn a_new_guardian_keeps_no_chunk() {
     assert_once(&read_all(&run), written, lost);
 }
 
-/// Programs come and go while chunks change: each process's events are there, and nobody is
-/// missing.
+/// Programs come and go while chunks change: no process is missing, and no event.
 ///
 /// Requirements: A5, E8
 pub(crate) fn short_children_are_in_some_chunk() {
@@ -574,7 +574,8 @@ pub(crate) fn short_children_are_in_some_chunk() {
     assert_eq!(read_all(&run).events.len(), 4005);
 }
 
-/// Of [`some_children`], each that was traced is there once, and the others are told.
+/// Asserts that each traced child of [`some_children`] is there once, and that the log has the
+/// others.
 fn assert_children(run: &Run, output: &Output) {
     assert_success(output.status, &output.stderr);
     let traced = String::from_utf8_lossy(&output.stdout);
@@ -593,8 +594,8 @@ fn assert_children(run: &Run, output: &Output) {
     assert!(threads.len() > 100, "{}", threads.len());
 }
 
-/// Children that live for a moment. Prints which of them were traced: where daemons are killed, or
-/// complete all traces, all the time, slots are not always freed as fast as they are taken.
+/// A program with short-lived children. Prints which of them were traced: where daemons are killed,
+/// or constantly complete traces, slots are not always freed in time.
 pub(crate) fn some_children() {
     write(0, 0..1);
     println!("0");
@@ -608,7 +609,7 @@ pub(crate) fn some_children() {
     }
 }
 
-/// Each child that was traced is there once, while daemons are killed.
+/// Each traced child is there once, while daemons are killed.
 ///
 /// Requirements: A5, A10, E8
 pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
@@ -638,10 +639,10 @@ pub(crate) fn rings_of_threads_are_in_chunks() {
     }
 }
 
-/// Whatever somebody writes into the file that names the chunk, the daemons write to the directory.
+/// Whatever the file with the chunk's name contains, the daemons write below the directory.
 ///
 /// Requirements: F4
-pub(crate) fn a_wrong_name_leads_nowhere_else() {
+pub(crate) fn forged_chunk_name_does_not_redirect_output() {
     let run = Run::new();
     let mut child = start(often(&run, 50, "steps", "discard"));
     until_finished(&run, 1);
@@ -665,8 +666,8 @@ pub(crate) fn a_wrong_name_leads_nowhere_else() {
     assert_once(&trace, written, lost);
 }
 
-/// A process that wrote nothing is in no chunk, and a chunk without anything is not made.
-pub(crate) fn nothing_makes_no_chunk() {
+/// A process without events is in no chunk, and no empty chunk is made.
+pub(crate) fn idle_process_makes_no_chunk() {
     let run = Run::new();
     let output = often(&run, 10, "idle", "discard").output().unwrap();
     assert_success(output.status, &output.stderr);
@@ -696,9 +697,9 @@ pub(crate) fn process_1_is_in_chunks() {
     assert_once(&read_all(&run), 50, 0);
 }
 
-/// What a chunk has no room for is told as it is without chunks.
+/// A full disk is reported as it is without chunks.
 pub(crate) fn chunks_without_room_fail() {
-    // SAFETY: no memory is involved.
+    // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
@@ -716,7 +717,7 @@ pub(crate) fn chunks_without_room_fail() {
         let command = command.args(arguments).current_dir(disk.path());
         command.env(VARIABLE, "events").output().unwrap()
     };
-    // A relative directory is one of the recorder's.
+    // A relative directory is relative to the recorder.
     let output = usertrace(&["record", "--rotate-size", "40k", "-o", "t", "--", "PROGRAM"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
@@ -734,9 +735,9 @@ pub(crate) fn chunks_without_room_fail() {
     assert!(!read.stdout.is_empty());
 }
 
-/// The program goes on when its recorder is killed, and its daemons write to the chunk that was
-/// named last, which can be read.
-pub(crate) fn a_killed_recorder_leaves_chunks_that_can_be_read() {
+/// The program goes on when its recorder is killed. Its daemons write to the last named chunk,
+/// which can be read.
+pub(crate) fn killed_recorder_leaves_readable_chunks() {
     let run = Run::new();
     let mut command = record(
         &run,
@@ -788,9 +789,9 @@ pub(crate) fn a_killed_recorder_leaves_chunks_that_can_be_read() {
     );
 }
 
-/// Somebody removes chunks, all of them, and what names them, while they are written: the program
-/// and the recorder go on.
-pub(crate) fn others_may_remove_what_they_like() {
+/// Chunks and the notes that name them are removed while they are written: the program and the
+/// recorder go on.
+pub(crate) fn chunks_may_be_removed_while_written() {
     let run = Run::new();
     let mut child = start(often(&run, 20, "steps", "block"));
     until_finished(&run, 1);
@@ -805,7 +806,7 @@ pub(crate) fn others_may_remove_what_they_like() {
         }
     }
     assert!(removed >= 3, "{removed}");
-    // The next chunks are whole again.
+    // The next chunks are complete again.
     until_finished(&run, 2);
     let (written, _, status, said) = end(&mut child);
     assert!(written > 0);
@@ -828,8 +829,8 @@ pub(crate) fn two() {
     assert!(slow.wait().unwrap().success());
 }
 
-/// A worker that does not answer keeps its chunk. Those of others go on, and it loses nothing.
-pub(crate) fn a_daemon_that_stands_still_holds_up_nobody() {
+/// A stopped worker keeps its chunk open and loses nothing. The chunks of other processes go on.
+pub(crate) fn stopped_daemon_delays_no_other_process() {
     let run = Run::new();
     let mut child = start(often(&run, 100, "two", "discard"));
     let daemons = until_some("daemons live", || {
@@ -840,7 +841,7 @@ pub(crate) fn a_daemon_that_stands_still_holds_up_nobody() {
     until_finished(&run, 2);
     let signal = |signal| {
         for daemon in &daemons {
-            // SAFETY: daemons of the program that this test started.
+            // SAFETY: the signal goes to a daemon of the program that this test started.
             unsafe { libc::kill(*daemon, signal) };
         }
     };

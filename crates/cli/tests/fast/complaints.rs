@@ -1,5 +1,4 @@
-//! Variables that are set to what they cannot be: a line on standard error for each, once, and one
-//! in the log.
+//! Invalid values of variables: each is reported once on standard error, and once in the log.
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use super::run::{Run, VARIABLE};
 use usertrace_testing::babeltrace;
 
-/// The program: runs others, in groups of their own.
+/// The program: runs others, in process groups of their own.
 pub(crate) fn family() {
     for _ in 0..2 {
         let mut child = Command::new(std::env::current_exe().unwrap());
@@ -40,7 +39,7 @@ fn log(run: &Run) -> Vec<String> {
 }
 
 /// Requirements: F2, F3
-pub(crate) fn a_bad_value_is_told_once() {
+pub(crate) fn invalid_variable_is_reported_once() {
     for &(name, value, reason) in BAD {
         for quiet in [false, true] {
             let run = Run::new();
@@ -76,11 +75,10 @@ pub(crate) fn a_bad_value_is_told_once() {
     );
 }
 
-/// Neither by what the program starts, in whichever group, nor by several programs of one group
-/// that something else starts.
+/// Neither children in other process groups nor several programs in one group repeat the report.
 ///
 /// Requirements: F2, F3
-pub(crate) fn a_family_tells_it_once() {
+pub(crate) fn process_family_reports_it_once() {
     let bad = [("USERTRACE_MODE", "bogus")];
     let run = Run::new();
     let output = run.output("family", &bad);
@@ -111,13 +109,13 @@ pub(crate) fn a_family_tells_it_once() {
     assert_eq!(log(&run).len(), 1);
 }
 
-/// Where standard error is closed, is full, or has no reader, the program neither waits nor dies.
+/// If standard error is closed, full, or has no reader, the program neither waits nor dies.
 ///
 /// Requirements: F2
-pub(crate) fn nobody_has_to_read_it() {
+pub(crate) fn reports_need_no_reader() {
     let run = Run::new();
     let closed = |command: &mut Command| {
-        // SAFETY: closes a descriptor, between fork and exec.
+        // SAFETY: between fork and exec, the child only closes a descriptor.
         unsafe {
             command.pre_exec(|| {
                 libc::close(2);
@@ -127,7 +125,7 @@ pub(crate) fn nobody_has_to_read_it() {
     };
     let (reader, writer) = std::io::pipe().unwrap();
     let full = OwnedFd::from(writer.try_clone().unwrap());
-    // SAFETY: a pipe of this process, which is filled.
+    // SAFETY: the descriptor is this test's pipe, and the buffer has the given length.
     unsafe {
         libc::fcntl(full.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
         while libc::write(full.as_raw_fd(), [0u8; 4096].as_ptr().cast(), 4096) > 0 {}
@@ -153,10 +151,10 @@ pub(crate) fn nobody_has_to_read_it() {
     drop((reader, writer));
 }
 
-/// `USERTRACE_FILTER` has what `record -e` has.
+/// `USERTRACE_FILTER` takes the same patterns as `record -e`.
 ///
 /// Requirements: E4, F3
-pub(crate) fn a_filter_is_what_record_has() {
+pub(crate) fn filter_variable_takes_patterns_of_record() {
     for (filter, expected) in [
         ("test:done", &["done"][..]),
         ("end", &["end"]),

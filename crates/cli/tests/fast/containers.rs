@@ -7,12 +7,12 @@ use std::process::{Command, Output, Stdio};
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
 
-/// The arguments that make `unshare` run a command in a PID namespace of its own.
+/// An `unshare` command that runs a program in a new PID namespace.
 ///
-/// Users other than root need a user namespace for that, which not every system gives them.
+/// Users other than root need a user namespace for that, which not every system allows.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
-    // SAFETY: no memory is involved.
+    // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         command.args(["--user", "--map-root-user"]);
     }
@@ -33,19 +33,19 @@ fn as_process_1(run: &Run, program: &str, variables: &[(&str, &str)]) -> Output 
         .unwrap()
 }
 
-/// The events of a trace that nobody writes any more.
+/// The number of events of a finished trace.
 fn events(directory: &Path) -> usize {
     trace::read(directory).events.len()
 }
 
-/// The kernel kills the daemons with the first process of their namespace. What it wrote is there
-/// nevertheless when it ends by `exit`.
+/// The kernel kills the daemons with the first process of their namespace. If that process ends by
+/// `exit`, its events are written before.
 pub(crate) fn process_1_ends_when_its_trace_is_written() {
     for (mode, program, written) in [
         ("discard", "ten", 10),
         ("overwrite", "ten", 10),
         ("block", "flood", 200_000),
-        // All that it wrote is written when it exits, but the trace is not complete.
+        // All events are written at exit, but the trace is not complete.
         ("discard", "written", 10),
     ] {
         for _ in 0..5 {
@@ -59,7 +59,7 @@ pub(crate) fn process_1_ends_when_its_trace_is_written() {
     }
 }
 
-/// Likewise below `usertrace record`, which learns of the process from its daemons.
+/// `usertrace record` learns of such a process from its daemons.
 pub(crate) fn process_1_is_recorded() {
     let run = Run::new();
     let traces = run.path().join("traces");
@@ -80,7 +80,7 @@ pub(crate) fn process_1_is_recorded() {
     assert_eq!(events(&trace::directories(&traces)[0]), 10);
 }
 
-/// A child in a namespace of its own has an id there that another process has here.
+/// A child in another namespace has an id there that another process has here.
 pub(crate) fn children_in_other_namespaces() {
     for (rings, mode) in [("cpu", "discard"), ("thread", "block")] {
         let run = Run::new();
@@ -88,7 +88,7 @@ pub(crate) fn children_in_other_namespaces() {
             "namespaces",
             &[("USERTRACE_RINGS", rings), ("USERTRACE_MODE", mode)],
         );
-        // SAFETY: a system call, between `fork` and `exec`.
+        // SAFETY: between fork and exec, the child makes system calls only.
         unsafe {
             command.pre_exec(|| {
                 if libc::geteuid() != 0 && libc::unshare(libc::CLONE_NEWUSER) != 0 {
@@ -106,10 +106,10 @@ pub(crate) fn children_in_other_namespaces() {
             .map(|(thread, numbers)| (thread, numbers.len()))
             .collect();
         threads.sort();
-        // The parent, three children in the namespace, and a grandchild there.
+        // Threads and events: the parent, three children in the namespace, and a grandchild there.
         let expected = [(1, 10), (10, 50), (11, 50), (12, 50), (20, 50)];
         assert_eq!(threads, expected, "{rings} {mode}");
-        // The ids in the names are those that the daemons and their users know.
+        // Directory names have the process ids of the daemons' namespace.
         for directory in run.directories() {
             let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
             let pid: u32 = name.rsplit('-').nth(1).unwrap().parse().unwrap();
@@ -118,12 +118,11 @@ pub(crate) fn children_in_other_namespaces() {
     }
 }
 
-/// A program that adopts orphans, and waits for all its children, is not made to wait for the
-/// daemons.
+/// A subreaper that waits for all its children does not wait for the daemons.
 pub(crate) fn a_subreaper_waits_for_its_own_children() {
     let run = Run::new();
     let mut command = run.command("waits_for_all", &[]);
-    // SAFETY: a system call, between `fork` and `exec`, which keeps what it sets.
+    // SAFETY: between fork and exec, the child makes one system call; `exec` keeps its effect.
     unsafe {
         command.pre_exec(
             || match libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) {

@@ -1,4 +1,4 @@
-//! F7: contexts, from what a program is told to what a reader prints.
+//! Contexts, from a program's settings to the output of a reader (F7).
 
 use std::sync::atomic::AtomicU64;
 
@@ -26,7 +26,7 @@ pub(crate) fn write() {
             for text in ["", "text", &"l".repeat(3000)] {
                 assert_eq!(event!(pair, 7, text), Outcome::Recorded);
             }
-            // SAFETY: no memory is involved.
+            // SAFETY: `gettid` takes no pointers.
             unsafe { libc::gettid() }
         })
         .unwrap()
@@ -35,8 +35,9 @@ pub(crate) fn write() {
     print!("{} {tid}", std::process::id());
 }
 
-pub(crate) fn f7_contexts_come_back() {
-    // In rings of both protocols; a name that is a field's, too.
+/// Requirements: F7
+pub(crate) fn contexts_come_back() {
+    // Rings of both protocols, and a context with the name of a field.
     for rings in ["cpu", "thread"] {
         let run = Run::new();
         let contexts = (
@@ -57,7 +58,7 @@ pub(crate) fn f7_contexts_come_back() {
             assert!(line.ends_with(&expected), "{rings}: {line} {expected}");
         }
     }
-    // None that is not there is waited for in vain.
+    // An unknown context is reported, and does not block.
     for (names, bad) in [
         ("vtid tid", "tid"),
         ("app.a.b", "app.a.b"),

@@ -1,11 +1,11 @@
-//! Daemons that run and that are killed: each committed event is written once (A10).
+//! The fallback's daemons, running and killed: each committed event is written once (A10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
-use super::output::tell;
+use super::output::send_request;
 use super::run::Run;
 use super::trace;
 use super::victims::Random;
@@ -17,7 +17,7 @@ struct Steps {
     child: Child,
     output: BufReader<ChildStdout>,
     daemons: [i32; 2],
-    /// Theirs, and of those that replace them.
+    /// The session of the daemons and of their replacements.
     session: i32,
 }
 
@@ -28,7 +28,7 @@ fn is_alive(pid: i32) -> bool {
 }
 
 fn kill(pid: i32) {
-    // SAFETY: a daemon that this test's program started.
+    // SAFETY: the signal goes to a daemon of the program that this test started.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     until("a killed daemon is gone", || !is_alive(pid));
 }
@@ -51,7 +51,7 @@ impl Steps {
         }
     }
 
-    /// The daemons that live now, by role.
+    /// The living daemons: watchdog and worker.
     fn now(&self) -> [i32; 2] {
         let comm = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm"));
         let own = fs::read_dir("/proc").unwrap().filter_map(|entry| {
@@ -89,7 +89,7 @@ impl Steps {
         })
     }
 
-    /// Ends the program, and compares what it wrote with its traces.
+    /// Ends the program, and compares its traces with its own counts.
     fn check(mut self) {
         self.child.stdin.take().unwrap().write_all(b"q").unwrap();
         let mut rest = String::new();
@@ -152,7 +152,7 @@ pub(crate) fn daemons_share_the_rings_until_the_program_ends() {
     for daemon in daemons {
         assert_eq!(shared_memory(daemon as u32), rings);
     }
-    // A program that wrote nothing by now would leave no trace.
+    // A program without events would leave no trace.
     steps.until_written();
     steps.check();
     until("the daemons end", || {
@@ -168,7 +168,7 @@ fn sleeps(pid: u32) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// Waits until a worker sleeps until it is woken. One that dozes wakes up each millisecond.
+/// Waits until the worker sleeps without a timeout. A dozing worker wakes up every millisecond.
 fn until_asleep(worker: u32) {
     until("the worker sleeps", || {
         let before = sleeps(worker);
@@ -184,9 +184,9 @@ fn until_asleep(worker: u32) {
 pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
     const FULL: usize = (4096 - 64) / 24;
     let run = Run::new();
-    // The watchdog wakes the worker now and then if the rings are those of threads.
-    let mut child = run.start("told", &sizes(&[("USERTRACE_RINGS", "cpu")]));
-    #[expect(clippy::unbuffered_bytes, reason = "`tell` reads the rest")]
+    // With rings of threads, the watchdog would wake the worker from time to time.
+    let mut child = run.start("on_one_cpu", &sizes(&[("USERTRACE_RINGS", "cpu")]));
+    #[expect(clippy::unbuffered_bytes, reason = "`send_request` reads the rest")]
     let bytes = child.stdout.as_mut().unwrap().bytes();
     let line: Vec<u8> = bytes
         .map(Result::unwrap)
@@ -194,7 +194,7 @@ pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
         .collect();
     until_asleep(String::from_utf8(line).unwrap().parse().unwrap());
     for _ in 0..FULL + 10 {
-        tell(&mut child, b'e');
+        send_request(&mut child, b'e');
     }
     let events = || {
         let directories = trace::directories(run.path());
@@ -247,7 +247,7 @@ pub(crate) fn writing_is_not_charged_to_the_program() {
     assert_eq!(run.trace().events.len(), 200_000);
 }
 
-pub(crate) fn the_worker_is_replaced() {
+pub(crate) fn killed_worker_is_replaced() {
     for rings in ["cpu", "thread"] {
         let steps = Steps::start(&sizes(&[("USERTRACE_RINGS", rings)]));
         steps.until_written();
@@ -257,17 +257,17 @@ pub(crate) fn the_worker_is_replaced() {
     }
 }
 
-pub(crate) fn the_guardian_is_replaced() {
+pub(crate) fn killed_watchdog_is_replaced() {
     let steps = Steps::start(SMALL);
     steps.until_written();
     kill(steps.daemons[0]);
     steps.until_both_live();
-    // The end of the program is noticed by another one.
+    // The new watchdog detects the end of the program.
     steps.check();
 }
 
-/// At any instant of their work, in any order, and each anew.
-pub(crate) fn either_one_again_and_again() {
+/// Daemons are killed at random instants, in any order, and so are their replacements.
+pub(crate) fn daemons_are_killed_repeatedly() {
     let mut random = Random::new();
     for mode in ["discard", "block"] {
         let steps = Steps::start(&sizes(&[("USERTRACE_MODE", mode)]));
@@ -280,27 +280,29 @@ pub(crate) fn either_one_again_and_again() {
     }
 }
 
-/// The program goes on, and when it exits, what is left in the rings is written.
-pub(crate) fn both_are_killed() {
+/// The program goes on, and writes the contents of the rings when it exits.
+pub(crate) fn events_survive_death_of_both_daemons() {
     let steps = Steps::start(&[("USERTRACE_SUBBUF_SIZE", "1M")]);
-    // Neither is to have the time to replace the other one.
+    // Stop both first, so that neither can replace the other.
     for pid in steps.daemons {
-        // SAFETY: daemons that this test's program started.
+        // SAFETY: the signal goes to a daemon of the program that this test started.
         unsafe { libc::kill(pid, libc::SIGSTOP) };
     }
     steps.daemons.into_iter().for_each(kill);
     assert_eq!(steps.now(), [0, 0]);
-    // The program writes more meanwhile. No daemon reads, so the rings must have room for it.
+    // The program writes more events. No daemon reads them, so the rings must have room.
     std::thread::sleep(std::time::Duration::from_millis(20));
     steps.check();
 }
 
-/// D7: with nobody left to read, a program that waits goes on, and counts what is lost.
-pub(crate) fn nobody_waits_for_the_dead() {
+/// Without a reader, a program in `block` mode goes on, and counts its losses.
+///
+/// Requirements: D7
+pub(crate) fn blocking_ends_when_daemons_are_dead() {
     let mut steps = Steps::start(&sizes(&[("USERTRACE_MODE", "block")]));
     steps.until_written();
     for pid in steps.daemons {
-        // SAFETY: daemons that this test's program started.
+        // SAFETY: the signal goes to a daemon of the program that this test started.
         unsafe { libc::kill(pid, libc::SIGSTOP) };
     }
     let mut before = 0;
@@ -310,7 +312,7 @@ pub(crate) fn nobody_waits_for_the_dead() {
         std::mem::replace(&mut before, now) == now
     });
     steps.daemons.into_iter().for_each(kill);
-    // Events that are lost are tried again, for ever: it is killed in the end.
+    // The program retries lost events forever, so the test kills it in the end.
     until("the program goes on", || {
         steps.processor_time() >= before + 5
     });

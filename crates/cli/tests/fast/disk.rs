@@ -1,4 +1,4 @@
-//! A small disk.
+//! A small file system, to test a full disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use super::run::Run;
 
-/// A file system of a certain size, until it is dropped.
+/// A mounted file system of a given size; dropping this unmounts it.
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one in a run's directory; nothing if this user may not.
+    /// Mounts it in a run's directory; `None` if this user may not.
     pub(crate) fn new(run: &Run, size: &str) -> Option<Self> {
         let path = run.path().join("disk");
         fs::create_dir(&path).unwrap();

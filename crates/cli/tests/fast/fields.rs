@@ -1,4 +1,4 @@
-//! B1: all types of fields, from the macro to what a reader prints.
+//! All types of fields, from the macro to the output of a reader (B1).
 
 use usertrace::{Outcome, event, marker};
 
@@ -32,7 +32,8 @@ usertrace::tracepoint! {
 }
 
 usertrace::tracepoint! {
-    /// Fields that are called like others' lengths, and like what the macro has for itself.
+    /// Fields whose names equal those of other fields' lengths, or names that the macro uses
+    /// itself.
     #[allow(non_snake_case)]
     mod names {
         provider: "test",
@@ -46,18 +47,18 @@ usertrace::tracepoint! {
 }
 
 fn recorded(outcome: Outcome) {
-    // Some may not be wanted.
+    // The filter may exclude some events.
     let is_filtered = std::env::var_os("USERTRACE_FILTER").is_some();
     assert!(outcome == Outcome::Recorded || is_filtered && outcome == Outcome::Off);
 }
 
-/// The program.
+/// The program: writes events with all types of fields.
 pub(crate) fn write() {
     let address = std::ptr::without_provenance(0xabc0);
     for state in [3, -128, 4] {
         recorded(event!(numbers, 0x1234, -2, 0xabcd, 5, -6, address, state));
     }
-    // Both ways: put together on the stack, and in the ring.
+    // Both paths: payloads assembled on the stack, and long records filled in the ring.
     for len in [0, 3, 700] {
         let words: Vec<u32> = (1_000_000..).take(len).collect();
         let bytes: Vec<u8> = words.iter().map(|word| *word as u8).collect();
@@ -78,7 +79,7 @@ pub(crate) fn write() {
         ));
     }
     recorded(event!(names, "text", &[7], 2, 3, 4, 5, 6, 7, true));
-    // Each marker is an event of its own.
+    // Each marker is a separate event.
     let done = 3;
     recorded(marker!("test", "done", "{done} of {{{all}}}", done: u8 = done, all: [u16] = &[7]));
     recorded(marker!("test", "end", "*/ \"the\" end"));
@@ -138,7 +139,7 @@ pub(crate) fn b1_each_type_comes_back() {
         assert_eq!(line, expected);
     }
     assert_eq!(lines.len(), expected.len());
-    // What markers say is there for people to read.
+    // The metadata has the text of markers.
     let metadata = std::fs::read_to_string(directories[0].join("metadata")).unwrap();
     for format in ["\"{done} of {{{all}}}\"", r#""* / \"the\" end""#] {
         assert_eq!(
@@ -151,7 +152,7 @@ pub(crate) fn b1_each_type_comes_back() {
     }
 }
 
-/// A line from the event's name on, as if it was of the first CPU.
+/// A line from the event's name on, with its CPU replaced by the first.
 fn on_first_cpu(line: &str) -> String {
     let (_, event) = line.split_once(" test:").expect("one of these events");
     let (before, rest) = event.split_once("cpu_id = ").expect("a ring of a CPU");

@@ -1,8 +1,8 @@
-//! Filters of system calls.
+//! Filters of system calls, for programs that run in a sandbox.
 
 use usertrace_testing::seccomp::filter;
 
-/// Refuses every call that is not as old as Unix, with this error.
+/// Refuses every system call newer than Unix, with this error.
 pub(crate) fn refuse_new_calls(errno: u32) {
     let allowed = [
         libc::SYS_read,
@@ -28,7 +28,7 @@ pub(crate) fn refuse_new_calls(errno: u32) {
     filter(&allowed.map(verdict), libc::SECCOMP_RET_ERRNO | errno);
 }
 
-/// Refuses these calls, in this way, to this process and all that come from it.
+/// Refuses these calls with the given action, for this process and its descendants.
 pub(crate) fn refuse<const N: usize>(calls: [libc::c_long; N], action: u32) {
     let verdict = |number: libc::c_long| (number as u32, action);
     filter(&calls.map(verdict), libc::SECCOMP_RET_ALLOW);

@@ -1,4 +1,4 @@
-//! A10: SIGKILL at random instants, 1,000 of them in each mode if all counts are asked for.
+//! SIGKILL at random instants; the full tier kills 1,000 times in each mode (A10).
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::victims::THREADS;
 use usertrace_testing::babeltrace;
 use usertrace_testing::counts::counts;
 
-/// What a victim's threads had seen when it was killed: recorded, and lost.
+/// Counts of a victim's threads when it was killed: recorded and lost events.
 type Witness = [(u64, u64); THREADS];
 
 fn kill(variables: &[(&str, &str)], check: impl Fn(&Witness, Trace)) {
@@ -35,7 +35,7 @@ fn kill(variables: &[(&str, &str)], check: impl Fn(&Witness, Trace)) {
         let pid = words.next().unwrap() as u32;
         let witness: Witness =
             std::array::from_fn(|_| (words.next().unwrap(), words.next().unwrap()));
-        // An id that was used twice has its traces in the order of its processes.
+        // If a process id was used twice, its traces are in the order of the processes.
         let trace = match directories.get_mut(&pid) {
             Some(found) if !found.is_empty() => {
                 if kills % 100 == 0 {
@@ -59,7 +59,8 @@ fn kill(variables: &[(&str, &str)], check: impl Fn(&Witness, Trace)) {
     assert!(unknown.is_empty(), "traces of no victim: {unknown:?}");
 }
 
-/// Each thread's events are the first ones that it wrote, up to where it saw itself, or one more.
+/// Asserts that each thread's events are a prefix of those it wrote, at most one longer than its
+/// own count.
 fn assert_prefixes(witness: &Witness, trace: &Trace) {
     for (thread, numbers) in trace.threads() {
         let count = numbers.len() as u64;
@@ -77,8 +78,8 @@ fn assert_prefixes(witness: &Witness, trace: &Trace) {
     }
 }
 
-/// What is counted as discarded: what was lost for lack of room, and a record that was being
-/// written, of each thread one at most.
+/// Asserts the number of discarded events: those lost in full rings, and at most one unfinished
+/// record of each thread.
 fn assert_counts(witness: &Witness, trace: &Trace) {
     let lost: u64 = witness.iter().map(|(_, lost)| lost).sum();
     let most = lost + THREADS as u64;
@@ -105,8 +106,8 @@ pub(crate) fn discard_threads() {
     });
 }
 
-/// Of what each ring has, the newest is there, each event once; that some is missing is told.
-/// `own`: each thread has a ring, so that nobody else can have written over its newest events.
+/// Asserts that each ring's newest events are there, each once, and that missing ones are counted.
+/// `own`: each thread has a ring, so no other thread can overwrite its newest events.
 fn assert_newest(witness: &Witness, trace: &Trace, own: bool) {
     let threads = trace.threads();
     let (mut whole, mut newest) = (true, 0);
@@ -150,14 +151,14 @@ fn assert_nothing_lost(witness: &Witness, trace: &Trace) {
     assert!(witness.iter().all(|(_, lost)| *lost == 0));
 }
 
-/// D7
+/// Requirements: D7
 pub(crate) fn block() {
     kill(&[("USERTRACE_MODE", "block")], |witness, trace| {
         assert_nothing_lost(witness, &trace);
     });
 }
 
-/// D7
+/// Requirements: D7
 pub(crate) fn block_threads() {
     let variables = [("USERTRACE_MODE", "block"), ("USERTRACE_RINGS", "thread")];
     kill(&variables, |witness, trace| {

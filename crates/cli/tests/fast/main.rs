@@ -1,12 +1,12 @@
 //! The fallback as a whole: programs, rings, daemons, traces (D, F3, F2, A5, A10).
 //!
-//! Each test runs this very executable once more as a program that is traced, and reads what the
-//! daemons wrote.
+//! Each test runs this executable once more as a traced program, and reads what the daemons wrote.
 
 mod chunks;
 mod complaints;
 mod containers;
 mod contexts;
+mod controlled;
 mod daemons;
 mod disk;
 mod fields;
@@ -16,7 +16,6 @@ mod output;
 mod processes;
 mod programs;
 mod run;
-mod steered;
 mod stepped;
 mod trace;
 mod unnoticed;
@@ -27,7 +26,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Trials of functions.
+/// Makes a list of trials from test functions.
 macro_rules! trials {
     ($($module:ident::$name:ident),* $(,)?) => {
         vec![$(Trial::test(concat!(stringify!($module), "::", stringify!($name)), || {
@@ -49,83 +48,83 @@ fn main() -> ExitCode {
         processes::children_have_traces_of_their_own,
         processes::children_without_handlers,
         processes::the_first_thread_ends,
-        processes::a_handler_that_forks,
+        processes::signal_handler_may_fork,
         processes::another_program,
         processes::a_daemon,
         processes::all_ways_to_end,
         processes::without_descriptors,
         processes::without_permissions,
         processes::filtered_calls,
-        processes::children_that_live_for_a_moment,
-        processes::children_whose_end_is_noticed_late,
-        processes::those_for_whom_there_is_no_room_are_told,
+        processes::short_lived_children_wait_for_slots,
+        processes::late_exit_detection_loses_no_child,
+        processes::processes_without_slot_are_reported,
         processes::a_limit_of_address_space,
         containers::process_1_ends_when_its_trace_is_written,
         containers::process_1_is_recorded,
         containers::children_in_other_namespaces,
         containers::a_subreaper_waits_for_its_own_children,
-        unwritable::blocking_ends_where_nothing_can_be_written,
+        unwritable::blocking_ends_when_output_is_unwritable,
         unwritable::daemons_below_a_filter,
-        unwritable::a_recording_without_room_fails,
+        unwritable::recording_fails_on_full_disk,
         unwritable::nobody_waits_at_a_fifo,
-        unwritable::links_lead_to_no_other_file,
+        unwritable::symbolic_links_are_not_followed,
         unnoticed::surroundings_are_the_same,
         unnoticed::the_daemons_are_apart,
-        output::nothing_is_made_for_nothing,
+        output::idle_process_makes_no_files,
         output::files_come_with_the_first_switch,
-        output::what_a_program_wrote_is_there_when_it_has_ended,
+        output::trace_is_complete_when_program_ends,
         output::null_output,
         output::each_thread_has_a_file_of_its_own,
-        output::pages_that_were_asked_for,
-        output::the_report_says_what_was_chosen,
+        output::pages_are_allocated_early_on_request,
+        output::report_names_chosen_back_end,
         output::blocking_loses_nothing,
-        output::losses_are_told,
-        output::a_full_disk,
-        output::the_command_records,
-        output::the_command_says_how_to_see_the_busiest_process,
-        output::f1_the_command_records_ctf_2,
-        output::the_command_says_what_keeps_events,
+        output::every_loss_is_counted,
+        output::full_disk_is_reported,
+        output::record_writes_whole_recording,
+        output::record_names_busiest_process,
+        output::f1_record_writes_ctf_2,
+        output::record_advises_on_losses,
         output::one_recording_has_one_time_of_day,
-        output::e4_the_command_records_what_is_asked_for,
+        output::record_applies_trace_options,
         fields::b1_each_type_comes_back,
-        contexts::f7_contexts_come_back,
-        complaints::a_bad_value_is_told_once,
-        complaints::a_family_tells_it_once,
-        complaints::nobody_has_to_read_it,
-        complaints::a_filter_is_what_record_has,
+        contexts::contexts_come_back,
+        complaints::invalid_variable_is_reported_once,
+        complaints::process_family_reports_it_once,
+        complaints::reports_need_no_reader,
+        complaints::filter_variable_takes_patterns_of_record,
         daemons::daemons_share_the_rings_until_the_program_ends,
         daemons::a_full_subbuffer_is_written_while_the_program_runs,
         daemons::writing_is_not_charged_to_the_program,
-        daemons::the_worker_is_replaced,
-        stepped::a_worker_that_is_killed_at_any_call_is_replaced,
-        stepped::a_worker_that_is_killed_while_it_wipes_is_replaced,
-        daemons::the_guardian_is_replaced,
-        daemons::either_one_again_and_again,
-        daemons::both_are_killed,
-        daemons::nobody_waits_for_the_dead,
+        daemons::killed_worker_is_replaced,
+        stepped::worker_killed_at_any_system_call_is_replaced,
+        stepped::worker_killed_while_wiping_is_replaced,
+        daemons::killed_watchdog_is_replaced,
+        daemons::daemons_are_killed_repeatedly,
+        daemons::events_survive_death_of_both_daemons,
+        daemons::blocking_ends_when_daemons_are_dead,
         chunks::each_event_is_in_one_chunk,
         chunks::chunks_of_a_process_are_one_process,
         chunks::chunks_are_followed,
         chunks::events_are_in_the_chunk_of_their_time,
         chunks::old_chunks_are_removed,
-        chunks::notes_that_were_there_are_not_taken,
-        chunks::a_recording_that_is_too_large_ends,
+        chunks::stale_checkpoints_are_ignored,
+        chunks::recording_ends_at_size_limit,
         chunks::daemons_are_killed_between_chunks,
-        chunks::a_new_guardian_keeps_no_chunk,
+        chunks::replaced_watchdog_keeps_no_chunk,
         chunks::short_children_are_in_some_chunk,
         chunks::short_children_of_killed_daemons_are_in_some_chunk,
         chunks::rings_of_threads_are_in_chunks,
-        chunks::a_wrong_name_leads_nowhere_else,
-        chunks::nothing_makes_no_chunk,
+        chunks::forged_chunk_name_does_not_redirect_output,
+        chunks::idle_process_makes_no_chunk,
         chunks::process_1_is_in_chunks,
         chunks::chunks_without_room_fail,
-        chunks::a_killed_recorder_leaves_chunks_that_can_be_read,
-        chunks::others_may_remove_what_they_like,
-        chunks::a_daemon_that_stands_still_holds_up_nobody,
-        steered::snapshots_of_programs_that_run,
-        steered::programs_that_run_are_found_by_their_names,
-        steered::snapshots_of_nothing,
-        steered::programs_that_run_are_steered,
+        chunks::killed_recorder_leaves_readable_chunks,
+        chunks::chunks_may_be_removed_while_written,
+        chunks::stopped_daemon_delays_no_other_process,
+        controlled::snapshots_of_running_programs,
+        controlled::running_programs_are_found_by_name,
+        controlled::snapshots_of_nothing,
+        controlled::running_programs_are_controlled,
         kills::discard,
         kills::discard_threads,
         kills::overwrite,

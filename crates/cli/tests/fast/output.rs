@@ -1,4 +1,5 @@
-//! D4, D6, D7, D8, D3: what is written when, and what is said of what is not.
+//! Files of the fallback: when they are written, and reports of what could not be written (D3, D4,
+//! D6, D7, D8).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,19 +15,19 @@ use usertrace_testing::babeltrace;
 use usertrace_testing::wait::until;
 
 /// Requirements: D6
-pub(crate) fn nothing_is_made_for_nothing() {
+pub(crate) fn idle_process_makes_no_files() {
     let run = Run::new();
     run.success("idle", &[]);
     assert!(run.directories().is_empty());
     assert!(!run.path().join("usertrace.log").exists());
-    // Nor is the directory itself.
+    // The output directory is not created either.
     let output = run.path().join("not/there");
     run.success("idle", &[("USERTRACE_OUTPUT", output.to_str().unwrap())]);
     run.wait();
     assert!(!output.exists());
 }
 
-pub(crate) fn tell(child: &mut Child, what: u8) {
+pub(crate) fn send_request(child: &mut Child, what: u8) {
     child.stdin.as_mut().unwrap().write_all(&[what]).unwrap();
     let mut answer = [0];
     child
@@ -38,7 +39,7 @@ pub(crate) fn tell(child: &mut Child, what: u8) {
     assert_eq!(answer, [what]);
 }
 
-/// Is there a trace that can be read while it is written?
+/// Whether the directory has a trace that can be read while it is written.
 fn is_there(directory: &Path) -> bool {
     fs::metadata(directory.join("metadata")).is_ok_and(|file| file.len() > 100)
 }
@@ -58,13 +59,13 @@ pub(crate) fn files_come_with_the_first_switch() {
             "switches",
             &[("USERTRACE_RINGS", rings), ("USERTRACE_MODE", mode)],
         );
-        // Of an empty buffer: does nothing.
-        tell(&mut child, b's');
-        tell(&mut child, b'e');
-        tell(&mut child, b'e');
+        // Switching an empty buffer does nothing.
+        send_request(&mut child, b's');
+        send_request(&mut child, b'e');
+        send_request(&mut child, b'e');
         let directories = trace::directories(run.path());
         assert!(directories.is_empty(), "{directories:?}");
-        tell(&mut child, b's');
+        send_request(&mut child, b's');
         until("a trace has two events", || {
             let directories = trace::directories(run.path());
             directories.len() == 1
@@ -78,15 +79,15 @@ pub(crate) fn files_come_with_the_first_switch() {
         let parts: Vec<&str> = name.to_str().unwrap().rsplitn(3, '-').collect();
         assert_eq!(parts[1], child.id().to_string());
         assert!(parts[0].parse::<u64>().unwrap() > 1_700_000_000_000_000_000);
-        tell(&mut child, b'e');
+        send_request(&mut child, b'e');
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
         assert_eq!(run.trace().threads()[&1], [0, 1, 2]);
     }
 }
 
-/// Who waits for a program finds all that it wrote, also where nobody waits for the daemons.
-pub(crate) fn what_a_program_wrote_is_there_when_it_has_ended() {
+/// When a program has ended, its trace is complete, even if nobody waits for the daemons.
+pub(crate) fn trace_is_complete_when_program_ends() {
     for mode in ["discard", "overwrite", "block"] {
         for _ in 0..20 {
             let run = Run::new();
@@ -101,11 +102,11 @@ pub(crate) fn what_a_program_wrote_is_there_when_it_has_ended() {
     }
 }
 
-/// The pages of all rings are there before the first event if that was asked for, and otherwise
-/// only those of events.
-pub(crate) fn pages_that_were_asked_for() {
+/// On request, all pages of all rings are allocated before the first event; otherwise only those of
+/// events.
+pub(crate) fn pages_are_allocated_early_on_request() {
     const RING: u64 = 1 << 20;
-    // SAFETY: no memory is involved.
+    // SAFETY: `sysconf` takes no pointers.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u64;
     let sizes = [
         ("USERTRACE_SUBBUF_SIZE", "256k"),
@@ -122,7 +123,7 @@ pub(crate) fn pages_that_were_asked_for() {
         assert!(bytes(rings) < 128 << 10, "{rings:?}");
     }
     assert!(bytes(&[("USERTRACE_RINGS", "cpu"), all]) >= cpus * RING);
-    // That of the thread, and not those of others.
+    // The ring of the thread is allocated, and no other.
     assert!((RING..2 * RING).contains(&bytes(&[thread, all])));
 }
 
@@ -163,7 +164,7 @@ pub(crate) fn each_thread_has_a_file_of_its_own() {
             .skip(1)
             .map(|part| part.parse().unwrap())
             .collect();
-        // The names of rings that several threads share have fewer parts.
+        // The file names of shared rings have fewer parts.
         if let [tid, begin, _ring] = parts[..] {
             let threads = trace::read_file(&stream).threads();
             assert_eq!(threads.len(), 1, "{name}");
@@ -171,12 +172,12 @@ pub(crate) fn each_thread_has_a_file_of_its_own() {
             assert!(names.insert((tid, begin)), "{name}");
         }
     }
-    // The first hundred run one after the other.
+    // The first hundred threads run one after the other.
     assert!((0..100).all(|thread| own.contains(&thread)), "{own:?}");
 }
 
 /// Requirements: F3
-pub(crate) fn the_report_says_what_was_chosen() {
+pub(crate) fn report_names_chosen_back_end() {
     let run = Run::new();
     let with = |backend: Option<&str>, output: Option<&str>| {
         let mut command = run.command("report", &[]);
@@ -187,7 +188,7 @@ pub(crate) fn the_report_says_what_was_chosen() {
         backend.map(|backend| command.env("USERTRACE_BACKEND", backend));
         output.map(|output| command.env("USERTRACE_OUTPUT", output));
         let output = command.output().unwrap();
-        // What is none is told.
+        // An unknown back end is reported.
         assert!(output.status.success() && output.stderr.is_empty() != (backend == Some("what")));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -207,7 +208,7 @@ pub(crate) fn the_report_says_what_was_chosen() {
         let chosen = text.contains("this kernel has no trace buffers");
         assert_eq!(chosen, backend != Some("fast"), "{text}");
     }
-    // What a terminal would take for a command.
+    // Control sequences are replaced.
     let text = with(None, Some("a\u{1b}[31m\nb"));
     assert!(text.contains("/a\u{fffd}[31m\u{fffd}b, by "), "{text}");
     assert!(with(Some("fast"), Some("null")).starts_with("attached, fast, to nowhere"));
@@ -240,10 +241,10 @@ pub(crate) fn blocking_loses_nothing() {
     }
 }
 
-/// Each event that is not there is counted.
+/// Each missing event is counted.
 ///
 /// Requirements: D3, E7
-pub(crate) fn losses_are_told() {
+pub(crate) fn every_loss_is_counted() {
     for rings in ["cpu", "thread"] {
         let run = Run::new();
         let lost: u64 = run
@@ -268,14 +269,14 @@ pub(crate) fn losses_are_told() {
     }
 }
 
-/// The program goes on, and it is told what went wrong.
-pub(crate) fn a_full_disk() {
+/// The program goes on, and the log reports the error.
+pub(crate) fn full_disk_is_reported() {
     let run = Run::new();
     let output = run.path().join("file");
     fs::write(&output, "in the way").unwrap();
     run.success("ten", &[("USERTRACE_OUTPUT", output.to_str().unwrap())]);
-    // What can be written when the disk has room again is: nothing was given back.
-    // SAFETY: no memory is involved.
+    // The rings kept their contents, so they are written when the disk has room again.
+    // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
@@ -285,14 +286,14 @@ pub(crate) fn a_full_disk() {
     let disk = disk.path();
     let mut child = run.start("switches", &[("USERTRACE_OUTPUT", disk.to_str().unwrap())]);
     fs::write(disk.join("other"), vec![0; 128 << 10]).unwrap_err();
-    tell(&mut child, b'e');
-    tell(&mut child, b's');
+    send_request(&mut child, b'e');
+    send_request(&mut child, b's');
     until("the daemons begin to write", || {
         disk.join("usertrace.log").exists() || trace::directories(disk).len() == 1
     });
     std::thread::sleep(std::time::Duration::from_millis(50));
     fs::remove_file(disk.join("other")).unwrap();
-    tell(&mut child, b'e');
+    send_request(&mut child, b'e');
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
     let mut events = 0;
@@ -306,8 +307,8 @@ pub(crate) fn a_full_disk() {
     });
 }
 
-/// The command does all of it on such a kernel, and says what there is.
-pub(crate) fn the_command_records() {
+/// `usertrace record` works on a kernel without trace buffers, and prints a summary.
+pub(crate) fn record_writes_whole_recording() {
     let run = Run::new();
     let traces = run.path().join("traces");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -331,9 +332,9 @@ pub(crate) fn the_command_records() {
     assert!(!traces.join(".running").exists());
 }
 
-/// Of several processes, the end names the one with the most events, and a command that prints
-/// these and no others. Of one process, there is nothing to choose.
-pub(crate) fn the_command_says_how_to_see_the_busiest_process() {
+/// For several processes, the summary names the one with the most events, and a command that prints
+/// only its events. For one process, it does not.
+pub(crate) fn record_names_busiest_process() {
     let run = Run::new();
     let usertrace = Path::new(env!("CARGO_BIN_EXE_usertrace"));
     let record = |program: &[&str]| {
@@ -376,10 +377,10 @@ pub(crate) fn the_command_says_how_to_see_the_busiest_process() {
     assert_eq!(record(&["env", &events]), None);
 }
 
-/// What `--ctf` asks for, the daemons write.
+/// The daemons write the version of CTF that `--ctf` names.
 ///
 /// Requirements: F1
-pub(crate) fn f1_the_command_records_ctf_2() {
+pub(crate) fn f1_record_writes_ctf_2() {
     let printed = ["1.8", "2"].map(|version| {
         let run = Run::new();
         let traces = run.path().join("traces");
@@ -402,7 +403,7 @@ pub(crate) fn f1_the_command_records_ctf_2() {
         let output = command.arg("view").arg(&traces).output().unwrap();
         super::run::assert_success(output.status, &output.stderr);
         let text = String::from_utf8(output.stdout).unwrap();
-        // Without times and process ids.
+        // Compare without times and process ids.
         let events = text
             .lines()
             .map(|line| line.split_once(") test:").unwrap().1.to_owned());
@@ -416,8 +417,8 @@ pub(crate) fn f1_the_command_records_ctf_2() {
     assert_eq!(printed[0], printed[1]);
 }
 
-/// A time of day that is an hour ahead, as `record` hands it down, is that of all processes, but
-/// not in another namespace.
+/// All processes use the time of day that `record` passes on, here one that is an hour ahead.
+/// Processes in another time namespace do not.
 ///
 /// Requirements: E8, F9
 pub(crate) fn one_recording_has_one_time_of_day() {
@@ -466,7 +467,7 @@ pub(crate) fn one_recording_has_one_time_of_day() {
         });
         let times: Vec<_> = times.collect();
         assert!(times.len() > 1000);
-        // The clocks' frequencies differ a little.
+        // Allow for slightly different clock frequencies.
         let around = before + ahead - HOUR / 60..now() + ahead + HOUR / 60;
         assert!(
             times.iter().all(|time| around.contains(time)),
@@ -475,10 +476,10 @@ pub(crate) fn one_recording_has_one_time_of_day() {
     }
 }
 
-/// Where events were lost, `record` names the options that help; with one of them, none is lost.
+/// If events were lost, `record` names the options that help. With one of them, none is lost.
 ///
 /// Requirements: D7, E7
-pub(crate) fn the_command_says_what_keeps_events() {
+pub(crate) fn record_advises_on_losses() {
     let record = |options: &[&str]| {
         let run = Run::new();
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -516,8 +517,10 @@ pub(crate) fn the_command_says_what_keeps_events() {
     );
 }
 
-/// E4, F7: the same words as the kernel's files take.
-pub(crate) fn e4_the_command_records_what_is_asked_for() {
+/// `record` takes the same words as the kernel's files.
+///
+/// Requirements: E4, F7
+pub(crate) fn record_applies_trace_options() {
     let record = |arguments: &[&str]| {
         let run = Run::new();
         let traces = run.path().join("traces");

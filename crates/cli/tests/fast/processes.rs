@@ -1,5 +1,4 @@
-//! Programs that fork, execute, end and change what they may do: nothing that was committed is
-//! lost.
+//! Programs that fork, execute, end and change their rights: no committed event is lost.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -13,7 +12,7 @@ fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
     range.collect()
 }
 
-/// Numbers of each thread's events, of all processes of a run.
+/// The numbers of each thread's events, in all processes of a run.
 fn all_threads(run: &Run) -> Vec<(u32, Vec<u64>)> {
     let mut found: Vec<_> = run
         .directories()
@@ -33,8 +32,9 @@ pub(crate) fn ready_before_main() {
     assert_eq!(threads[&2], [0]);
 }
 
-/// D6, A8: with a ring for each thread, a stream for each thread, named after it; and F1: they are
-/// readable.
+/// With a ring for each thread, each thread has a stream that is named after it and readable.
+///
+/// Requirements: A8, D6, F1
 pub(crate) fn threads_have_streams() {
     for (rings, streams) in [("thread", 4..=4), ("cpu", 1..=256)] {
         let run = Run::new();
@@ -54,7 +54,7 @@ pub(crate) fn threads_have_streams() {
     }
 }
 
-/// A program may have threads, which may hold any lock, when the library is set up.
+/// A program may have threads, which may hold any lock, before the library is set up.
 pub(crate) fn threads_before_the_library() {
     for _ in 0..20 {
         let run = Run::new();
@@ -71,7 +71,7 @@ pub(crate) fn threads_before_the_library() {
     }
 }
 
-/// What a thread leaves when it ends is written, and its ring is another one's.
+/// The events of an ended thread are written, and another thread takes its ring.
 ///
 /// Requirements: D1
 pub(crate) fn rings_of_threads_are_used_again() {
@@ -102,7 +102,7 @@ pub(crate) fn children_have_traces_of_their_own() {
     }
 }
 
-/// A5
+/// Requirements: A5
 pub(crate) fn children_without_handlers() {
     let run = Run::new();
     run.success("fork_without_handlers", &[]);
@@ -110,7 +110,9 @@ pub(crate) fn children_without_handlers() {
     assert_eq!(found, [(1, numbers(0..20)), (2, numbers(0..10))]);
 }
 
-/// A10: the other threads' events are the process's.
+/// If the first thread ends, the other threads' events belong to the same process.
+///
+/// Requirements: A10
 pub(crate) fn the_first_thread_ends() {
     let run = Run::new();
     run.success("first_thread_ends", &[]);
@@ -118,8 +120,10 @@ pub(crate) fn the_first_thread_ends() {
     assert_eq!(found, [(1, numbers(0..10)), (2, numbers(0..100))]);
 }
 
-/// A5, F2: a child that goes on in the middle of an event of its parent's.
-pub(crate) fn a_handler_that_forks() {
+/// A signal handler forks in the middle of an event; the child goes on with its parent's event.
+///
+/// Requirements: A5, F2
+pub(crate) fn signal_handler_may_fork() {
     for rings in ["cpu", "thread"] {
         let run = Run::new();
         let sizes = [
@@ -138,12 +142,12 @@ pub(crate) fn a_handler_that_forks() {
     }
 }
 
-/// What was written before `exec` is there while the other program still runs, and no daemon stays
-/// for that one.
+/// Events before `exec` are written while the new program still runs, and no daemon stays for that
+/// program.
 pub(crate) fn another_program() {
     let run = Run::new();
     let mut child = run.start("exec", &[]);
-    // The program that is executed says that it is there, and waits for its input.
+    // The executed program reports that it runs, and waits for its input.
     let mut there = [0; 6];
     child
         .stdout
@@ -200,7 +204,9 @@ fn assert_all_but_lost(run: &Run) {
     assert_eq!(first[1], (2, numbers(0..100)));
 }
 
-/// F2: programs that close everything, or may open nothing.
+/// Programs that close all descriptors, or may open none.
+///
+/// Requirements: F2
 pub(crate) fn without_descriptors() {
     for name in ["close_all", "no_files"] {
         let run = Run::new();
@@ -209,9 +215,9 @@ pub(crate) fn without_descriptors() {
     }
 }
 
-/// F2
+/// Requirements: F2
 pub(crate) fn without_permissions() {
-    // SAFETY: no memory is involved.
+    // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
@@ -222,7 +228,9 @@ pub(crate) fn without_permissions() {
     }
 }
 
-/// F2, F3: nothing happens if calls are refused, neither later nor from the start.
+/// A program is not disturbed if system calls are refused, whether from the start or later.
+///
+/// Requirements: F2, F3
 pub(crate) fn filtered_calls() {
     for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
         let run = Run::new();
@@ -230,7 +238,7 @@ pub(crate) fn filtered_calls() {
         assert_eq!(text, "");
         assert_all_but_lost(&run);
     }
-    // In a namespace of its own, where that may be made.
+    // In a separate namespace, where the system allows that.
     let run = Run::new();
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "true"]);
@@ -248,9 +256,9 @@ pub(crate) fn filtered_calls() {
     }
 }
 
-/// Slots are freed more slowly than such children come and go: these wait for one. If the disk
-/// stands still for seconds, a trace that discards may lose some, and says how many.
-pub(crate) fn children_that_live_for_a_moment() {
+/// Short-lived children come and go faster than slots are freed, so they wait for one. If the disk
+/// is slow for seconds, a trace in `discard` mode may lose some, and reports how many.
+pub(crate) fn short_lived_children_wait_for_slots() {
     for mode in ["discard", "block"] {
         let run = Run::new();
         let said = run.success("some_children", &[("USERTRACE_MODE", mode)]);
@@ -273,11 +281,11 @@ pub(crate) fn children_that_live_for_a_moment() {
     }
 }
 
-/// Who finds no slot does not give up before the watchdog has looked who has ended, however late
+/// A process without a slot waits until the watchdog has looked for ended processes, however late
 /// that is.
-pub(crate) fn children_whose_end_is_noticed_late() {
+pub(crate) fn late_exit_detection_loses_no_child() {
     let run = Run::new();
-    // Nothing is lost in this mode, also if the disk stands still meanwhile.
+    // In this mode nothing is lost, even if the disk is slow.
     run.success("unnoticed", &[("USERTRACE_MODE", "block")]);
     let threads: Vec<u32> = all_threads(&run)
         .into_iter()
@@ -286,8 +294,8 @@ pub(crate) fn children_whose_end_is_noticed_late() {
     assert_eq!(threads, (0..=64).collect::<Vec<u32>>());
 }
 
-/// There are slots for 64 processes of a family at once.
-pub(crate) fn those_for_whom_there_is_no_room_are_told() {
+/// A family of processes has 64 slots.
+pub(crate) fn processes_without_slot_are_reported() {
     let run = Run::new();
     assert_eq!(run.success("crowd", &[]), "7\n");
     assert_eq!(run.directories().len(), 64);
@@ -295,12 +303,13 @@ pub(crate) fn those_for_whom_there_is_no_room_are_told() {
     assert!(log.contains(": 7 processes were not traced"), "{log}");
 }
 
-/// The rings take an eighth of it at most, and the report says so.
+/// The rings take at most an eighth of the limit, and the report says so.
 pub(crate) fn a_limit_of_address_space() {
     for limit in [400 << 20, 64 << 20] {
         let run = Run::new();
         let mut command = run.command("address_space", &[]);
-        // SAFETY: a system call, between `fork` and `exec`.
+        // SAFETY: between fork and exec, the child makes one system call and touches no shared
+        // state.
         unsafe {
             command.pre_exec(move || {
                 let limit = libc::rlimit {

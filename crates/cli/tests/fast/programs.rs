@@ -1,4 +1,4 @@
-//! The programs that are traced. Each is this test's own executable, run once more.
+//! The traced programs. Each is this test's own executable, run once more.
 
 use std::ffi::{c_int, c_void};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use usertrace::{Outcome, Status, event};
 use super::filter;
 
 usertrace::tracepoint! {
-    /// One of many.
+    /// A numbered event.
     mod numbered {
         provider: "test",
         name: "numbered",
@@ -20,14 +20,14 @@ usertrace::tracepoint! {
     }
 }
 
-/// Threads that run, and use the allocator, before the library is set up.
+/// Starts threads that use the allocator before the library is set up.
 #[used]
 #[unsafe(link_section = ".init_array.00100")]
 static WITH_THREADS: extern "C" fn() = {
     extern "C" fn early() {
         if std::env::var_os(super::run::VARIABLE).is_some_and(|name| name == "threads_before") {
-            // All threads share the first one's arena, so its lock is nearly always taken.
-            // SAFETY: a setting of the allocator.
+            // All threads share one arena, so its lock is nearly always taken.
+            // SAFETY: `mallopt` only sets an option of the allocator.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
             for _ in 0..4 {
                 std::thread::spawn(|| {
@@ -41,7 +41,7 @@ static WITH_THREADS: extern "C" fn() = {
     early
 };
 
-/// Programs by their names.
+/// The programs, by name.
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("before_main", before_main),
     ("idle", || {}),
@@ -80,8 +80,8 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("chroot", chroot),
     ("setuid", setuid),
     ("switches", switches),
-    ("steered", steered),
-    ("told", told),
+    ("controlled", controlled),
+    ("on_one_cpu", on_one_cpu),
     ("steps", steps),
     ("flood", flood),
     ("events", events),
@@ -101,7 +101,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("some_children", super::chunks::some_children),
 ];
 
-/// Runs the program that the environment names, if it names one.
+/// Runs the program that the environment names. False: it names none.
 pub(crate) fn run() -> bool {
     let Some(name) = std::env::var_os(super::run::VARIABLE) else {
         return false;
@@ -114,7 +114,7 @@ pub(crate) fn run() -> bool {
     true
 }
 
-/// Writes events until each is recorded, and gives how many were lost meanwhile.
+/// Writes events, each until it is recorded. Returns how many attempts were lost.
 pub(crate) fn write(thread: u32, numbers: std::ops::Range<u64>) -> u64 {
     let mut lost = 0;
     for n in numbers {
@@ -129,7 +129,7 @@ pub(crate) fn write(thread: u32, numbers: std::ops::Range<u64>) -> u64 {
     lost
 }
 
-/// Writes one event, or says why not.
+/// Writes one event, and returns its outcome.
 pub(crate) fn write_one(thread: u32, n: u64) -> Outcome {
     event!(numbered, thread, n)
 }
@@ -140,24 +140,24 @@ fn end(by: fn()) {
 }
 
 fn exit_at_once() {
-    // SAFETY: ends the process.
+    // SAFETY: `_exit` takes no pointers.
     end(|| unsafe { libc::_exit(0) });
 }
 
 fn segfault() {
     let nowhere = std::ptr::without_provenance_mut::<u8>(8);
     write(1, 0..1000);
-    // SAFETY: there is nothing; the process is to be killed for it.
+    // SAFETY: nothing is mapped there, so this faults, and the process ends as intended.
     unsafe { nowhere.write_volatile(1) };
 }
 
 fn killed() {
     write(1, 0..1000);
-    // SAFETY: no memory is involved.
+    // SAFETY: `raise` takes no pointers.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// Writes an event, and prints how many bytes of shared memory the program has then.
+/// Writes an event, and prints the KiB of shared memory that the program then has.
 fn pages() {
     write(1, 0..1);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -180,7 +180,7 @@ extern "C" fn early() {
 
 fn before_main() {
     assert_eq!(usertrace::status(), Status::Attached, "{}", report());
-    // Who asks again gets the same.
+    // A second call gives the same result.
     assert_eq!(usertrace::init(), Status::Attached);
     assert_eq!(report().backend, Some(Backend::Fast));
     assert!(BEFORE.get().is_some());
@@ -192,7 +192,7 @@ fn before_main() {
 fn surroundings() {
     let mut text = String::new();
     let mut line = |what: &str, value: String| text += &format!("{what}: {value}\n");
-    // SAFETY: calls that read, with memory for what they say.
+    // SAFETY: the calls write only to the variables given to them, which have the right types.
     unsafe {
         let mut status = 0;
         let child = libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL);
@@ -242,7 +242,7 @@ fn surroundings() {
         std::fs::read_to_string(children).unwrap_or_default(),
     );
     for limit in 0..16 {
-        // SAFETY: writes to `value`.
+        // SAFETY: `value` has room for what the call writes.
         let value = unsafe {
             let mut value: libc::rlimit = std::mem::zeroed();
             libc::getrlimit(limit, &raw mut value);
@@ -275,7 +275,7 @@ fn many_threads() {
     });
 }
 
-/// A family: each writes before and after its child does.
+/// A family of processes: each writes before and after its child does.
 fn fork() {
     fn generation(depth: u32) {
         write(depth, 0..500);
@@ -285,7 +285,7 @@ fn fork() {
         write(depth, 500..1000);
     }
     generation(1);
-    // One that writes nothing, and one that forks on at once.
+    // A child that writes nothing, and one that forks at once.
     assert_eq!(wait(child(|| {})), 0);
     assert_eq!(
         wait(child(|| assert_eq!(
@@ -296,10 +296,11 @@ fn fork() {
     );
 }
 
-/// A child whose first thread has ended when its first event is written.
+/// A child whose first thread ends before the first event.
 fn first_thread_ends() {
     write(1, 0..10);
-    // SAFETY: a plain copy of a process of one thread. Its handlers would make it known before.
+    // `fork` would call handlers that register the child before.
+    // SAFETY: the process has one thread, so the child can go on as after `fork`.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
     if pid == 0 {
         std::thread::spawn(|| {
@@ -309,26 +310,26 @@ fn first_thread_ends() {
             }
             for part in 0..10 {
                 write(2, 10 * part..10 * (part + 1));
-                // Time for the daemons to be wrong.
+                // Give the daemons time for a wrong decision.
                 std::thread::sleep(std::time::Duration::from_millis(30));
             }
-            // SAFETY: ends the process.
+            // SAFETY: `_exit` takes no pointers.
             unsafe { libc::_exit(0) };
         });
-        // SAFETY: ends this thread, which has nothing that others use.
+        // SAFETY: this ends the thread, whose stack no other thread uses.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
     assert_eq!(wait(pid), 0);
 }
 
-/// A child that the C library knows nothing of.
+/// A child made without the C library, so that no handlers of `fork` run.
 fn fork_without_handlers() {
     write(1, 0..10);
-    // SAFETY: a plain copy of a process of one thread.
+    // SAFETY: the process has one thread, so the child can go on as after `fork`.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
     if pid == 0 {
         write(2, 0..10);
-        // SAFETY: ends the process.
+        // SAFETY: `_exit` takes no pointers.
         unsafe { libc::_exit(0) };
     }
     assert_eq!(wait(pid), 0);
@@ -345,7 +346,7 @@ fn exec() {
 
 fn daemonize() {
     write(1, 0..100);
-    // SAFETY: one thread.
+    // SAFETY: the process has one thread.
     assert_eq!(unsafe { libc::daemon(0, 1) }, 0);
     write(2, 0..100);
     std::thread::sleep(std::time::Duration::from_millis(100));
@@ -354,14 +355,15 @@ fn daemonize() {
 
 fn close_all() {
     write(1, 0..10);
-    // SAFETY: nothing here needs a descriptor any more.
+    // SAFETY: no code of this program uses a descriptor after this.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
     assert_eq!(closed, 0);
     write(1, 10..20_000);
-    child_of_nothing();
+    untraced_child();
 }
 
-fn child_of_nothing() {
+/// A child of a process that can no longer open anything; it may be untraced.
+fn untraced_child() {
     assert_eq!(wait(child(|| assert!(write(2, 0..100) < u64::MAX))), 0);
 }
 
@@ -370,21 +372,21 @@ fn no_files() {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a limit of this process.
+    // SAFETY: `none` is a valid `rlimit` that the call reads.
     let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
     assert_eq!(set, 0);
     write(1, 0..20_000);
-    child_of_nothing();
+    untraced_child();
 }
 
-/// From here on, every call that is not as old as Unix fails with the error that the environment
-/// names.
+/// A program whose later system calls fail with the error in `$ERRNO`, unless they are as old as
+/// Unix.
 fn seccomp() {
     let errno: u32 = std::env::var("ERRNO").unwrap().parse().unwrap();
     write(1, 0..10);
     filter::refuse_new_calls(errno);
     write(1, 10..20_000);
-    child_of_nothing();
+    untraced_child();
     assert_eq!(usertrace::flush(), Ok(()));
 }
 
@@ -394,21 +396,21 @@ fn chroot() {
     std::os::unix::fs::chroot(empty.path()).unwrap();
     std::env::set_current_dir("/").unwrap();
     write(1, 10..20_000);
-    child_of_nothing();
+    untraced_child();
 }
 
 fn setuid() {
     write(1, 0..10);
-    // SAFETY: no memory is involved.
+    // SAFETY: neither call takes pointers.
     unsafe {
         assert_eq!(libc::setgid(65534), 0);
         assert_eq!(libc::setuid(65534), 0);
     }
     write(1, 10..20_000);
-    child_of_nothing();
+    untraced_child();
 }
 
-/// Switches when asked to, one line of input at a time.
+/// Writes events and switches buffers on request, by single characters of its input.
 fn switches() {
     let mut input = [0];
     let mut n = 0;
@@ -426,11 +428,11 @@ fn switches() {
     }
 }
 
-/// Writes an event when it is told to, and says what became of it.
-fn steered() {
+/// Writes an event on request, and prints its outcome.
+fn controlled() {
     let mut input = [0];
     for n in 0.. {
-        // A request may come by a signal.
+        // A request of the control channel may interrupt this by a signal.
         match std::io::stdin().read(&mut input) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Ok(1) => {}
@@ -457,9 +459,9 @@ pub(crate) fn daemons() -> [u32; 2] {
     }
 }
 
-/// Prints its worker, and then does as [`switches`], on one CPU.
-fn told() {
-    // SAFETY: zeros are a set, which the call reads.
+/// Prints its worker's process id, and then does as [`switches`], on one CPU.
+fn on_one_cpu() {
+    // SAFETY: zeros are an empty set, and the call only reads it.
     unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(libc::sched_getcpu() as usize, &mut cpus);
@@ -472,7 +474,7 @@ fn told() {
     switches();
 }
 
-/// Writes until it is told to end; says first who its daemons are, and last what it wrote.
+/// Writes until the test ends it. Prints its daemons first, and its counts last.
 pub(crate) fn steps() {
     let daemons = daemons();
     println!("{} {}", daemons[0], daemons[1]);
@@ -505,7 +507,7 @@ pub(crate) fn steps() {
     println!("{} {lost} {:?}", done.into_inner(), report().daemons);
 }
 
-/// As many events as there is time for.
+/// Writes events as fast as possible, and prints how many attempts were lost.
 fn flood() {
     let lost: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..=2)
@@ -527,12 +529,12 @@ fn events() {
     println!("{lost}");
 }
 
-/// Children that live for a moment, as many as there are slots, beside a watchdog that does not see
-/// for a moment that they end.
+/// Short-lived children, as many as there are slots, while the watchdog is stopped and cannot see
+/// them end.
 fn unnoticed() {
     write(0, 0..1);
     let watchdog = daemons()[0] as libc::pid_t;
-    // SAFETY: a signal to a process of this program's own.
+    // SAFETY: the signal goes to this program's own daemon.
     let signal = |signal| assert_eq!(unsafe { libc::kill(watchdog, signal) }, 0);
     signal(libc::SIGSTOP);
     let one = |n| wait(child(|| assert_eq!(write_one(n, 0), Outcome::Recorded)));
@@ -546,43 +548,43 @@ fn unnoticed() {
     });
 }
 
-/// More children at once than can be traced. Prints how many were not.
+/// More children at once than can be traced. Prints how many were not traced.
 fn crowd() {
     write(0, 0..1);
     let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors.
+    // SAFETY: `ends` has room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     let one = || {
         child(|| {
             let off = write_one(1, 0) == Outcome::Off;
             let mut byte = 0u8;
-            // SAFETY: descriptors and memory of this process's own.
+            // SAFETY: the descriptors are this process's, and `byte` has room for one byte.
             unsafe {
                 libc::close(ends[1]);
-                // Until the parent ends.
+                // Waits until the parent closes its end.
                 libc::read(ends[0], (&raw mut byte).cast(), 1);
                 libc::_exit(off.into());
             }
         })
     };
     let children: Vec<_> = (0..70).map(|_| one()).collect();
-    // SAFETY: a descriptor of this process's own.
+    // SAFETY: the descriptor is this process's, and is not used again.
     unsafe { libc::close(ends[1]) };
     let off: c_int = children.into_iter().map(|child| wait(child) >> 8).sum();
     println!("{off}");
 }
 
-/// Children in a PID namespace of their own, one after the other and one below another.
+/// Children in a new PID namespace, one after the other and one below another.
 fn namespaces() {
     fn slowly(thread: u32) {
         for n in 0..50 {
             write(thread, n..n + 1);
-            // Longer than the daemons take to look whether somebody is gone.
+            // Longer than the daemons' period of looking for ended processes.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
     write(1, 0..10);
-    // SAFETY: no memory is involved.
+    // SAFETY: `unshare` takes no pointers.
     assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
     let first = child(|| {
         assert_eq!(std::process::id(), 1);
@@ -602,7 +604,7 @@ fn waits_for_all() {
     for _ in 0..3 {
         child(|| ());
     }
-    // SAFETY: NULL asks for no status.
+    // SAFETY: `wait` accepts NULL, which means that it writes no status.
     let children =
         std::iter::from_fn(|| (unsafe { libc::wait(std::ptr::null_mut()) } > 0).then_some(()));
     println!("{}", children.count());
@@ -624,7 +626,7 @@ fn address_space() {
     println!("{} {}", shared.map(len).sum::<usize>(), report());
 }
 
-/// Prints its daemons, writes many events, and waits until its input ends.
+/// Prints its daemons, writes many events, and waits for the end of its input.
 fn much() {
     let [watchdog, worker] = daemons();
     println!("{watchdog} {worker}");
@@ -633,18 +635,18 @@ fn much() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// A handler that forks, in the middle of whatever the program is at: the child returns there.
+/// A signal handler forks at any point of the program, and the child returns to that point.
 fn signal_forks() {
     static CHILDREN: AtomicU64 = AtomicU64::new(0);
     extern "C" fn handler(_: c_int) {
-        // SAFETY: `fork` is what this is about.
+        // SAFETY: the process has one thread; the test is about a handler that forks.
         if unsafe { libc::fork() } == 0 {
             CHILDREN.store(u64::MAX, Ordering::Relaxed);
         } else if CHILDREN.load(Ordering::Relaxed) != u64::MAX {
             CHILDREN.fetch_add(1, Ordering::Relaxed);
         }
     }
-    // SAFETY: a handler, and a timer that is set once.
+    // SAFETY: the handler has the signature of a signal handler.
     unsafe {
         libc::signal(libc::SIGALRM, handler as extern "C" fn(c_int) as usize);
     }
@@ -661,7 +663,7 @@ fn signal_forks() {
                     tv_usec: 20,
                 },
             };
-            // SAFETY: as above.
+            // SAFETY: `timer` is a valid `itimerval` that the call reads.
             unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
         }
         event!(numbered, 1, n);
@@ -670,13 +672,13 @@ fn signal_forks() {
             for n in 0..100 {
                 event!(numbered, 2, n);
             }
-            // SAFETY: ends the process.
+            // SAFETY: `_exit` takes no pointers.
             unsafe { libc::_exit(0) };
         }
     }
     loop {
         let mut status = 0;
-        // SAFETY: writes to `status`.
+        // SAFETY: `status` has room for what the call writes.
         let pid = unsafe { libc::wait(&raw mut status) };
         if pid < 0 {
             break;
@@ -685,9 +687,11 @@ fn signal_forks() {
     }
 }
 
-/// Memory that children share with this process.
+/// Memory that children share with this process. `T` must consist of atomics, for which zeros are
+/// valid.
 pub(crate) fn shared<T>() -> &'static T {
-    // SAFETY: a new mapping of zeros, for types that are atomics.
+    // SAFETY: the new mapping is large enough, page-aligned and zeroed; all callers use atomics as
+    // `T`.
     unsafe {
         let memory: *mut c_void = libc::mmap(
             std::ptr::null_mut(),

@@ -6,7 +6,7 @@ use std::process::{self, Child, Command, ExitStatus, Stdio};
 use super::trace::{self, Trace};
 use usertrace_testing::daemons::Output;
 
-/// Says which of the programs (`programs.rs`) this process is.
+/// Names the program (`programs.rs`) that this process runs.
 pub(crate) const VARIABLE: &str = "USERTRACE_FAST_TEST";
 
 /// A directory for the traces of one run.
@@ -46,7 +46,7 @@ impl Run {
         self.start(program, variables).wait_with_output().unwrap()
     }
 
-    /// Runs a program that must succeed, and gives what it printed.
+    /// Runs a program that must succeed, and returns its output.
     pub(crate) fn success(&self, program: &str, variables: &[(&str, &str)]) -> String {
         let output = self.output(program, variables);
         assert_success(output.status, &output.stderr);
@@ -58,7 +58,7 @@ impl Run {
         self.0.wait();
     }
 
-    /// Directories of the traces, when all of them are written.
+    /// Waits until all traces are written, and returns their directories.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         self.wait();
         trace::directories(self.path())

@@ -1,5 +1,5 @@
-//! A worker that is killed at each of its system calls, from when a child begins to the end of the
-//! program (A10).
+//! Kills a worker at each of its system calls, from the start of a child to the end of the program
+//! (A10).
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -11,11 +11,11 @@ use super::trace;
 use usertrace_testing::babeltrace;
 use usertrace_testing::counts::counts;
 
-/// Calls between two at which it is killed, in one run of the test.
+/// Distance between system calls at which one run of the test kills the worker.
 const STRIDE: u64 = 5;
 
-/// A process with one child, which write an event each. Says who the worker is, and waits before
-/// the child.
+/// The program: a process and a child that write an event each. Prints the worker's id, and waits
+/// before it forks.
 pub(crate) fn one_child() {
     write(0, 0..1);
     println!("{}", daemons()[1]);
@@ -23,21 +23,21 @@ pub(crate) fn one_child() {
     assert_eq!(wait(child(|| assert_eq!(write(1, 0..1), 0))), 0);
 }
 
-/// Whatever the worker was at: each event is written once, and each trace can be read.
+/// Whatever the worker was doing, each event is written once, and each trace can be read.
 ///
 /// Requirements: A5, A10
-pub(crate) fn a_worker_that_is_killed_at_any_call_is_replaced() {
-    // All of them if all counts are asked for; else others with each run.
+pub(crate) fn worker_killed_at_any_system_call_is_replaced() {
+    // The full tier tests all calls; other runs test different ones each time.
     let stride = counts(STRIDE, 1);
     let first = 1 + u64::from(std::process::id()) % stride;
     let mut stops = (first..).step_by(stride as usize);
     while stops.next().is_some_and(|stop| is_killed_at(stop, None)) {}
 }
 
-/// What is wiped is in several places, which one call each wipes.
+/// Wiping takes several system calls, one for each place.
 ///
 /// Requirements: A5, A10
-pub(crate) fn a_worker_that_is_killed_while_it_wipes_is_replaced() {
+pub(crate) fn worker_killed_while_wiping_is_replaced() {
     let mut stops = 1..;
     while stops
         .next()
@@ -45,8 +45,8 @@ pub(crate) fn a_worker_that_is_killed_while_it_wipes_is_replaced() {
     {}
 }
 
-/// Kills the worker at this stop, of those in this call or in any, and looks at what it left.
-/// False: it had ended before, or this process may not stop it.
+/// Kills the worker at this stop, counting all stops or only those in `call`, and checks the
+/// traces. False: the worker ended before, or this process may not trace it.
 fn is_killed_at(stop: u64, call: Option<libc::c_long>) -> bool {
     let run = Run::new();
     let mut program = run.start("one_child", &[]);
@@ -64,7 +64,7 @@ fn is_killed_at(stop: u64, call: Option<libc::c_long>) -> bool {
         .flat_map(|directory| trace::read(directory).threads())
         .collect();
     threads.sort();
-    // It also looks at what the metadata declare.
+    // `babeltrace2` also checks the declarations in the metadata.
     assert_eq!(
         babeltrace::lines(run.path()).lines.len(),
         2,
@@ -74,14 +74,14 @@ fn is_killed_at(stop: u64, call: Option<libc::c_long>) -> bool {
     was_killed
 }
 
-/// A process that stops at the begin and the end of each of its system calls.
+/// A process under ptrace, which stops at the beginning and end of each system call.
 struct Traced(i32);
 
 impl Traced {
-    /// None: this process may not do that (Yama, or a sandbox).
+    /// `None`: this process may not trace it (Yama, or a sandbox).
     fn seize(pid: i32) -> Option<Self> {
         let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
-        // SAFETY: no memory is involved.
+        // SAFETY: PTRACE_SEIZE accesses no memory of this process.
         let done = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options as usize) };
         let traced = Self(pid);
         if done != 0 {
@@ -94,8 +94,8 @@ impl Traced {
         Some(traced)
     }
 
-    /// Lets it run up to the stop of this number, from 1 on, of those in this call or in any, and
-    /// kills it. False: it has ended before.
+    /// Runs the process up to stop number `stop`, from 1 on, and kills it. Counts all stops or only
+    /// those in `call`. False: the process ended before.
     fn kill_at(self, stop: u64, call: Option<libc::c_long>) -> bool {
         let (mut stops, mut signal) = (0, 0);
         while stops < stop {
@@ -110,28 +110,28 @@ impl Traced {
                 Some(other) => signal = other,
             }
         }
-        // SAFETY: a daemon of the program that this test started.
+        // SAFETY: the signal goes to a daemon of the program that this test started.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
         while self.wait().is_some() {}
         true
     }
 
-    /// The number of the call in which it stopped.
+    /// The system call in which the process stopped.
     fn call(&self) -> Option<libc::c_long> {
         let text = std::fs::read_to_string(format!("/proc/{}/syscall", self.0)).ok()?;
         text.split_ascii_whitespace().next()?.parse().ok()
     }
 
     fn request(&self, request: libc::c_uint, data: i32) {
-        // SAFETY: requests that read and write no memory.
+        // SAFETY: callers pass only requests that access no memory of this process.
         let done = unsafe { libc::ptrace(request, self.0, 0, data as usize) };
         assert_eq!(done, 0, "ptrace: {}", std::io::Error::last_os_error());
     }
 
-    /// By which signal it was stopped; none if it has ended.
+    /// The signal that stopped it; `None` if it has ended.
     fn wait(&self) -> Option<i32> {
         let mut status = 0;
-        // SAFETY: the kernel writes a number.
+        // SAFETY: `status` has room for the number that the kernel writes.
         let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
         assert_eq!(waited, self.0);
         libc::WIFSTOPPED(status).then(|| libc::WSTOPSIG(status))

@@ -1,14 +1,14 @@
-//! Reads the streams of traces, more strictly than any reader does, and only what these tests
-//! write.
+//! Reads the streams of these tests' traces, more strictly than other readers do.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Magic, UUID, stream id, instance; begin, end, content, packet, number, discarded; CPU or thread.
+/// Length of a packet's header: magic, UUID, stream id, instance; begin, end, content, packet,
+/// number, discarded; CPU or thread.
 const HEADER_LEN: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 
-/// An event `numbered`.
+/// An event `numbered` in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seen {
     pub(crate) time: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Seen {
     pub(crate) n: u64,
 }
 
-/// What the streams of some traces hold.
+/// The contents of streams.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) events: Vec<Seen>,
@@ -26,7 +26,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Numbers of each thread's events, in the order of their times.
+    /// The numbers of each thread's events, ordered by time.
     pub(crate) fn threads(&self) -> BTreeMap<u32, Vec<u64>> {
         let mut events = self.events.clone();
         events.sort();
@@ -53,12 +53,12 @@ pub(crate) fn directories(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What takes the place of the metadata as soon as it is whole.
+/// Temporary name of new metadata, which replaces the old when complete.
 const NEW_METADATA: &str = ".metadata.new";
-/// The mark of a trace that is being written.
+/// File that marks an unfinished trace.
 const UNFINISHED: &str = ".unfinished";
 
-/// Reads the trace of one process, which is written no more.
+/// Reads the finished trace of one process.
 pub(crate) fn read(directory: &Path) -> Trace {
     for name in [NEW_METADATA, UNFINISHED] {
         assert!(!directory.join(name).exists(), "{name}");
@@ -66,7 +66,7 @@ pub(crate) fn read(directory: &Path) -> Trace {
     read_so_far(directory)
 }
 
-/// Reads what there is of the trace of one process.
+/// Reads the trace of one process, finished or not.
 pub(crate) fn read_so_far(directory: &Path) -> Trace {
     let mut trace = Trace::default();
     let metadata = fs::read_to_string(directory.join("metadata")).unwrap();
@@ -100,7 +100,7 @@ fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
         assert_eq!(bytes[..4], 0xc1fc_1fc1u32.to_le_bytes());
         let [begin, end, content, packet, seq, lost] =
             [0, 1, 2, 3, 4, 5].map(|n| u64_at(bytes, 32 + 8 * n));
-        // Long packets are filled up to whole blocks.
+        // Long packets are padded to whole blocks.
         assert!(content <= packet && packet - content < 8 * 4096);
         let (len, packet) = (content as usize / 8, packet as usize / 8);
         assert!(bytes[len..packet].iter().all(|&byte| byte == 0));
@@ -111,7 +111,7 @@ fn read_stream(mut bytes: &[u8], trace: &mut Trace) {
         let mut at = HEADER_LEN;
         time = begin;
         while at < len {
-            // Each begins at a multiple of 8, with its id, and the low 48 bits of its time.
+            // An event begins at a multiple of 8, with its id and the low 48 bits of its time.
             at = at.next_multiple_of(8);
             time += (u64_at(bytes, at) >> 16).wrapping_sub(time) & (u64::MAX >> 16);
             assert!(time <= end);

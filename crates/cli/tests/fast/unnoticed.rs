@@ -1,12 +1,12 @@
-//! F2, D5: the program does not notice.
+//! Tracing does not change the environment that a program sees (F2, D5).
 
 use std::fs;
 use std::io::Write;
 
 use super::run::Run;
 
-/// No child, no signal, no descriptor, no thread, no output: all that a program can ask for is as
-/// without.
+/// No child, signal, descriptor, thread or output: everything that a program can ask for is as
+/// without tracing.
 pub(crate) fn surroundings_are_the_same() {
     let run = Run::new();
     let with = run.output("surroundings", &[]);
@@ -22,7 +22,7 @@ pub(crate) fn surroundings_are_the_same() {
     run.wait();
 }
 
-/// The daemons have nothing of the program's: session, terminal, files, directory, name.
+/// The daemons share nothing visible with the program: session, terminal, files, directory, name.
 ///
 /// Requirements: D5
 pub(crate) fn the_daemons_are_apart() {
@@ -38,7 +38,7 @@ pub(crate) fn the_daemons_are_apart() {
         let (_, rest) = stat.rsplit_once(')').unwrap();
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let [group, session, terminal] = [2, 3, 4].map(|n| fields[n].parse::<i32>().unwrap());
-        // SAFETY: no memory is involved.
+        // SAFETY: neither call takes pointers.
         let own = unsafe { (libc::getpgrp(), libc::getsid(0)) };
         assert!(
             group != own.0 && session != own.1 && terminal == 0,
@@ -58,7 +58,7 @@ pub(crate) fn the_daemons_are_apart() {
                 || target.starts_with(run.path().to_str().unwrap());
             assert!(known, "{target}");
         }
-        // What is in `ps`, and what `pkill -f` looks at, is not the program's.
+        // The command line, which `ps` shows and `pkill -f` matches, is not the program's.
         assert_eq!(read("cmdline").trim_end_matches('\0'), "usertrace-fast");
     }
     child.stdin.take().unwrap().write_all(b"q").unwrap();

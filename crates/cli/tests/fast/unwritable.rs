@@ -1,4 +1,4 @@
-//! Traces that cannot be written: nobody waits for that, and somebody is told.
+//! Traces that cannot be written: no program waits for them, and the error is reported.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn flood(run: &Run, variables: &[(&str, &str)]) -> Command {
     run.command("events", &[&sizes, variables].concat())
 }
 
-/// The program went on, and lost what the rings had no room for.
+/// Asserts that the program went on, and lost the events that found no room in the rings.
 fn assert_lost(output: &Output) {
     assert_success(output.status, &output.stderr);
     let lost: u64 = String::from_utf8_lossy(&output.stdout)
@@ -34,7 +34,7 @@ fn assert_lost(output: &Output) {
 }
 
 /// In `block` mode, writers do not wait for a reader that cannot store what it reads.
-pub(crate) fn blocking_ends_where_nothing_can_be_written() {
+pub(crate) fn blocking_ends_when_output_is_unwritable() {
     let run = Run::new();
     let in_the_way = run.path().join("file");
     fs::write(&in_the_way, "in the way").unwrap();
@@ -56,7 +56,7 @@ pub(crate) fn blocking_ends_where_nothing_can_be_written() {
     assert!(output.stderr.is_empty());
 }
 
-/// Daemons that inherit a filter of system calls which refuses, or kills them for, what they need.
+/// The daemons inherit a filter that refuses the system calls they need, or kills them for these.
 pub(crate) fn daemons_below_a_filter() {
     for action in [
         libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
@@ -65,7 +65,7 @@ pub(crate) fn daemons_below_a_filter() {
         let run = Run::new();
         let directory = run.path().join("not/there");
         let mut command = flood(&run, &[("USERTRACE_OUTPUT", directory.to_str().unwrap())]);
-        // SAFETY: system calls, between `fork` and `exec`.
+        // SAFETY: between fork and exec, the child makes system calls only.
         unsafe {
             command.pre_exec(move || {
                 filter::refuse([libc::SYS_mkdir, libc::SYS_mkdirat], action);
@@ -77,9 +77,9 @@ pub(crate) fn daemons_below_a_filter() {
     }
 }
 
-/// A recording that is not whole has failed, and says what is missing.
-pub(crate) fn a_recording_without_room_fails() {
-    // SAFETY: no memory is involved.
+/// An incomplete recording fails, and reports what is missing.
+pub(crate) fn recording_fails_on_full_disk() {
+    // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
@@ -105,15 +105,15 @@ pub(crate) fn a_recording_without_room_fails() {
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("No space left on device"), "{said}");
     assert!(!said.contains("nobody wrote an event"), "{said}");
-    // What there was room for can be read, and the rest is told.
+    // The written part can be read, and the rest is reported.
     let said = String::from_utf8_lossy(&read.stderr);
     assert_eq!(read.status.code(), Some(3), "{said}");
     assert!(said.contains("incomplete"), "{said}");
     assert!(!read.stdout.is_empty());
 }
 
-/// Whoever may write to the directory of the traces has a program write to no other file.
-pub(crate) fn links_lead_to_no_other_file() {
+/// A link in the directory of the traces does not make a program write to another file.
+pub(crate) fn symbolic_links_are_not_followed() {
     let run = Run::new();
     let file = run.path().join("file");
     let other = run.path().join("other");
@@ -131,8 +131,7 @@ pub(crate) fn links_lead_to_no_other_file() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "as it was\n");
 }
 
-/// Where a file of the traces has a FIFO's name, neither the program nor a daemon nor a reader
-/// waits for somebody at the other end.
+/// A FIFO in place of a file of the traces blocks neither the program nor a daemon nor a reader.
 pub(crate) fn nobody_waits_at_a_fifo() {
     let usertrace = |run: &Run, arguments: &[&str]| {
         Command::new("timeout")
@@ -142,19 +141,19 @@ pub(crate) fn nobody_waits_at_a_fifo() {
             .output()
             .unwrap()
     };
-    // As the log: of what is wrong with a variable, before `main`, and of what cannot be written.
+    // A FIFO as the log: for invalid variables before `main`, and for write errors.
     let run = Run::new();
     let fifo = run.path().join("usertrace.log");
     mkfifo(&fifo, Mode::S_IRWXU).unwrap();
     run.success("ten", &[("USERTRACE_MODE", "bogus")]);
     let directory = run.directories().remove(0);
-    // As a mark.
+    // As the mark of an unfinished trace.
     mkfifo(&directory.join(".unfinished"), Mode::S_IRWXU).unwrap();
     let read = usertrace(&run, &["view", "."]);
     assert_success(read.status, &read.stderr);
     assert_eq!(read.stdout.split(|&byte| byte == b'\n').count(), 11);
 
-    // As the file by which a recorder waits for daemons.
+    // As the lock file by which a recorder waits for daemons.
     let run = Run::new();
     let other = run.path().join("other");
     fs::create_dir(&other).unwrap();
@@ -170,7 +169,7 @@ pub(crate) fn nobody_waits_at_a_fifo() {
     let said = String::from_utf8(read.stderr).unwrap();
     assert!(said.contains("no metadata"), "{said}");
     assert!(!said.contains("incomplete"), "{said}");
-    // As the program to run, and as what runs a script.
+    // As the program to run, and as a script's interpreter.
     let fifo = run.path().join("fifo");
     mkfifo(&fifo, Mode::S_IRWXU).unwrap();
     let script = run.path().join("script");
@@ -184,8 +183,8 @@ pub(crate) fn nobody_waits_at_a_fifo() {
     // As a stream, when a snapshot copies it.
     let run = Run::new();
     let mut child = run.start("switches", &[]);
-    super::output::tell(&mut child, b'e');
-    super::output::tell(&mut child, b's');
+    super::output::send_request(&mut child, b'e');
+    super::output::send_request(&mut child, b's');
     until("there is a trace", || {
         !trace::directories(run.path()).is_empty()
     });

@@ -1,4 +1,4 @@
-//! A process that forks children, and kills each at a random instant of its writing.
+//! A process that forks children, and kills each at a random instant while it writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use super::programs::{shared, write_one};
 /// Threads of each child.
 pub(crate) const THREADS: usize = 2;
 
-/// What a child's thread has seen: memory that outlives it.
+/// Counts of a child's thread, in shared memory that outlives the child.
 #[derive(Debug)]
 #[repr(C)]
 struct Witness {
-    /// Events that are recorded for sure.
+    /// Events that were certainly recorded.
     recorded: AtomicU64,
-    /// Likewise, lost.
+    /// Events that were certainly lost.
     lost: AtomicU64,
     /// Whether an event was refused: in a burst of children, some find no buffers.
     is_off: AtomicU64,
@@ -31,7 +31,7 @@ impl Witness {
     }
 }
 
-/// Numbers that are not the same each time, but need not be random.
+/// Numbers that differ between runs; they need not be random.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -48,11 +48,11 @@ impl Random {
     }
 }
 
-/// Prints a line for each child: its pid, and for each thread what it recorded and lost.
+/// Prints a line for each child: its process id, and the recorded and lost events of each thread.
 pub(crate) fn serve() {
     let count: usize = std::env::var("COUNT").unwrap().parse().unwrap();
     let mut random = Random::new();
-    // Several at once, so that both CPUs have something to do while one dies.
+    // Run several at once, so that both CPUs are busy while one dies.
     for n in 0..count {
         let witnesses: &[Witness; THREADS] = shared();
         let pid = child(|| live(witnesses));
@@ -64,7 +64,7 @@ pub(crate) fn serve() {
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        // SAFETY: a child of this process.
+        // SAFETY: the signal goes to a child of this process.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         assert_eq!(wait(pid), libc::SIGKILL);
         let mut line = pid.to_string();
@@ -73,7 +73,7 @@ pub(crate) fn serve() {
             line += &format!(" {recorded} {}", witness.lost.load(Ordering::Relaxed));
         }
         println!("{line}");
-        // SAFETY: nobody has it any more.
+        // SAFETY: the child has ended, and this loop uses the mapping no more.
         unsafe {
             libc::munmap(
                 std::ptr::from_ref(witnesses).cast_mut().cast(),
@@ -94,7 +94,7 @@ fn live(witnesses: &'static [Witness; THREADS]) {
                             n += 1;
                             witness.recorded.store(n, Ordering::Relaxed);
                             if n % 16 == 0 {
-                                // Not all of the time goes into full rings.
+                                // Pause, so that not all time goes into full rings.
                                 (0..200).for_each(|_| std::hint::spin_loop());
                             }
                         }

@@ -1,4 +1,4 @@
-//! What the kernel has of processes, and keeps when a recorder is killed.
+//! A simulated kernel: processes' buffers, and positions that survive a killed recorder.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -18,8 +18,8 @@ pub(crate) const SUBBUF: u64 = 4096;
 pub(crate) const COUNT: u64 = 4;
 pub(crate) const START: u64 = 1_000_000;
 
-/// Words that outlive the recorder: of a file that is mapped, so that to change one is no system
-/// call.
+/// Words that outlive the recorder, in a mapped file. Changing one takes no system call, so no kill
+/// can come between.
 pub(crate) struct Words {
     words: &'static [AtomicU64],
 }
@@ -32,7 +32,7 @@ impl Words {
         let options = options.read(true).write(true).create(true).truncate(false);
         let file = options.open(path).unwrap();
         file.set_len(Self::NR as u64 * 8).unwrap();
-        // SAFETY: a new mapping of a file of this length, that is never unmapped.
+        // SAFETY: this new mapping covers the whole file and is never unmapped.
         let words = unsafe {
             let at = libc::mmap(
                 std::ptr::null_mut(),
@@ -57,7 +57,7 @@ impl Words {
     }
 }
 
-/// A channel, as it is now.
+/// The present state of a channel.
 #[derive(Clone)]
 pub(crate) struct Channel {
     pub(crate) name: &'static str,
@@ -65,7 +65,7 @@ pub(crate) struct Channel {
     pub(crate) rings: Vec<RingWriter>,
 }
 
-/// A process, as it is now.
+/// The present state of a process.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -78,17 +78,18 @@ pub(crate) struct File {
     pub(crate) process: Rc<RefCell<Process>>,
     pub(crate) channel: usize,
     pub(crate) words: Rc<Words>,
-    /// It was asked what it is of.
+    /// Whether the consumer has called `info`.
     pub(crate) asked: Cell<bool>,
 }
 
 impl File {
-    /// Where it is kept what was consumed.
+    /// Index of the word with a ring's consumed position.
     fn consumed(pid: u32, channel: usize, ring: usize) -> usize {
         1 + (pid as usize * 4 + channel) * 4 + ring
     }
 
-    /// Was all consumed of a process, and is it dead? Then there are no files of it any more.
+    /// Whether the process is dead and everything was consumed; the kernel then has no files of it
+    /// any more.
     pub(crate) fn is_gone(process: &Process, words: &Words) -> bool {
         let mut channels = process.channels.iter().enumerate().skip(1);
         process.dead
@@ -109,7 +110,7 @@ impl ConsumerFile for File {
             realtime: 1_700_000_000_000_000_000,
             freq: 1_000_000_000,
         };
-        // What is known of the clock is better in the end.
+        // The kernel refines the clock's frequency in the end.
         let now = LttClockSync {
             cycles: START + 1,
             freq: sync.freq + u64::from(self.asked.replace(true)),

@@ -1,33 +1,33 @@
-//! Runs a program up to one of its calls by which it changes files, and kills it there, or lets the
-//! disk be full.
+//! Runs a program under ptrace up to one of its system calls that change files, and kills it there,
+//! or fails the calls as on a full disk.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// How much is done of the call.
+/// How much of the call is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// Half of what is to be written, if it writes.
+    /// Half of the bytes, if it is a write.
     Half,
     All,
 }
 
-/// What became of the program.
+/// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Killed,
-    /// There are fewer such calls.
+    /// It ended by itself: it has fewer such calls.
     Exited(i32),
 }
 
-/// Runs it up to its call number `last`, from 1 on, and kills it.
+/// Runs the program up to its call number `last`, from 1 on, and kills it.
 pub(crate) fn run_up_to(command: Command, last: u32, done: Done) -> End {
     run(command, last, done, None)
 }
 
-/// Runs it, and has its calls from number `first` on, `full` of them, find a disk that is full: of
-/// the first one half is done, if it writes and that is asked for. Gives its exit status; none if
-/// there were not so many such calls.
+/// Runs the program, and makes `full` of its calls fail with a full disk, from number `first` on.
+/// The first one may write a half, according to `done`. Returns the exit status; `None` if there
+/// were fewer calls.
 pub(crate) fn run_full(command: Command, first: u32, done: Done, mut full: u32) -> Option<i32> {
     match run(command, first, done, Some(&mut full)) {
         End::Exited(status) => (full == 0).then_some(status),
@@ -40,7 +40,8 @@ pub(crate) fn run_full(command: Command, first: u32, done: Done, mut full: u32) 
     reason = "it is waited for by its number, as ptrace wants it"
 )]
 fn run(mut command: Command, last: u32, done: Done, mut full: Option<&mut u32>) -> End {
-    // SAFETY: ptrace takes no lock and no memory.
+    // SAFETY: between fork and exec, the child makes one system call, which takes no lock or
+    // memory.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
             0 => Ok(()),
@@ -53,7 +54,7 @@ fn run(mut command: Command, last: u32, done: Done, mut full: Option<&mut u32>) 
     let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
     ptrace(libc::PTRACE_SETOPTIONS, pid, options as usize);
     let (mut calls, mut inside, mut signal) = (0, false, 0);
-    // This call fails.
+    // Whether the present call fails.
     let mut fails = false;
     loop {
         ptrace(libc::PTRACE_SYSCALL, pid, signal as usize);
@@ -76,7 +77,7 @@ fn run(mut command: Command, last: u32, done: Done, mut full: Option<&mut u32>) 
                 ptrace(libc::PTRACE_SETREGS, pid, (&raw mut registers) as usize);
             }
             if calls == last && full.is_none() {
-                // SAFETY: a child of this process, that was not waited for.
+                // SAFETY: the signal goes to a child that was not waited for.
                 assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
                 while wait(pid).is_ok() {}
                 return End::Killed;
@@ -105,7 +106,7 @@ fn run(mut command: Command, last: u32, done: Done, mut full: Option<&mut u32>) 
         {
             **full -= 1;
             fails = true;
-            // No call at all.
+            // Replace the call by an invalid one.
             registers.orig_rax = u64::MAX;
             let at = (&raw mut registers) as usize;
             ptrace(libc::PTRACE_SETREGS, pid, at);
@@ -134,22 +135,22 @@ fn changes_files(registers: &libc::user_regs_struct) -> bool {
 }
 
 fn ptrace(request: libc::c_uint, pid: i32, data: usize) {
-    // SAFETY: requests that read nothing, or registers, from where `data` points to.
+    // SAFETY: callers pass requests that access no memory, or registers at `data`.
     let done = unsafe { libc::ptrace(request, pid, 0, data) };
     assert_eq!(done, 0, "ptrace: {}", std::io::Error::last_os_error());
 }
 
 fn registers(pid: i32) -> libc::user_regs_struct {
-    // SAFETY: numbers.
+    // SAFETY: the structure consists of integers, so zeros are valid.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
     ptrace(libc::PTRACE_GETREGS, pid, (&raw mut registers) as usize);
     registers
 }
 
-/// The signal by which it was stopped, or its exit status.
+/// The signal that stopped it, or its exit status.
 fn wait(pid: i32) -> Result<i32, i32> {
     let mut status = 0;
-    // SAFETY: a child of this process.
+    // SAFETY: `status` has room for what the call writes.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
     assert_eq!(waited, pid);
     if libc::WIFSTOPPED(status) {

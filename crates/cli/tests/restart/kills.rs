@@ -1,4 +1,4 @@
-//! The tests.
+//! The tests: kills and full disks at each write of a recorder.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) const ALL: [(&str, fn()); 6] = [
     }),
 ];
 
-/// The full tier's: each kind of kill is tried once without these, one of them with chunks.
+/// Tests of the full tier. The others try each kind of kill once, one of them with chunks.
 pub(crate) const LONG: [&str; 3] = [
     "killed_once_at_each_write",
     "killed_again_and_again_with_chunks",
@@ -44,20 +44,20 @@ fn recorder(directory: &Path, rotates: bool) -> Command {
     command
 }
 
-/// A directory for a recorder.
+/// Makes a directory for a recorder.
 fn new() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("out")).unwrap();
     directory
 }
 
-/// What is in the traces.
+/// The contents of the traces.
 #[derive(Debug, PartialEq)]
 struct Contents {
     events: Vec<String>,
     discarded: u64,
     discarded_packets: u64,
-    /// The files, and how long they are.
+    /// Files and their lengths.
     files: BTreeMap<String, u64>,
 }
 
@@ -70,14 +70,14 @@ fn contents(directory: &Path) -> Contents {
         for file in fs::read_dir(directory).unwrap() {
             let file = file.unwrap();
             let of_file = file.file_name().into_string().unwrap();
-            // Chunks have numbers, and times.
+            // The name of a chunk has its number and a time, which differs.
             let number = of_file.split_once("Z-").map(|(_, number)| number);
             let name = format!("{name}/{}", number.unwrap_or(&of_file));
             if file.file_type().unwrap().is_dir() {
                 todo.push((file.path(), name));
                 continue;
             }
-            // As long as the clock is well known.
+            // The length of metadata depends on the clock's frequency.
             let is_metadata = of_file == "metadata";
             if is_metadata {
                 let said = fs::read(file.path()).unwrap();
@@ -88,7 +88,7 @@ fn contents(directory: &Path) -> Contents {
             files.insert(name, if is_metadata { 0 } else { len });
         }
     }
-    // Without the time, which depends on the clock by less than a nanosecond.
+    // Compare without times, which depend on the clock by less than a nanosecond.
     let lines = read.lines.iter();
     let mut events: Vec<_> = lines
         .map(|line| line.split_once("prog:").unwrap().1.to_owned())
@@ -102,14 +102,14 @@ fn contents(directory: &Path) -> Contents {
     }
 }
 
-/// A recorder that is not killed.
+/// Runs a recorder to its end.
 fn finish(directory: &Path, rotates: bool, what: &str) -> Contents {
     let status = recorder(directory, rotates).status().unwrap();
     assert!(status.success(), "{what}: {status}");
     contents(directory)
 }
 
-/// What it counted.
+/// The recorder's counts.
 fn counts(directory: &Path) -> String {
     fs::read_to_string(directory.join("counts")).unwrap()
 }
@@ -119,7 +119,7 @@ fn undisturbed(rotates: bool) -> (Contents, String) {
     let contents = finish(directory.path(), rotates, "undisturbed");
     assert!(contents.events.len() > 3000, "{}", contents.events.len());
     assert!(contents.discarded > 1 && contents.discarded_packets > 1);
-    // Without notes, and with all kinds of streams.
+    // No notes are left, and there are streams of all kinds.
     let chunk = |name: &str| name.split_once("/prog-").unwrap().0.to_owned();
     let chunks: BTreeSet<_> = contents.files.keys().map(|name| chunk(name)).collect();
     let all: &[_] = match rotates {
@@ -135,7 +135,7 @@ fn undisturbed(rotates: bool) -> (Contents, String) {
     let counts = counts(directory.path());
     assert_eq!(counts.lines().count(), 2);
     if rotates {
-        // Chunks change where something is, and nothing else.
+        // Chunks change only the place of events.
         let (whole, counted) = undisturbed(false);
         assert_eq!(contents.events, whole.events);
         let discarded = |of: &Contents| (of.discarded, of.discarded_packets);
@@ -159,8 +159,8 @@ fn same(got: &Contents, want: &Contents, what: &str) {
     assert_eq!(got.files, want.files, "{what}");
 }
 
-/// How many writes are passed over from one that is disturbed to the next, and where that begins.
-/// The full tier disturbs each write; other runs disturb a quarter, a different one each time.
+/// Distance between disturbed writes, and the first one. The full tier disturbs each write; other
+/// runs disturb a quarter, a different one each time.
 fn sample() -> (u32, u32) {
     let step = usertrace_testing::counts::counts(4, 1) as u32;
     (step, std::process::id() % step)
@@ -171,8 +171,8 @@ fn killed_once_at_each_write(rotates: bool) {
     let (step, begin) = sample();
     let mut last = 1 + begin;
     loop {
-        // With chunks there are twice as many writes, of which each is done or half done: most are
-        // those of the other test.
+        // With chunks there are twice as many writes, and most are those of the other test. So each
+        // is disturbed in one way only.
         let all = [Done::Half, Done::All];
         let turns = match rotates {
             true => &all[last as usize % 2..][..1],
@@ -192,7 +192,7 @@ fn killed_once_at_each_write(rotates: bool) {
     }
 }
 
-/// Also while it looks for where it was.
+/// Kills the recorder repeatedly, also while it resumes.
 fn killed_again_and_again(rotates: bool) {
     let (want, _) = undisturbed(rotates);
     for (every, done) in [
@@ -204,7 +204,7 @@ fn killed_again_and_again(rotates: bool) {
         let directory = new();
         let mut kills = 0;
         let recorder = || recorder(directory.path(), rotates);
-        // Something is done each time, so it comes to an end.
+        // Each run makes progress, so this ends.
         while run_up_to(recorder(), every + kills, done) == End::Killed {
             kills += 1;
         }
@@ -214,14 +214,14 @@ fn killed_again_and_again(rotates: bool) {
     }
 }
 
-/// It goes on when there is room again, and then nothing is missing, nothing is twice, and nothing
-/// was counted twice.
+/// The recorder goes on when the disk has room again: nothing is missing, doubled, or counted
+/// twice.
 fn full_at_each_write(rotates: bool) {
     let (want, counted) = undisturbed(rotates);
     let (step, begin) = sample();
-    // Each write is among those that fail.
+    // Each write fails in one of the runs.
     for (full, done) in [(2, Done::All), (7, Done::Half)] {
-        // Before that this test's own file is made.
+        // The first calls make this test's own file.
         let mut first = 3 + begin * full;
         loop {
             let directory = new();

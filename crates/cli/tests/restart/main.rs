@@ -1,9 +1,9 @@
-//! A recorder that is killed at any of its writes, and started again: nothing is missing, and
-//! nothing is twice (C5, A10).
+//! A recorder that is killed at any of its writes and started again: nothing is missing or doubled
+//! (C5, A10).
 //!
-//! Each test runs this very executable once more as a recorder of processes that behave in the same
-//! way each time, under ptrace: it is killed at one of the calls by which it changes files, before
-//! that was done, halfway, or right after.
+//! Each test runs this executable once more as a recorder of simulated processes, which behave in
+//! the same way each time, under ptrace. The test kills it at one of its calls that change files:
+//! before the call, halfway, or right after.
 
 mod kernel;
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! The recorder that is killed, and what it records.
+//! The recorder that the tests kill, and the processes that it records.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -7,33 +7,33 @@ use std::time::Instant;
 
 use usertrace_consumer::{Session, SessionError};
 use usertrace_ctf::ProcessSummary;
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 
 use crate::kernel::{COUNT, Channel, File, Process, START, SUBBUF, Words, names};
 use usertrace_testing::RingWriter;
 
-/// Where it is to write, if this process is one.
+/// Environment variable with the recorder's directory; it makes this process a recorder.
 pub(crate) const DIRECTORY: &str = "USERTRACE_TEST_RESTART";
 
-/// How often it reads what there is.
+/// Number of stages: in each, the processes write, and the recorder reads.
 const STAGES: u64 = 6;
 
-/// Where it is kept how often that was.
+/// Index of the word that counts stages.
 const STAGE: usize = 0;
-/// And how many chunks it has ended.
+/// Index of the word that counts finished chunks.
 const ROTATED: usize = 120;
 
-/// Has it make chunks?
+/// Environment variable that turns chunks on.
 pub(crate) const ROTATES: &str = "USERTRACE_TEST_ROTATES";
 
-/// Before these stages it ends a chunk.
+/// The recorder ends a chunk before each of these stages.
 const ROTATIONS: [u64; 3] = [1, 3, 4];
 
 fn ring(cpu: u32) -> RingWriter {
     RingWriter::new(SUBBUF, COUNT, cpu)
 }
 
-/// Two processes as they are before each stage. What was written before was consumed by then.
+/// The state of two processes before each stage. Earlier events were consumed by then.
 fn stages() -> Vec<Vec<Process>> {
     let channel = |name, scope, cpus: std::ops::Range<u32>| Channel {
         name,
@@ -59,7 +59,7 @@ fn stages() -> Vec<Vec<Process>> {
                 continue;
             }
             write(process, stage, &mut n);
-            // One ends in the middle, the other in the end.
+            // One process ends in the middle, the other at the end.
             process.dead = process.pid == 2 && stage == 2 || stage == STAGES - 1;
         }
         stages.push(processes.clone());
@@ -74,11 +74,11 @@ fn stages() -> Vec<Vec<Process>> {
     stages
 }
 
-/// What a process writes before a stage: each number once.
+/// Writes the events of a process before a stage, each number once.
 fn write(process: &mut Process, stage: u64, n: &mut u64) {
     let mut event_with = |ring: &mut RingWriter, id, has_contexts: bool| {
         *n += 1;
-        // Padded.
+        // The context is padded to 8 bytes.
         let contexts = u64::from(*n as u32).to_le_bytes();
         let contexts = if has_contexts { &contexts[..] } else { &[] };
         let payload = [contexts, &n.to_le_bytes()].concat();
@@ -95,19 +95,19 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
     let [_, main, over, threads] = &mut process.channels[..] else {
         unreachable!();
     };
-    // Some at a time, so that stages begin in the middle of sub-buffers.
+    // Few events at a time, so that stages begin in the middle of sub-buffers.
     for ring in &mut main.rings {
         for _ in 0..150 + 20 * stage {
             event_with(ring, id, false);
         }
     }
-    // The second one is full after a while.
+    // The second ring becomes full.
     if stage == 1 {
         for _ in 0..1200 {
             event_with(&mut main.rings[1], id, false);
         }
     }
-    // Bytes that mean nothing, up to the end of the sub-buffer.
+    // Invalid bytes up to the end of the sub-buffer.
     if stage == 3 {
         main.rings[0].head += 64;
         let start = main.rings[0].head - 64;
@@ -122,20 +122,20 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
             event_with(ring, id, true);
         }
     }
-    // And this one in the end: what is lost last, nothing tells of but its count.
+    // This ring is full at the end: only its count reports the last losses.
     if process.pid == 2 && stage == 2 || stage == STAGES - 1 {
         for _ in 0..1200 {
             event_with(&mut threads.rings[0], id, true);
         }
     }
-    // More than it has room for.
+    // More events than the ring has room for.
     over.rings[0].overwrites = true;
     for _ in 0..[30, 400, 1500, 20, 700, 5000][stage as usize] {
         event_with(&mut over.rings[0], id, false);
     }
 }
 
-/// Tries until there is room on the disk.
+/// Repeats `body` until the disk has room.
 fn until_there_is_room<T>(mut body: impl FnMut() -> Result<T, SessionError>) -> T {
     loop {
         match body() {
@@ -145,10 +145,10 @@ fn until_there_is_room<T>(mut body: impl FnMut() -> Result<T, SessionError>) -> 
     }
 }
 
-/// Records from where the one before this one was killed.
+/// Records, from where the previous recorder was killed.
 pub(crate) fn run(directory: &Path) {
     let words = Rc::new(Words::open(&directory.join("words")));
-    let recorded = Recorded {
+    let recorded = RecordingNote {
         name: "tr".into(),
         generation: 7,
         boot: "this".into(),
@@ -195,8 +195,8 @@ pub(crate) fn run(directory: &Path) {
                 process.replace(now);
             }
         }
-        // One that was killed may have ended a chunk and not come to say so; there is nothing in
-        // the next one then.
+        // A killed recorder may have ended a chunk without counting it; the next chunk is empty
+        // then.
         let due = ROTATIONS.iter().filter(|&&at| at <= words.get(STAGE));
         let due = due.count() as u64;
         while rotates && words.get(ROTATED) < due {
@@ -215,11 +215,11 @@ pub(crate) fn run(directory: &Path) {
     until_there_is_room(|| Ok(std::fs::write(&path, counted.concat())?));
 }
 
-/// What was counted of a process.
+/// The counts of a process, as text.
 fn counts(process: &ProcessSummary) -> String {
     let mut counted = serde_json::to_value(process).unwrap();
-    // Metadata are written more often, and of what was before the disk was full the size is not
-    // known.
+    // Metadata may be written more often, and the size of what came before the full disk is
+    // unknown.
     for differs in ["directory", "bytes"] {
         counted.as_object_mut().unwrap().remove(differs);
     }

@@ -1,20 +1,19 @@
-//! Sessions on a kernel without trace buffers.
+//! Terminal sessions on a kernel without trace buffers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use usertrace_consumer::Tracefs;
+use usertrace_scenarios::server;
 use usertrace_testing::terminal::Terminal;
-
-use crate::server;
 use usertrace_testing::{documents, examples};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("f1_f3_examples_of_the_manual_work", manual),
     ("f1_f3_the_documents_commands_work", || documents(None)),
     ("f1_f3_the_documents_commands_work_for_nobody", || {
-        // SAFETY: no memory is involved.
+        // SAFETY: `geteuid` takes no pointers.
         if unsafe { libc::geteuid() } == 0 {
             documents(Some(65534));
         }
@@ -43,7 +42,8 @@ fn terminal(size: (usize, usize)) -> Terminal {
     Terminal::new(size, &programs, &[])
 }
 
-/// Starts to record a server into `traces`, which is written often.
+/// Starts to record a server into `traces`, with small sub-buffers, so that events are written
+/// often.
 fn record(terminal: &mut Terminal) {
     terminal.run("usertrace record -q -o traces --subbuf-size 4k -- server &");
     let traces = terminal.home().join("traces");
@@ -62,7 +62,7 @@ fn recorded() {
     terminal.run("usertrace view -e shop:tick traces");
     terminal.run("usertrace record -e 'shop:*,!shop:tick' --context vtid -q -o some -- server 2 && usertrace view some");
     terminal.run("usertrace top -n 1 -i 0.2 --processes -b traces");
-    // What was recorded stays.
+    // An existing recording is kept.
     terminal.run("usertrace record -o traces -- server 3");
     terminal.run("usertrace record -q -- sh -c 'exit 7'; echo $?");
     terminal.run("usertrace record -- ./nothing; echo $?");
@@ -106,12 +106,15 @@ fn wrong() {
     terminal.check(&snapshot("wrong"));
 }
 
-/// B3: as other programs that are traced run at the same time, not all of the list is known.
+/// The list of events. Other traced programs run at the same time, so some of the list may be
+/// unknown.
+///
+/// Requirements: B3
 fn listed() {
     let mut terminal = terminal((120, 40));
     terminal.run("USERTRACE_CONTROL=thread USERTRACE_BACKEND=off server & asked=$!");
     terminal.run("USERTRACE_CONTROL= USERTRACE_BACKEND=off server & silent=$!");
-    // The list is complete when one program has its channel and the other one has begun.
+    // The list is complete when one program has its control channel and the other one has begun.
     let said = terminal.run("while ! usertrace ctl $asked list 2>errors; do sleep 0.1; done");
     assert!(said.contains("shop:served"), "{said}");
     terminal
@@ -149,7 +152,7 @@ fn listed() {
             .is_some_and(|line| line.contains(reason)),
         "{said}"
     );
-    // Who asks is in the terminal, too: the status says that not all is known.
+    // A program in this terminal cannot be asked, so the status says that the list is incomplete.
     let said = terminal.run("usertrace list --events --json >list.json; echo $?");
     assert_eq!(said, "3\n");
     let json = fs::read_to_string(terminal.home().join("list.json")).unwrap();
@@ -164,7 +167,7 @@ fn listed() {
     terminal.run("kill $asked $silent");
 }
 
-/// The screen has rows, with rates, and a line at its end that has this.
+/// Whether the screen has rows with rates for these events, and `foot` in its last line.
 fn shows(screen: &str, events: &[&str], foot: &str) -> bool {
     let rows: Vec<Vec<&str>> = screen
         .lines()
@@ -204,12 +207,12 @@ fn top() {
     terminal.keep_screen("filtered", &screen);
     terminal.resize(40, 10);
     let screen = terminal.until("it is small", |screen| {
-        // What the terminal cut when it shrank is not what `top` draws.
+        // Wait for `top` to redraw: the terminal also cuts lines when it shrinks.
         let is_drawn = screen.trim_end().ends_with("shows: tick");
         is_drawn && screen.lines().count() <= 10 && shows(screen, &["shop:tick"], "shows: tick")
     });
     terminal.keep_screen("40 columns, 10 rows", &screen);
-    // No line is longer than the screen: else one would be broken, or cut by the terminal.
+    // No line is longer than the screen; otherwise, the terminal would wrap or cut it.
     assert!(
         screen.lines().all(|line| line.chars().count() <= 40),
         "{screen}"
@@ -227,7 +230,7 @@ fn top() {
     let paused = terminal.until("it pauses", |screen| {
         screen.starts_with("paused: ") && screen.trim_end().ends_with("h: help")
     });
-    // Longer than two intervals: `top` would have drawn new totals.
+    // Longer than two intervals, in which `top` would have drawn new totals.
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(terminal.screen(), paused);
     terminal.keep_screen("paused, a line for each process", &paused);
@@ -266,14 +269,14 @@ fn restored() {
             "HUP" => libc::SIGHUP,
             _ => libc::SIGINT,
         };
-        // SAFETY: a process that this test has started, and that has not ended.
+        // SAFETY: the signal goes to a process that this test started and has not waited for.
         assert_eq!(unsafe { libc::kill(pid, number) }, 0);
         terminal.until("it ends", is_over);
         assert!(terminal.is_plain(), "{signal}");
         assert_eq!(terminal.run("echo $?"), format!("{status}\n"), "{signal}");
         assert_eq!(terminal.run("stty -g"), before, "{signal}");
     }
-    // Stopped, the terminal is the shell's, until it goes on.
+    // When `top` is stopped, the shell has the terminal back.
     terminal.enter("usertrace top traces");
     terminal.until("it begins", |screen| screen.contains("q: quit"));
     terminal.press(&["C-z"]);
@@ -285,7 +288,7 @@ fn restored() {
     assert!(!terminal.is_plain());
     terminal.press(&["q"]);
     terminal.until("it ends", is_over);
-    // A mistake in the command itself is to be read where one reads.
+    // The message of a panic is on the normal screen.
     let said = terminal.run("usertrace top --panic traces");
     assert!(
         said.contains("panicked at") && said.contains("as it was told to"),
@@ -310,19 +313,21 @@ fn batch() {
         let of_event = rows.iter().find(|row| row["event"] == event);
         of_event.and_then(|row| row["total"].as_u64()).unwrap()
     };
-    // What is in the files is counted, each once.
+    // Each event in the files is counted once.
     assert_eq!((total("shop:served"), total("shop:tick")), (20, 2));
-    // Who reads enough ends it.
+    // A reader that closes the pipe ends `top`.
     terminal.run("usertrace top -b -i 0.1 traces | head -n 1");
     terminal.check(&snapshot("batch"));
 }
 
-/// F1, F3: what README and the documents show is typed as it stands there.
+/// The commands of README and the documents, typed as they stand there.
+///
+/// Requirements: F1, F3
 fn documents(user: Option<u32>) {
     let usertrace = PathBuf::from(env!("CARGO_BIN_EXE_usertrace"));
     let libraries = usertrace.parent().unwrap().to_owned();
     let is_built = libraries.join("libusertrace_malloc.so").exists();
-    let place = documents::Place {
+    let environment = documents::Environment {
         repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
         server: std::env::current_exe().unwrap(),
         libraries: is_built.then_some(libraries),
@@ -330,17 +335,19 @@ fn documents(user: Option<u32>) {
         is_patched: false,
         user,
     };
-    let done = documents::check(&place, &|| ());
+    let done = documents::check(&environment, &|| ());
     assert!(done > 15, "{done}");
 }
 
-/// F1, F3: what stands in the manual is typed as it stands there, and works, or says that it takes
-/// another kernel.
+/// The examples of the manual, typed as they stand there, work, or say that they need another
+/// kernel.
+///
+/// Requirements: F1, F3
 fn manual() {
     let mut done = 0;
     for command in examples::COMMANDS {
         for line in examples::of(Path::new(env!("CARGO_BIN_EXE_usertrace")), command) {
-            // The libraries to preload are not built with this: the guest has them.
+            // This build has no libraries to preload; the tests in the guest have them.
             let preloads = ["--malloc", "--pthread"]
                 .iter()
                 .any(|option| line.contains(option));
@@ -368,7 +375,7 @@ fn example(command: &str, line: &str) {
         assert_eq!(status, Some(0), "{said}");
     }
     let mut line = line.to_owned();
-    // Not into the system's directories.
+    // Write to other directories than the system's.
     for (system, own) in [
         ("/usr/local/share/man/man1", "man1"),
         ("/etc/bash_completion.d/usertrace", "completion"),
@@ -380,7 +387,7 @@ fn example(command: &str, line: &str) {
         || line == "usertrace list"
         || line == "usertrace top";
     if line.contains("ctl 4711") || examples::is_of_fallback(command, &line) {
-        // The example's program runs already.
+        // The program of the example runs already.
         line = examples::beside_program(&line);
     }
     let (status, said) = run(&line);
@@ -392,7 +399,7 @@ fn example(command: &str, line: &str) {
         return;
     }
     if line.contains("--kernel") && Tracefs::find().is_err() {
-        // Or this user may not use it.
+        // This user may have no access to the kernel's buffers.
         assert_eq!(status, Some(125), "{line}: {said}");
         assert!(said.contains("trac"), "{line}: {said}");
         return;

@@ -1,18 +1,20 @@
-//! What a new user types, and what is to be seen then, in a real terminal (F1), without the
-//! kernel's buffers (D, F3). The guest's tests have those with them.
+//! The commands of a new user, and their output, in a real terminal (F1), without the kernel's
+//! buffers (D, F3). The tests in the guest have the kernel's buffers.
 
 mod fallback;
-mod server;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
+use usertrace_scenarios::server;
+
+usertrace_scenarios::server_events!();
 
 fn main() -> ExitCode {
     let own = std::env::args_os().next().unwrap_or_default();
     if Path::new(&own).file_name() == Some(server::NAME.as_ref()) {
-        server::run();
+        server::run::<Events>();
         return ExitCode::SUCCESS;
     }
     let trials = fallback::ALL.iter().map(|&(name, test)| {

@@ -1,11 +1,10 @@
-//! Analysis of a recording in chunks: what is found in it is what is found in the same one without
-//! chunks.
+//! Analysis of a recording in chunks gives the same results as without chunks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
@@ -15,7 +14,7 @@ const MS: u64 = 1_000_000;
 /// Events of one CPU: id, time in ms, and payload.
 type Events = &'static [(u16, u64, &'static [u64])];
 
-/// What is in each chunk.
+/// The events of each chunk.
 const CHUNKS: [Events; 3] = [
     &[
         (1, 1, &[1]),
@@ -32,11 +31,11 @@ const CHUNKS: [Events; 3] = [
     &[(2, 3701, &[1]), (5, 3702, &[0xb0]), (4, 3703, &[7, 0xc0])],
 ];
 
-/// Begins a trace of the process whose buffers have this number, in a directory. Events that are
-/// declared once the first chunk was finished are not declared in it.
+/// Begins a trace of the process with this number. A trace of the first chunk lacks the events that
+/// were declared later.
 fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWriter) {
     fs::create_dir_all(parent).unwrap();
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: "prog".into(),
         pid: 40,
         process,
@@ -58,7 +57,7 @@ fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWri
     }
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
-    let stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
     (trace, stream)
 }
 
@@ -73,7 +72,7 @@ fn write(stream: &mut StreamWriter, events: Events) {
     }
 }
 
-/// The recording in chunks.
+/// Writes the recording in chunks.
 fn write_chunks(parent: &Path, process: u64) {
     for (n, events) in CHUNKS.into_iter().enumerate() {
         let chunk = parent.join(format!("20231114T22132{n}Z-{:06}", n + 1));
@@ -83,7 +82,7 @@ fn write_chunks(parent: &Path, process: u64) {
     }
 }
 
-/// The same, without chunks.
+/// Writes the same recording without chunks.
 fn write_whole(parent: &Path, process: u64) {
     let (_trace, mut stream) = trace(parent, process, false);
     for events in CHUNKS {
@@ -92,7 +91,7 @@ fn write_whole(parent: &Path, process: u64) {
     stream.finish().unwrap();
 }
 
-/// A directory that has `traces`.
+/// A directory with a recording in `traces`.
 struct Recording(tempfile::TempDir);
 
 impl Recording {
@@ -115,12 +114,12 @@ impl Recording {
     }
 }
 
-/// The results of all commands that put events together.
+/// The results of all commands that combine events.
 fn results(recording: &Recording) -> [Vec<u8>; 3] {
     let top = ["top", "--json", "-i", "0.05", "-n", "1", "./traces"];
     let top: serde_json::Value = serde_json::from_slice(&recording.run(&top)).unwrap();
     let rows = top["rows"].as_array().unwrap().iter();
-    // Rates depend on when that was.
+    // Leave out rates, which depend on the time of the run.
     let rows = rows.map(|row| {
         let row = ["source", "process", "pid", "event", "total"].map(|name| row[name].to_string());
         row.join(" ") + "\n"
@@ -143,7 +142,7 @@ fn chunks_are_analysed_as_one_recording() {
     {
         let [whole, chunks] = [whole, chunks].map(|bytes| String::from_utf8_lossy(bytes));
         assert!(!whole.is_empty());
-        // A page has a new nonce each time.
+        // Each page has a new nonce.
         let lines = whole.lines().zip(chunks.lines());
         for (whole, chunks) in lines.filter(|(line, _)| !line.contains("nonce")) {
             assert_eq!(chunks, whole, "{name}");
@@ -152,7 +151,7 @@ fn chunks_are_analysed_as_one_recording() {
     }
 }
 
-/// An id of a process is used again, and its buffers then have another number.
+/// Two processes with the same id have different numbers, and stay apart.
 ///
 /// Requirements: E8
 #[test]

@@ -1,4 +1,4 @@
-//! The command itself: its exit statuses, and what it prints (C7, F1).
+//! The command itself: its exit statuses and its output (C7, F1).
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,11 +38,11 @@ fn dump() -> Machine {
     }])
 }
 
-/// Runs it where no file may have more bytes, as on a disk that is full.
+/// Runs the command with a limit of file size, as a substitute for a full disk.
 fn usertrace_with_limit(bytes: u64, arguments: &[&str], directory: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
     let limit = move || Ok(setrlimit(Resource::RLIMIT_FSIZE, bytes, bytes)?);
-    // SAFETY: between fork and exec, one system call is made, and nothing else.
+    // SAFETY: between fork and exec, the child makes one system call and touches no shared state.
     unsafe { command.pre_exec(limit) };
     command
         .args(arguments)
@@ -51,8 +51,8 @@ fn usertrace_with_limit(bytes: u64, arguments: &[&str], directory: &Path) -> Out
         .unwrap()
 }
 
-/// A ring that finds no room is said, and the others are written. A file that cannot be written as
-/// a whole is an error. None of it ends the command by SIGXFSZ.
+/// A ring that finds no room is reported, and the others are written. A file that cannot be
+/// complete is an error. SIGXFSZ never ends the command.
 ///
 /// Requirements: C7, F2
 #[test]
@@ -99,10 +99,12 @@ fn full_disk_costs_what_has_no_room() {
     }
 }
 
-/// C7: when and where the kernel crashed, by the clock of the events; one that the dump cannot mean
-/// is not believed.
+/// The summary says when and where the kernel crashed, by the events' clock. Impossible values of a
+/// dump are ignored.
+///
+/// Requirements: C7
 #[test]
-fn c7_a_dump_says_when_and_where_the_kernel_crashed() {
+fn a_dump_says_when_and_where_the_kernel_crashed() {
     let directory = tempfile::tempdir().unwrap();
     for (cycles, at) in [
         (SYNC[0] + 1234, "2023-11-14T22:13:20.000000617Z"),
@@ -172,7 +174,7 @@ fn a_dump_is_extracted() {
             .exists()
     );
 
-    // Not on top of another one.
+    // An existing extraction is not overwritten.
     let again = usertrace(&["extract", "vmcore", "-o", "out"], directory.path());
     assert_eq!(again.status.code(), Some(1));
     assert!(
@@ -181,7 +183,7 @@ fn a_dump_is_extracted() {
         text(&again.stderr)
     );
 
-    // F1: in CTF 2, with the same events.
+    // In CTF 2, the events are the same.
     let output = usertrace(
         &["extract", "vmcore", "-o", "two", "--ctf", "2"],
         directory.path(),
@@ -196,7 +198,7 @@ fn a_dump_is_extracted() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("neither 1.8 nor 2"));
 
-    // Without a name.
+    // Without a name for the directory.
     let unnamed = usertrace(&["extract", "vmcore", "--json=summary"], directory.path());
     assert_eq!(unnamed.status.code(), Some(0));
     assert!(unnamed.stdout.is_empty());
@@ -206,29 +208,39 @@ fn a_dump_is_extracted() {
     assert!(made.starts_with("usertrace-2") && directory.path().join(made).is_dir());
 }
 
-/// F4: how the root page was found, and what that is worth, is in the summary, in JSON, and in the
-/// traces.
+/// Extracts a machine's dump in a directory, to `out`. Returns the exit status, the messages, and
+/// the summary in JSON.
+fn extract_to_out(
+    directory: &Path,
+    options: &[&str],
+    machine: &Machine,
+    style: Style,
+) -> (i32, String, serde_json::Value) {
+    fs::write(directory.join("vmcore"), elf(machine, style)).unwrap();
+    let _ = fs::remove_dir_all(directory.join("out"));
+    let arguments = ["extract", "vmcore", "-o", "out", "--json"];
+    let output = usertrace(&[&arguments[..], options].concat(), directory);
+    let stderr = text(&output.stderr).to_owned();
+    let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
+    (output.status.code().unwrap(), stderr, json)
+}
+
+/// Whether the extracted trace says that it may be forged, in the metadata and when it is read.
+fn may_be_forged(directory: &Path) -> bool {
+    let metadata = fs::read_to_string(directory.join("out/mine/prog-101-1/metadata"));
+    let view = usertrace(&["view", "out"], directory);
+    let said = text(&view.stderr).contains("a program may have forged some of these traces");
+    assert_eq!(metadata.unwrap().contains("may_be_forged = 1;"), said);
+    assert_eq!(text(&view.stdout).lines().count(), 100);
+    said
+}
+
+/// The summary, JSON and the traces say how the root page was found, and whether it may be forged.
+///
+/// Requirements: F4
 #[test]
-fn f4_it_says_what_a_root_page_is_worth() {
+fn extract_reports_trust_in_root_page() {
     let directory = tempfile::tempdir().unwrap();
-    let extract = |options: &[&str], machine: &Machine, style: Style| {
-        fs::write(directory.path().join("vmcore"), elf(machine, style)).unwrap();
-        let _ = fs::remove_dir_all(directory.path().join("out"));
-        let arguments = ["extract", "vmcore", "-o", "out", "--json"];
-        let output = usertrace(&[&arguments[..], options].concat(), directory.path());
-        let stderr = text(&output.stderr).to_owned();
-        let json = serde_json::from_slice(&output.stdout).unwrap_or(serde_json::Value::Null);
-        (output.status.code().unwrap(), stderr, json)
-    };
-    let may_be_forged = |out: &str| {
-        let metadata =
-            fs::read_to_string(directory.path().join(out).join("mine/prog-101-1/metadata"));
-        let view = usertrace(&["view", out], directory.path());
-        let said = text(&view.stderr).contains("a program may have forged some of these traces");
-        assert_eq!(metadata.unwrap().contains("may_be_forged = 1;"), said);
-        assert_eq!(text(&view.stdout).lines().count(), 100);
-        said
-    };
     let machine = dump();
     let address = format!("{:#x}", machine.root);
     for (options, style, found_by, how) in [
@@ -245,7 +257,7 @@ fn f4_it_says_what_a_root_page_is_worth() {
             "named by --root-page",
         ),
     ] {
-        let (status, stderr, json) = extract(options, &machine, style);
+        let (status, stderr, json) = extract_to_out(directory.path(), options, &machine, style);
         assert_eq!(status, 0, "{stderr}");
         assert!(
             stderr.contains(&format!("root page at {address}: {how}\n")),
@@ -256,15 +268,25 @@ fn f4_it_says_what_a_root_page_is_worth() {
             "place": null, "candidates": null, "consistent": null,
         });
         assert_eq!(json["root"], root);
-        assert!(!may_be_forged("out"));
+        assert!(!may_be_forged(directory.path()));
     }
+}
 
-    // By a search, among one that leads nowhere.
+/// A root page found by a search may be forged; of equally good ones, none is chosen.
+///
+/// Requirements: F4
+#[test]
+fn extract_reports_trust_in_searched_root_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = dump();
+    let address = format!("{:#x}", machine.root);
+    // By a search, beside another page that leads nowhere.
     let mut searched = dump();
     let page = searched.memory.copy(searched.root);
     let other = searched.memory.page(&page);
     searched.memory.store(other + 32, 77 << 12);
-    let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
+    let (status, stderr, json) =
+        extract_to_out(directory.path(), &[], &searched, Style::WithoutNotes);
     assert_eq!(status, 0, "{stderr}");
     let how = "found by a search: 2 candidates, 1 consistent; it may be forged by a program of that machine";
     assert!(
@@ -276,13 +298,14 @@ fn f4_it_says_what_a_root_page_is_worth() {
         "place": "memory", "candidates": 2, "consistent": 1,
     });
     assert_eq!(json["root"], root);
-    assert!(may_be_forged("out"));
+    assert!(may_be_forged(directory.path()));
 
-    // As good as the real one.
+    // The other page is as good as the real one.
     let directory_page = searched.memory.copy(searched.directory[0]);
     let copy = searched.memory.page(&directory_page);
     searched.memory.store(other + 32, copy);
-    let (status, stderr, json) = extract(&[], &searched, Style::WithoutNotes);
+    let (status, stderr, json) =
+        extract_to_out(directory.path(), &[], &searched, Style::WithoutNotes);
     assert_eq!((status, json), (1, serde_json::Value::Null), "{stderr}");
     for candidate in [searched.root, other] {
         let said = format!(
@@ -296,11 +319,11 @@ fn f4_it_says_what_a_root_page_is_worth() {
     );
     assert!(!directory.path().join("out").exists());
 
-    // Neither leads anywhere.
+    // Neither page leads anywhere.
     for root in [searched.root, other] {
         searched.memory.store(root + 32, 77 << 12);
     }
-    let (status, stderr, _) = extract(&[], &searched, Style::WithoutNotes);
+    let (status, stderr, _) = extract_to_out(directory.path(), &[], &searched, Style::WithoutNotes);
     assert_eq!(status, 1, "{stderr}");
     let first = searched.root.min(other);
     let said = format!(
@@ -309,11 +332,11 @@ fn f4_it_says_what_a_root_page_is_worth() {
     assert!(stderr.contains(&said), "{stderr}");
 }
 
-/// An image that has no hole where the machine has one has what is behind it at other addresses.
+/// In an image without the machine's holes, memory has wrong addresses.
 ///
 /// Requirements: C7
 #[test]
-fn image_without_holes_is_told() {
+fn image_without_holes_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image");
     let mut machine = dump();
@@ -339,7 +362,7 @@ fn image_without_holes_is_told() {
     );
 }
 
-/// A directory that cannot be read may have had traces.
+/// An unreadable directory may have had traces.
 ///
 /// Requirements: C7
 #[test]
@@ -358,11 +381,11 @@ fn unreadable_directory_is_not_called_empty() {
     assert!(stderr.contains("no trace was extracted"), "{stderr}");
 }
 
-/// A length that is wrong, of the note itself or of the one before, hides nothing.
+/// A wrong length, of the note itself or of the one before, hides nothing.
 ///
 /// Requirements: C7
 #[test]
-fn wrong_length_of_a_note_is_told() {
+fn wrong_length_of_a_note_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let bytes = elf(&dump(), Style::Runs);
     let name = b"VMCOREINFO\0";
@@ -386,7 +409,7 @@ fn wrong_length_of_a_note_is_told() {
     }
 }
 
-/// A search reads no holes: page by page, it would take minutes.
+/// A search skips holes: reading them page by page would take minutes.
 ///
 /// Requirements: C7
 #[test]
@@ -433,7 +456,7 @@ fn no_trace_has_an_exit_status_of_its_own() {
     words(&mut info, &[0]);
     let other = file(&[("VMCOREINFO", 0, b"OSRELEASE=6.1\n")], &[(PAGE, info, 8)]);
     fs::write(directory.path().join("other"), other).unwrap();
-    // One on which nothing was traced.
+    // A kernel without traces.
     let mut machine = dump();
     machine.memory.store(machine.root + 32, 0);
     fs::write(directory.path().join("idle"), elf(&machine, Style::Runs)).unwrap();
@@ -449,7 +472,7 @@ fn no_trace_has_an_exit_status_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_input_is_named() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("text"), "some text").unwrap();
     for (vmcore, message) in [
@@ -478,7 +501,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn without_the_kernel_it_says_what_to_do() {
+fn missing_control_file_system_is_explained() {
     let directory = tempfile::tempdir().unwrap();
     for (arguments, status) in [
         (&["record", "--root", ".", "--", "true"][..], 125),
@@ -489,13 +512,15 @@ fn without_the_kernel_it_says_what_to_do() {
         assert_eq!(output.status.code(), Some(status));
         assert!(text(&output.stderr).contains("mount -t ltt ltt /sys/kernel/ltt"));
     }
-    // And leaves nothing behind.
+    // Nothing is left behind.
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// F9: its options are its own, with -- in front of it and without.
+/// A program's options are its own, with `--` in front of it and without.
+///
+/// Requirements: F9
 #[test]
-fn a_program_needs_nothing_in_front_of_it() {
+fn program_needs_no_separator() {
     let directory = tempfile::tempdir().unwrap();
     for before in [&[][..], &["--"]] {
         let arguments = [
@@ -515,11 +540,13 @@ fn a_program_needs_nothing_in_front_of_it() {
         let output = usertrace(arguments, directory.path());
         assert_eq!(output.status.code(), Some(2), "{output:?}");
     }
-    // Nobody named a directory, and nobody wrote an event.
+    // The new directory of a recording without events is removed.
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// F9: each recording has a directory of its own, also if several begin in the same second.
+/// Recordings that begin in the same second have different directories.
+///
+/// Requirements: F9
 #[test]
 fn recordings_that_begin_together_have_directories_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
@@ -542,7 +569,7 @@ fn recordings_that_begin_together_have_directories_of_their_own() {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // The programs end with their input.
+    // The programs end when their input ends.
     for recording in recordings {
         let output = recording.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -550,9 +577,11 @@ fn recordings_that_begin_together_have_directories_of_their_own() {
     assert_eq!(there(), 0);
 }
 
-/// F3: the fallback begins with a program.
+/// The fallback begins with a program, so only the kernel's buffers allow recording by process id.
+///
+/// Requirements: F3
 #[test]
-fn only_the_kernel_records_a_program_that_runs() {
+fn recording_by_pid_needs_the_kernel() {
     if usertrace_sys::Calls::discover().is_ok() {
         eprintln!("skipped: this kernel has trace buffers of its own");
         return;
@@ -567,7 +596,7 @@ fn only_the_kernel_records_a_program_that_runs() {
 }
 
 #[test]
-fn a_trace_that_is_not_there_is_named() {
+fn missing_trace_is_named() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("abi"), "version 2\n").unwrap();
     let arguments = ["snapshot", "--root", ".", "mine", "-o", "out"];
@@ -579,7 +608,7 @@ fn a_trace_that_is_not_there_is_named() {
         "{stderr}"
     );
     assert!(!directory.path().join("out").exists());
-    // One without processes.
+    // A trace without processes.
     fs::create_dir_all(directory.path().join("mine/main")).unwrap();
     fs::create_dir_all(directory.path().join("mine/control")).unwrap();
     let output = usertrace(&arguments, directory.path());
@@ -616,8 +645,9 @@ const LIBRARIES: [(&str, &str); 4] = [
     ("--function", "libusertrace_function.so"),
 ];
 
-/// E1, E4: what the commands on traces by name do to the control file system, for which a directory
-/// stands here.
+/// Commands on named traces change the control file system; a directory stands in for it here.
+///
+/// Requirements: E1, E4
 #[test]
 fn traces_are_started_and_stopped_by_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -679,7 +709,8 @@ fn traces_are_started_and_stopped_by_name() {
         &["filter", "other"],
         &["destroy", "other"],
         &["filter", "mine", "--channel", "other"],
-        // Here, nothing comes by itself into a new directory: so it goes again.
+        // The kernel would fill a new directory. Here it stays empty, so the command removes it
+        // again.
         &["start", "other"],
     ] {
         let (status, said) = run(arguments);
@@ -694,9 +725,9 @@ fn traces_are_started_and_stopped_by_name() {
     assert!(!root.join("more").exists(), "one that is there, goes");
 }
 
-/// What a command was asked for, it does also when nobody reads what it prints.
+/// A command does its work even if nobody reads its output.
 #[test]
-fn nobody_has_to_read_what_is_printed() {
+fn commands_need_no_reader() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     fs::write(root.join("abi"), "version 2\n").unwrap();
@@ -729,7 +760,7 @@ fn nobody_has_to_read_what_is_printed() {
 }
 
 #[test]
-fn a_library_that_is_not_there_is_named() {
+fn missing_library_is_named() {
     let directory = tempfile::tempdir().unwrap();
     for (option, library) in LIBRARIES {
         let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -743,15 +774,15 @@ fn a_library_that_is_not_there_is_named() {
     }
 }
 
-/// All at once, from a directory whose name the linker's variable cannot hold, before what that has
-/// already.
+/// All libraries are preloaded, from a directory whose path LD_PRELOAD cannot hold, before the
+/// variable's old value.
 #[test]
 fn libraries_are_preloaded() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("a b");
     fs::create_dir(&place).unwrap();
     for (_, library) in LIBRARIES {
-        // The linker only says that this is none.
+        // The dynamic linker only prints a message about this file.
         fs::write(place.join(library), "").unwrap();
     }
     let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -772,8 +803,8 @@ fn libraries_are_preloaded() {
     }
 }
 
-/// Makes a program one that runs with the rights of nobody. Not if this process cannot give it
-/// away, or if it, or the mount, ignores the bit.
+/// Makes a program set-user-ID for user nobody. False: this process cannot change the owner, or the
+/// mount or this process ignores the bit.
 fn make_set_user_id(program: &Path) -> bool {
     let give = |path: &Path| {
         std::os::unix::fs::chown(path, Some(65534), None)?;
@@ -785,13 +816,13 @@ fn make_set_user_id(program: &Path) -> bool {
         && text(&Command::new(id).arg("-u").output().unwrap().stdout) == "65534\n"
 }
 
-/// A static program, one of another C library, one for a smaller machine, one with more rights, and
-/// a script that one of them runs: each is named before it runs, with the reason, and the end gives
-/// no advice that misleads.
+/// Programs that are static, use another C library, are for a smaller machine, have more rights, or
+/// are scripts run by one of these. Each is named with the reason before it runs, and the summary
+/// gives no misleading advice.
 ///
 /// Requirements: F2
 #[test]
-fn what_cannot_be_preloaded_into_is_said() {
+fn programs_that_cannot_be_preloaded_into_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let compile = |name: &str, options: &[&str]| {
@@ -867,12 +898,12 @@ fn what_cannot_be_preloaded_into_is_said() {
     }
 }
 
-/// The log of a recording may be anything that the program made of it: nobody waits for a FIFO, and
-/// nothing reads without end.
+/// The program may replace its log by anything: the command neither waits for a FIFO nor reads
+/// without end.
 ///
 /// Requirements: F4
 #[test]
-fn log_that_is_none_is_said() {
+fn invalid_log_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let said = |script: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -902,12 +933,12 @@ fn log_that_is_none_is_said() {
     );
 }
 
-/// Of what a shell executes, each program into which libraries cannot be preloaded is named once,
-/// with the reason, however many processes run it. Nothing is said of the others, nor of the shell.
+/// Of the programs that a shell executes, each that cannot be preloaded into is named once, with
+/// the reason, however many processes run it. Other programs and the shell are not named.
 ///
 /// Requirements: F2
 #[test]
-fn wrapped_programs_that_cannot_be_preloaded_into_are_said() {
+fn wrapped_programs_that_cannot_be_preloaded_into_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(
@@ -964,7 +995,7 @@ fn wrapped_programs_that_cannot_be_preloaded_into_are_said() {
         "{all:?}"
     );
     if is_privileged {
-        // Without CAP_SYS_PTRACE, nothing but what it was called with can be seen of it.
+        // Without CAP_SYS_PTRACE, only its command line is visible.
         let names = [&path("privileged"), Path::new("./privileged")];
         let is_said = |name: &Path| {
             let expected = format!("cannot trace {name:?}: it has the set-user-ID bit");
@@ -972,11 +1003,11 @@ fn wrapped_programs_that_cannot_be_preloaded_into_are_said() {
         };
         assert!(names.into_iter().any(is_said), "{all:?}");
     }
-    // The last one's shell is replaced by it.
+    // The last program replaces its shell.
     let deep = said(&["sh", "-c", "sh -c './dynamic; exec ./static'"]);
     assert!(deep.len() == 1 && is_static(&deep[0]), "{deep:?}");
     assert_eq!(said(&["sh", "-c", "./dynamic"]), [""; 0]);
-    // Before it runs, it was said already.
+    // The check before the run has reported it already.
     assert_eq!(said(&["./static"]).len(), 1);
 }
 
@@ -992,7 +1023,7 @@ fn every_command_has_help_with_its_exit_statuses() {
     }
 }
 
-/// Whatever the terminal's width is: `-h` in short, `--help` with all of it, and examples.
+/// Help fits the terminal: `-h` in short, `--help` with everything, and examples.
 #[test]
 fn help_is_as_wide_as_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
@@ -1021,7 +1052,7 @@ fn help_is_as_wide_as_the_terminal() {
     ] {
         let [short, long] = ["-h", "--help"].map(|option| shown(command, option, 70));
         for line in short.lines().chain(long.lines()).map(str::trim_end) {
-            // A word may be longer, as may what stands for an option's value.
+            // A single word, or an option with its value, may be longer.
             let is_one = line.split_whitespace().count() <= 2;
             assert!(line.chars().count() <= 70 || is_one, "{command}: {line:?}");
         }
@@ -1035,9 +1066,10 @@ fn help_is_as_wide_as_the_terminal() {
     }
 }
 
-/// By ids or by names, of which a command for one process takes one that is the only one.
+/// Options take process ids or names. A command for one process takes a name that only one process
+/// has.
 #[test]
-fn a_process_may_be_named() {
+fn processes_are_found_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let name = format!("name-{}", std::process::id());
     let program = directory.path().join(&name);
@@ -1081,8 +1113,8 @@ fn wait_for_name(pid: u32, name: &str) {
     }
 }
 
-/// What finds mistakes in a manual page finds none; each command has one, with its examples and
-/// exit statuses.
+/// `man` finds no mistakes in the manual pages. Each command has one, with its examples and exit
+/// statuses.
 #[test]
 fn each_command_has_a_manual_page() {
     let directory = tempfile::tempdir().unwrap();
@@ -1125,6 +1157,38 @@ fn each_command_has_a_manual_page() {
     assert!(text(&output.stderr).contains("cannot make /dev/null/man"));
 }
 
+/// Each variable that a command reads is in its manual page.
+#[test]
+fn manual_pages_have_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = usertrace(&["generate", "man", "."], directory.path());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for (page, variable) in [
+        ("usertrace.1", "USERTRACE_BACKEND"),
+        ("usertrace-record.1", "USERTRACE_PRELOAD_DIR"),
+        ("usertrace-daemon.1", "STATE_DIRECTORY"),
+        ("usertrace-generate.1", "SOURCE_DATE_EPOCH"),
+    ] {
+        let text = fs::read_to_string(directory.path().join(page)).unwrap();
+        let (_, environment) = text.split_once("\n.SH ENVIRONMENT\n").expect(page);
+        assert!(environment.contains(variable), "{page}: {variable}");
+    }
+}
+
+/// The book's reference of the commands is what the command says of itself.
+#[test]
+fn the_reference_of_commands_is_fresh() {
+    let output = usertrace(&["generate", "markdown"], Path::new("/"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
+    let written = fs::read_to_string(&page).unwrap();
+    assert!(
+        written == text(&output.stdout),
+        "docs/reference/commands.md is stale; renew it: cargo run -p usertrace-cli -- generate markdown \
+         >docs/reference/commands.md"
+    );
+}
+
 #[test]
 fn a_shell_completes_commands_and_options() {
     let directory = tempfile::tempdir().unwrap();
@@ -1157,7 +1221,7 @@ fn a_shell_completes_commands_and_options() {
     assert!(text(&output.stderr).contains("'tcsh'"));
 }
 
-/// What `usertrace doctor` says on a machine whose files are below `directory`, without the
+/// The findings of `usertrace doctor` on a machine whose files are below `directory`, without the
 /// kernel's part.
 fn doctor(directory: &Path) -> Vec<serde_json::Value> {
     let arguments = ["doctor", "--root", "ltt", "--system", ".", "--json"];
@@ -1174,7 +1238,7 @@ fn finding<'a>(findings: &'a [serde_json::Value], name: &str) -> [&'a str; 3] {
 }
 
 #[test]
-fn a_machine_is_examined() {
+fn doctor_examines_machine() {
     if usertrace_sys::Calls::discover().is_ok() {
         eprintln!("skipped: this kernel has trace buffers of its own");
         return;
@@ -1237,7 +1301,7 @@ fn a_machine_is_examined() {
     fs::write(path.join("sys/kernel/kexec_crash_loaded"), "1\n").unwrap();
     assert_eq!(finding(&doctor(path), "kdump")[0], "ok");
 
-    // And for people.
+    // The same for people.
     let output = usertrace(&["doctor", "--root", "ltt", "--system", "."], path);
     let lines: Vec<_> = text(&output.stdout).lines().collect();
     assert!(
@@ -1253,9 +1317,11 @@ fn a_machine_is_examined() {
     );
 }
 
-/// F9: help that cannot be printed is no success.
+/// Help that cannot be printed is an error.
+///
+/// Requirements: F9
 #[test]
-fn help_that_is_not_written_is_an_error() {
+fn unwritable_help_is_an_error() {
     for arguments in [&["--help"][..], &["view", "--help"], &["--version"]] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_usertrace"))
@@ -1267,7 +1333,7 @@ fn help_that_is_not_written_is_an_error() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(text(&output.stderr).contains("No space left on device"));
     }
-    // A wrong command line is one, whether that can be said or not.
+    // The status of a wrong command line stays the same if the message cannot be printed.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let status = Command::new(env!("CARGO_BIN_EXE_usertrace"))
         .arg("--bogus")
@@ -1280,8 +1346,8 @@ fn help_that_is_not_written_is_an_error() {
     assert!(text(&output.stdout).contains("Usage: usertrace view"));
 }
 
-/// Without the patched kernel, a command that needs it says so by its name, with what to use
-/// instead, and doctor says the same.
+/// Without the patched kernel, a command that needs it says so, with its name and an alternative.
+/// `doctor` says the same.
 ///
 /// Requirements: F3
 #[test]
@@ -1333,8 +1399,7 @@ fn commands_that_need_the_kernel_say_what_to_use() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
 
-/// A control file system that the user may not use is not one that is not there, nor is a trace in
-/// it.
+/// Missing permission for the control file system, or a trace in it, is not reported as absence.
 ///
 /// Requirements: F9
 #[test]
@@ -1353,7 +1418,7 @@ fn denied_control_file_system_is_not_taken_for_none() {
         let mut command = Command::new(&program);
         command.args(arguments).args(["--root", "ltt"]);
         command.current_dir(directory.path());
-        // SAFETY: no memory is involved.
+        // SAFETY: `geteuid` takes no pointers.
         if unsafe { libc::geteuid() } == 0 {
             command.uid(NOBODY).gid(NOBODY);
         }
@@ -1378,7 +1443,9 @@ fn denied_control_file_system_is_not_taken_for_none() {
     }
 }
 
-/// F9: a directory that the user may not read is not one without a trace.
+/// A directory without read permission is not reported as one without a trace.
+///
+/// Requirements: F9
 #[test]
 fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
     const NOBODY: u32 = 65534;
@@ -1387,14 +1454,14 @@ fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("metadata"), "/* CTF 1.8 */").unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    // Where everybody may execute it.
+    // A place where every user may execute it.
     let program = directory.path().join("usertrace");
     fs::copy(env!("CARGO_BIN_EXE_usertrace"), &program).unwrap();
     let run = |arguments: &[&str], mode: u32| {
         fs::set_permissions(&theirs, Permissions::from_mode(mode)).unwrap();
         let mut command = Command::new(&program);
         command.args(arguments).current_dir(directory.path());
-        // SAFETY: no memory is involved.
+        // SAFETY: `geteuid` takes no pointers.
         if unsafe { libc::geteuid() } == 0 {
             command.uid(NOBODY).gid(NOBODY);
         }
@@ -1404,14 +1471,14 @@ fn a_trace_that_may_not_be_read_is_not_taken_for_none() {
         assert!(said.contains("Permission denied"), "{said}");
         (output.status.code(), said)
     };
-    // It may not be read, nor what is in it; its names may be, and nothing in it.
+    // First the directory is unreadable; then its names can be read, and its files cannot.
     for (mode, denied) in [(0o000, "theirs"), (0o744, "theirs/metadata")] {
         for directory_of in [".", "theirs"] {
             let (status, said) = run(&["view", directory_of], mode);
             assert_eq!(status, Some(1), "{said}");
             assert!(said.contains(denied), "{said}");
         }
-        // What is followed is looked at again and again, and said once.
+        // `top` looks again and again, and reports it once.
         let (status, said) = run(&["top", "-b", "-i", "0.3", "-n", "2", "./"], mode);
         assert_eq!((status, said.lines().count()), (Some(0), 1), "{said}");
     }

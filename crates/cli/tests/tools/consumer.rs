@@ -1,5 +1,5 @@
-//! The consumer, on files that behave as the kernel's do, and on such that do not (A10, A11, C5,
-//! E6, E7, F4).
+//! The consumer, on simulated files of the kernel, correct and incorrect ones (A10, A11, C5, E6,
+//! E7, F4).
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use usertrace_consumer::{CONTROL, ConsumerFile, MAIN, Session, SessionSummary, snapshot_process};
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{ProcessSummary, Version};
 use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::Positions;
@@ -22,27 +22,27 @@ const COUNT: u64 = 4;
 const START: u64 = 1_000_000;
 const FREQ: u64 = 1_000_000_000;
 
-/// A process as the kernel sees it.
+/// A process, as the kernel sees it.
 struct Process {
     pid: u32,
     control: Vec<RingWriter>,
     main: Vec<RingWriter>,
     further: Vec<Further>,
     dead: bool,
-    /// What the process says its heads are, if that is not the truth.
+    /// Forged heads, if the process lies.
     heads: Option<u64>,
-    /// What it does whenever its positions of `main` are asked for.
+    /// Called when the consumer reads the positions of `main`.
     meanwhile: Option<fn(&mut Process)>,
-    /// What it does in the middle of each copy of events.
+    /// Called in the middle of each copy of events.
     during_copy: Option<fn(&mut Process)>,
     broken: bool,
-    /// Another program consumes.
+    /// Another program is the consumer.
     busy: bool,
-    /// As the kernel knows it by now, in Hz.
+    /// The kernel's present knowledge of the frequency, in Hz.
     clock_freq: u64,
 }
 
-/// A channel beside `main`.
+/// A channel other than `main`.
 struct Further {
     name: &'static str,
     scope: u32,
@@ -80,7 +80,7 @@ impl Process {
 struct File {
     process: Rc<RefCell<Process>>,
     channel: &'static str,
-    /// Where traces go, to see that they are there before the writer may overwrite.
+    /// Directory of the traces, to check that events are written before they are consumed.
     output: PathBuf,
     consumed_calls: Rc<Cell<u32>>,
     stream_bytes: Rc<Cell<u64>>,
@@ -125,7 +125,7 @@ impl ConsumerFile for File {
         let mut info = LttFileInfo {
             pid: process.pid,
             process: 3,
-            // Those of the channel that describes events are others.
+            // The counts of the control channel are separate.
             sunk: match self.channel {
                 CONTROL => 1000,
                 MAIN => 7,
@@ -192,10 +192,10 @@ impl ConsumerFile for File {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.consumed_calls.set(self.consumed_calls.get() + 1);
-        // What was claimed was overwritten, perhaps before it was read.
+        // Claimed data was overwritten, perhaps before it was read.
         if described && ring.claimed == 0 {
-            // Each event takes 16 bytes there, and at least as many in the ring, other than headers
-            // and padding.
+            // An event takes 16 bytes in the trace, and at least as many in the ring, without
+            // headers and padding.
             let subbufs = position / SUBBUF - ring.consumed / SUBBUF + 1;
             let events = (position - ring.consumed).saturating_sub(subbufs * (64 + 16)) / 16;
             let bytes = stream_bytes(&self.output);
@@ -260,7 +260,7 @@ impl Run {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let hostname = Some("host".into());
-        let session = Session::open(directory.path(), &Recorded::default(), hostname).unwrap();
+        let session = Session::open(directory.path(), &RecordingNote::default(), hostname).unwrap();
         Self {
             directory,
             session,
@@ -321,10 +321,10 @@ fn numbers(read: &babeltrace::Lines) -> Vec<u64> {
         .collect()
 }
 
-/// The kernel found its frequency out better meanwhile. What is recorded beside the traces goes by
-/// the same clock.
+/// The kernel refines the frequency while recording. Recordings beside the traces use the same
+/// clock.
 #[test]
-fn the_clock_is_what_it_is_known_to_be_at_the_end() {
+fn final_clock_frequency_is_recorded() {
     let processes = [7, 8].map(|pid| Process::new(pid, 1));
     let mut run = Run::new();
     assert_eq!(run.session.clock(), None);
@@ -388,7 +388,7 @@ fn all_events_are_recorded_while_the_rings_go_round() {
 
 /// E7.
 #[test]
-fn what_a_slow_consumer_made_the_program_lose_is_counted() {
+fn losses_to_slow_consumer_are_counted() {
     let process = Process::new(7, 1);
     process.borrow_mut().describe();
     let mut run = Run::with(&process);
@@ -408,8 +408,45 @@ fn what_a_slow_consumer_made_the_program_lose_is_counted() {
     assert_eq!(summary.processes[0].lost, read.discarded);
 }
 
-/// E2, E3: each channel has its streams, of whatever kind, and any event may be in any of them. A
-/// process is read to its end when all of them are.
+/// Asserts that the recording has all events of [`further_channels_are_recorded`], and the files of
+/// its channels.
+fn assert_further_channels(summary: &SessionSummary, read: &babeltrace::Lines) {
+    assert_eq!(summary.problems, [""; 0]);
+    let process = &summary.processes[0];
+    assert_eq!((process.events, process.sunk), (3001, 307));
+    assert_eq!((read.lines.len(), read.discarded), (3001, 0));
+    let mut numbers = numbers(read);
+    numbers.sort_unstable();
+    let again = [1000];
+    let mut want: Vec<u64> = (0..3000).chain(again).collect();
+    want.sort_unstable();
+    assert_eq!(numbers, want);
+    let context = |n: u64| {
+        let ends = format!("{{ n = {n} }}");
+        let line = read.lines.iter().find(|line| line.ends_with(&ends));
+        line.unwrap().split("t:number: ").nth(1).unwrap().to_owned()
+    };
+    assert_eq!(context(6), "{ cpu_id = 0 }, { n = 6 }");
+    assert_eq!(context(7), "{ n = 7 }");
+    assert_eq!(context(9), "{ cpu_id = 1 }, { n = 9 }");
+    assert_eq!(context(10), "{ tid = 70 }, { n = 10 }");
+    let files = fs::read_dir(&process.directory).unwrap();
+    let mut files: Vec<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    assert_eq!(
+        files[..5],
+        ["main_0", "main_0-3_0", "main_0-3_1", "metadata", "net_0"]
+    );
+    assert!(files[5].starts_with("of.threads_70_") && files[6].starts_with("of.threads_71_"));
+    assert_eq!(files.len(), 7);
+}
+
+/// Each channel has streams of its kind, and any event may be in any of them. The consumer reads a
+/// process until all its channels have ended.
+///
+/// Requirements: E2, E3
 #[test]
 fn further_channels_are_recorded() {
     for late in [false, true] {
@@ -426,7 +463,7 @@ fn further_channels_are_recorded() {
         let mut run = Run::new();
         let names = ["main", "net", "main_0", "of.threads"];
         run.session.set_channels(names.map(str::to_owned).into());
-        // Not in the order in which they are numbered.
+        // Not in the order of their numbers.
         run.add(&process, "net");
         run.add(&process, CONTROL);
         run.add(&process, MAIN);
@@ -446,7 +483,7 @@ fn further_channels_are_recorded() {
         for n in 0..3000 {
             write(n);
             if n % 100 == 0 {
-                // One that is described meanwhile is understood in all.
+                // An event described during the recording is known in all channels.
                 if n == 1000 {
                     assert!(process.borrow_mut().control[0].meta(START, "2 t:late 6 u64 n"));
                     let payload = 1000u64.to_le_bytes();
@@ -469,41 +506,14 @@ fn further_channels_are_recorded() {
         }
         assert!(!run.session.is_live());
         let (summary, read, _directory) = run.finish();
-        assert_eq!(summary.problems, [""; 0]);
-        let process = &summary.processes[0];
-        assert_eq!((process.events, process.sunk), (3001, 307));
-        assert_eq!((read.lines.len(), read.discarded), (3001, 0));
-        let mut numbers = numbers(&read);
-        numbers.sort_unstable();
-        let again = [1000];
-        let mut want: Vec<u64> = (0..3000).chain(again).collect();
-        want.sort_unstable();
-        assert_eq!(numbers, want);
-        let context = |n: u64| {
-            let ends = format!("{{ n = {n} }}");
-            let line = read.lines.iter().find(|line| line.ends_with(&ends));
-            line.unwrap().split("t:number: ").nth(1).unwrap().to_owned()
-        };
-        assert_eq!(context(6), "{ cpu_id = 0 }, { n = 6 }");
-        assert_eq!(context(7), "{ n = 7 }");
-        assert_eq!(context(9), "{ cpu_id = 1 }, { n = 9 }");
-        assert_eq!(context(10), "{ tid = 70 }, { n = 10 }");
-        let files = fs::read_dir(&process.directory).unwrap();
-        let mut files: Vec<_> = files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
-        files.sort();
-        assert_eq!(
-            files[..5],
-            ["main_0", "main_0-3_0", "main_0-3_1", "metadata", "net_0"]
-        );
-        assert!(files[5].starts_with("of.threads_70_") && files[6].starts_with("of.threads_71_"));
-        assert_eq!(files.len(), 7);
+        assert_further_channels(&summary, &read);
     }
 }
 
-/// E3: a ring that overwrites is followed; what it overwrote before it was read is counted, and
-/// nothing else is missing. Its mode may change at any time.
+/// A ring in overwrite mode is followed: overwritten events are counted, and no others are missing.
+/// The mode may change at any time.
+///
+/// Requirements: E3
 #[test]
 fn a_ring_that_overwrites_is_followed() {
     for flips in [false, true] {
@@ -516,7 +526,7 @@ fn a_ring_that_overwrites_is_followed() {
             if process.borrow_mut().number(n) {
                 accepted.push(n);
             }
-            // Often at first, then too seldom.
+            // Often enough at first, then too rarely.
             if n % if n < 5000 { 100 } else { 1700 } == 0 {
                 run.drain();
                 let ring = &mut process.borrow_mut().main[0];
@@ -539,11 +549,11 @@ fn a_ring_that_overwrites_is_followed() {
     }
 }
 
-/// An event is described before it is written, which may be at any time.
+/// An event is described before it is written, at any time of a recording.
 ///
 /// Requirements: E6
 #[test]
-fn an_event_that_is_described_meanwhile_is_understood() {
+fn event_described_during_recording_is_read() {
     let process = Process::new(7, 1);
     let mut run = Run::with(&process);
     process.borrow_mut().meanwhile = Some(|process| {
@@ -563,7 +573,7 @@ fn an_event_that_is_described_meanwhile_is_understood() {
 }
 
 #[test]
-fn nothing_is_read_before_the_descriptions_are_there() {
+fn reading_waits_for_descriptions() {
     let process = Process::new(7, 1);
     process.borrow_mut().describe();
     process.borrow_mut().number(1);
@@ -593,9 +603,11 @@ fn events_that_were_never_described_are_counted() {
     assert_eq!(summary.processes[0].damaged, 1);
 }
 
-/// A10: the process was killed, at whatever instant.
+/// The process was killed at any instant.
+///
+/// Requirements: A10
 #[test]
-fn a_process_that_died_is_read_to_its_end() {
+fn dead_process_is_read_to_its_end() {
     for events in [0, 1, 300, 2000] {
         let process = Process::new(7, 2);
         process.borrow_mut().describe();
@@ -612,15 +624,14 @@ fn a_process_that_died_is_read_to_its_end() {
             events
         );
         assert_eq!(read.lines.len() as u64 + read.discarded, events);
-        // F2: what the kernel counted.
+        // The kernel's count of missing pages (F2).
         assert_eq!(summary.processes[0].sunk, 7);
     }
 }
 
-/// A record that its writer is still busy with is waited for, as long as that does no harm; other
-/// rings are read.
+/// The consumer waits for an unfinished record as long as that does no harm, and reads other rings.
 #[test]
-fn a_record_that_is_not_completed_is_given_up_when_the_ring_fills_up() {
+fn incomplete_record_is_skipped_when_ring_fills_up() {
     let process = Process::new(7, 2);
     process.borrow_mut().describe();
     let mut run = Run::with(&process);
@@ -638,7 +649,7 @@ fn a_record_that_is_not_completed_is_given_up_when_the_ring_fills_up() {
     let consumed = |ring: usize| process.borrow().main[ring].consumed;
     assert_eq!(consumed(0), 64);
     assert_eq!(consumed(1), process.borrow().main[1].head);
-    // More than half of the ring is full from here on.
+    // From here on, more than half of the ring is full.
     for n in 0..600 {
         write(0, 10 + n);
     }
@@ -653,8 +664,8 @@ fn a_record_that_is_not_completed_is_given_up_when_the_ring_fills_up() {
     assert_eq!(summary.processes[0].damaged, 0);
 }
 
-/// A description that is not completed is waited for as well, before any event is read; not for
-/// ever.
+/// The consumer also waits for an unfinished description before it reads any event, but not
+/// forever.
 #[test]
 fn events_wait_for_descriptions() {
     let process = Process::new(7, 1);
@@ -674,7 +685,7 @@ fn events_wait_for_descriptions() {
     assert_eq!(read.lines.len(), 2);
     assert_eq!(summary.processes[0].damaged, 0);
 
-    // The same, if nobody ever completes it.
+    // The same with a description that stays unfinished.
     let process = Process::new(8, 1);
     process.borrow_mut().describe();
     assert!(process.borrow_mut().control[0].long(0xfffc, START, b"2 t:f 0\0", 63));
@@ -690,11 +701,11 @@ fn events_wait_for_descriptions() {
     assert_eq!(numbers(&read), [1]);
 }
 
-/// Heads that lie harm nobody else.
+/// A forged head harms no other process.
 ///
 /// Requirements: A11
 #[test]
-fn a_process_that_lies_harms_only_itself() {
+fn forged_positions_harm_only_their_process() {
     for lie in [0, 8, 17, SUBBUF * COUNT * 100, u64::MAX, u64::MAX - 7] {
         let (good, bad) = (Process::new(7, 2), Process::new(8, 2));
         let mut run = Run::new();
@@ -720,7 +731,7 @@ fn a_process_that_lies_harms_only_itself() {
     }
 }
 
-/// Writes what is in the rings of a process now.
+/// Writes a snapshot of a process's rings.
 fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Lines) {
     let run = Run::new();
     let further = process
@@ -743,8 +754,10 @@ fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Line
 }
 
 /// F1: recordings and snapshots in CTF 2, with the same events as in CTF 1.8.
+///
+/// Requirements: F1
 #[test]
-fn f1_ctf_2_is_recorded() {
+fn ctf_2_is_recorded() {
     let (mut metadata, mut printed) = (Vec::new(), Vec::new());
     let mut look = |directory: &Path| {
         let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
@@ -791,8 +804,9 @@ fn f1_ctf_2_is_recorded() {
     assert_eq!(printed[1], printed[3]);
 }
 
-/// E3: a snapshot takes nothing away, and has what is not consumed, or the last of what is
-/// overwritten.
+/// A snapshot consumes nothing. It has the unconsumed events, or the last ones in overwrite mode.
+///
+/// Requirements: E3
 #[test]
 fn a_snapshot_has_what_is_in_the_rings() {
     let process = Process::new(7, 2);
@@ -835,7 +849,7 @@ fn a_snapshot_has_what_is_in_the_rings() {
     let (again, _) = snapshot(&process);
     assert_eq!(again.events, first.events);
 
-    // Somebody consumes: sub-buffers of which all was consumed may be overwritten at any time.
+    // With a consumer, fully consumed sub-buffers may be overwritten at any time.
     for ring in &mut process.borrow_mut().main {
         ring.consumed = ring.head - SUBBUF;
     }
@@ -852,8 +866,7 @@ fn a_snapshot_has_what_is_in_the_rings() {
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
 }
 
-/// A byte that is missing at the end of a stream costs babeltrace2 its packet, and this reader one
-/// event.
+/// A byte missing at the end of a stream costs babeltrace2 the packet, and this reader one event.
 ///
 /// Requirements: E3, F1
 #[test]
@@ -886,7 +899,7 @@ fn snapshot_has_short_packets() {
     while let Some(item) = reader.next() {
         match item {
             Item::Event(_) => events += 1,
-            Item::Problem(problem) => problems.push(problem),
+            Item::Error(error) => problems.push(error),
             Item::Lost(lost) => panic!("{lost:?}"),
         }
     }
@@ -897,10 +910,12 @@ fn snapshot_has_short_packets() {
     assert_eq!(events, written - 1);
 }
 
-/// F4: what is overwritten while it is copied is not believed, whoever allowed it: the channel, or
-/// a consumer.
+/// A snapshot discards data that was overwritten during the copy, whether the mode or a consumer
+/// allowed that.
+///
+/// Requirements: F4
 #[test]
-fn a_snapshot_believes_nothing_that_was_overtaken() {
+fn snapshot_discards_overwritten_copies() {
     for overwrites in [true, false] {
         let process = Process::new(7, 1);
         process.borrow_mut().describe();
@@ -935,9 +950,9 @@ fn a_snapshot_believes_nothing_that_was_overtaken() {
     }
 }
 
-/// A record that is being written is waited for, but not for long.
+/// A snapshot waits for an unfinished record, but not for long.
 #[test]
-fn a_snapshot_goes_on_behind_a_record_that_is_not_completed() {
+fn snapshot_skips_incomplete_record() {
     let process = Process::new(7, 1);
     process.borrow_mut().describe();
     process.borrow_mut().number(0);
@@ -948,7 +963,7 @@ fn a_snapshot_goes_on_behind_a_record_that_is_not_completed() {
 }
 
 #[test]
-fn a_snapshot_wants_all_files_of_a_process() {
+fn snapshot_needs_all_files_of_a_process() {
     let process = Process::new(7, 1);
     let run = Run::new();
     for channel in [CONTROL, MAIN] {
@@ -968,9 +983,11 @@ fn a_snapshot_wants_all_files_of_a_process() {
     assert!(done.unwrap().is_err());
 }
 
-/// C5: what is in a ring is there for one consumer. That is seen before anything is written.
+/// A ring has one consumer. The conflict is found before anything is written.
+///
+/// Requirements: C5
 #[test]
-fn a_process_that_another_program_consumes_is_named() {
+fn process_of_another_consumer_is_named() {
     let process = Process::new(7, 1);
     process.borrow_mut().describe();
     process.borrow_mut().number(0);
@@ -982,7 +999,7 @@ fn a_process_that_another_program_consumes_is_named() {
     assert_eq!(error.to_string(), message);
     assert!(!run.directory.path().join("prog-7-3").exists());
 
-    // The other way round, if the kernel should allow that.
+    // The same in the other order, in case the kernel allows that.
     process.borrow_mut().busy = false;
     let mut run = Run::with(&process);
     process.borrow_mut().busy = true;
@@ -990,14 +1007,14 @@ fn a_process_that_another_program_consumes_is_named() {
     assert_eq!(error.to_string(), message);
 }
 
-/// A directory is one recorder's, and of one trace.
+/// A directory belongs to one recorder and one trace.
 #[test]
-fn a_recording_is_not_disturbed_by_others() {
+fn directory_belongs_to_one_recorder() {
     let run = Run::new();
     let open = |name: &str| {
-        let recorded = Recorded {
+        let recorded = RecordingNote {
             name: name.into(),
-            ..Recorded::default()
+            ..RecordingNote::default()
         };
         Session::<File>::open(run.directory.path(), &recorded, None)
     };
@@ -1006,12 +1023,12 @@ fn a_recording_is_not_disturbed_by_others() {
     let Run {
         directory, session, ..
     } = run;
-    // As if it were killed.
+    // As after a kill.
     drop(session);
-    let open = |recorded: &Recorded| Session::<File>::open(directory.path(), recorded, None);
+    let open = |recorded: &RecordingNote| Session::<File>::open(directory.path(), recorded, None);
     for (name, generation, boot) in [("other", 0, ""), ("", 1, ""), ("", 0, "another")] {
         let (name, boot) = (name.into(), boot.into());
-        let recorded = Recorded {
+        let recorded = RecordingNote {
             name,
             generation,
             boot,
@@ -1020,15 +1037,17 @@ fn a_recording_is_not_disturbed_by_others() {
         let error = open(&recorded).err().unwrap().to_string();
         assert!(error.contains("of another trace"), "{error}");
     }
-    let mut session = open(&Recorded::default()).unwrap();
+    let mut session = open(&RecordingNote::default()).unwrap();
     session.finish().unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-    assert_eq!(Recorded::of(directory.path()).unwrap(), None);
+    assert_eq!(RecordingNote::of(directory.path()).unwrap(), None);
 }
 
-/// F4: whatever is in the notes.
+/// The notes may contain anything.
+///
+/// Requirements: F4
 #[test]
-fn notes_that_are_damaged_are_refused() {
+fn damaged_checkpoints_are_refused() {
     let process = Process::new(7, 1);
     process.borrow_mut().describe();
     for (file, text) in [
@@ -1046,7 +1065,7 @@ fn notes_that_are_damaged_are_refused() {
         ("7.3.descriptions", "@1 what\n"),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Session::open(directory.path(), &Recorded::default(), None);
+        let open = || Session::open(directory.path(), &RecordingNote::default(), None);
         drop(open().unwrap() as Session<File>);
         fs::write(directory.path().join(".usertrace").join(file), text).unwrap();
         let refused = open().is_err() || {
@@ -1054,7 +1073,7 @@ fn notes_that_are_damaged_are_refused() {
             let file = run.file(&process, MAIN);
             let mut session = open().unwrap();
             let added = session.add(MAIN, "7.3", file);
-            // Nothing is written before there is something to read.
+            // Notes are written only when there is something to read.
             added.is_err() || session.drain(false, Instant::now()).is_err()
         };
         assert!(refused, "{file}: {text}");
@@ -1062,7 +1081,7 @@ fn notes_that_are_damaged_are_refused() {
 }
 
 #[test]
-fn a_file_that_fails_is_told_and_costs_its_process_only() {
+fn failing_file_costs_only_its_process() {
     let (good, bad) = (Process::new(7, 1), Process::new(8, 1));
     let mut run = Run::new();
     for process in [&good, &bad] {

@@ -1,5 +1,5 @@
-//! The extractor, on the memory of machines that crashed: whole dumps, and such that are cut,
-//! thinned out, damaged, or made to mislead (C7, E6, E7, E8, F1, F4).
+//! The extractor, on dumps of crashed machines: complete, cut, thinned out, damaged and forged ones
+//! (C7, E6, E7, E8, F1, F4).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use usertrace_crash::{
     Candidate, Directory, DirectoryError, Dump, DumpError, ElfDump, ExtractError, ExtractOptions,
-    Extraction, LeadsTo, PhysicalMemory, Place, Presence, Problems, RootSearch, extract,
+    Extraction, PhysicalMemory, Presence, Problems, RootLocation, RootSearch, RootTarget, extract,
     find_roots,
 };
 use usertrace_ctf::Crash;
@@ -27,7 +27,7 @@ fn at(ns: u64) -> u64 {
     SYNC[0] + 2 * ns
 }
 
-/// A process with `events` numbered events, dealt to its CPUs' rings.
+/// A process with `events` numbered events, distributed over its CPUs' rings.
 fn process(number: u64, cpus: u32, events: u64) -> Process {
     let mut process = Process::new(number, 100 + number as u32, &format!("prog{number}"), cpus);
     process.control[0].meta(at(0), "1 t:number 6 u64 n");
@@ -45,8 +45,10 @@ fn process(number: u64, cpus: u32, events: u64) -> Process {
 }
 
 /// F7, C7.
+///
+/// Requirements: F7
 #[test]
-fn f7_contexts_are_extracted() {
+fn contexts_are_extracted() {
     let mut process = process(1, 1, 0);
     process.control[0].meta(at(2), "@1 u32 vtid;c8[4] procname;u8 more");
     for n in 0..100u64 {
@@ -61,11 +63,12 @@ fn f7_contexts_are_extracted() {
     assert!(read.lines.iter().all(|line| line.contains(contexts)));
 }
 
+/// Requirements: C7
 #[test]
-fn c7_command_lines_are_extracted() {
+fn command_lines_are_extracted() {
     let mut process = process(1, 2, 10);
     process.control[0].meta(at(2), "$ .%2Fserver%20--port%2080");
-    // Another library of the process says something else.
+    // Another library of the process describes another command line.
     process.control[1].meta(at(3), "$ other");
     let extracted = extract_machine(&machine(&[trace(7, "mine", vec![process])]));
     assert!(!extracted.extraction.is_damaged());
@@ -180,7 +183,7 @@ fn a_full_ring_has_what_it_accepted_and_what_it_lost() {
 #[test]
 fn all_traces_and_processes_are_extracted() {
     let processes = |from, n| (from..from + n).map(|p| process(p, 2, 10 + p)).collect();
-    // Two names that make the same name of a directory, and more entries than fit into a page.
+    // Two names that map to the same directory name, and more entries than fit into a page.
     let machine = machine(&[
         trace(3, "a/b", processes(1, 20)),
         trace(4, "a b", processes(21, 2)),
@@ -201,7 +204,9 @@ fn all_traces_and_processes_are_extracted() {
     assert_eq!(extracted.read().lines.len() as u64, events);
 }
 
-/// C7, E2: each channel of a trace, whatever the dump says that it is called.
+/// All channels of a trace are extracted, whatever their names in the dump.
+///
+/// Requirements: C7, E2
 #[test]
 fn further_channels_are_extracted() {
     let mut process = process(1, 2, 300);
@@ -249,7 +254,7 @@ fn a_machine_on_which_nothing_was_traced_has_an_empty_directory() {
 #[test]
 fn a_page_that_is_not_in_the_dump_costs_its_own_events() {
     let whole = one(1000);
-    // Each page of the buffers of the process in turn: all but the directory and the root.
+    // Remove each page of the process's buffers in turn, but not the directory and the root.
     let pages: Vec<_> = whole.memory.pages.keys().copied().collect();
     let mut damaged = 0;
     for page in pages {
@@ -270,8 +275,8 @@ fn a_page_that_is_not_in_the_dump_costs_its_own_events() {
     assert!(damaged > 4, "{damaged}");
 }
 
-/// Without the page that says where rings end, only their newest sub-buffers are missing, and a
-/// reader of the trace is told.
+/// Without a page of ring positions, only the newest sub-buffers are missing, and the trace reports
+/// them.
 ///
 /// Requirements: C7, E7
 #[test]
@@ -279,7 +284,7 @@ fn missing_control_page_costs_newest_subbuffers() {
     let whole = one(1000);
     let [_, control] = whole.trees[0];
     let table = control & !(PAGE - 1);
-    // The pages with the blocks of descriptions, and of events.
+    // The pages with the control blocks of descriptions and of events.
     for (index, is_of_events) in [(0, false), (2, true)] {
         let page = whole.memory.load(table + 8 * index) & !(PAGE - 1);
         let mut machine = one(1000);
@@ -302,7 +307,7 @@ fn missing_control_page_costs_newest_subbuffers() {
             let of_ring: Vec<_> = got.iter().copied().filter(|n| n % 2 == ring).collect();
             let expected = (0..500).map(|n| 2 * n + ring).take(of_ring.len());
             assert_eq!(of_ring, expected.collect::<Vec<_>>());
-            // Two of three sub-buffers, of 4032 bytes of events of 16 and 24 bytes.
+            // Two of three sub-buffers, each with 4032 bytes for events of 16 and 24 bytes.
             assert!(
                 (2 * 160..2 * 252).contains(&of_ring.len()),
                 "{}",
@@ -312,11 +317,12 @@ fn missing_control_page_costs_newest_subbuffers() {
     }
 }
 
-/// F2, C7: pages that there was no memory for cost what was in them, which is counted, and nothing
-/// is damaged. C7: pages that whoever made the dump left out are told from those that should be
-/// there; and which ring it was.
+/// Pages that found no memory cost their events, which are counted, and nothing is damaged. Pages
+/// that the dump excludes are distinguished from missing ones, and reported by ring.
+///
+/// Requirements: C7, F2
 #[test]
-fn c7_pages_that_were_left_out_are_said_to_be() {
+fn excluded_pages_are_reported() {
     let whole = one(1000);
     let extracted = extract_machine(&whole);
     let rings = &extracted.extraction.traces[0].processes[0].rings;
@@ -342,7 +348,7 @@ fn c7_pages_that_were_left_out_are_said_to_be() {
         let is_cut = processes().any(|process| process.damaged + process.holes > 0);
         assert_eq!(is_told, is_cut, "{out:#x}: {messages}");
         of_control += u32::from(messages.contains("that was left out when the dump was made"));
-        // Nothing is missing without a word.
+        // Each missing event is reported.
         let is_whole = extracted.extraction.events() == 1000;
         assert!(
             is_whole || extracted.extraction.is_damaged(),
@@ -353,13 +359,14 @@ fn c7_pages_that_were_left_out_are_said_to_be() {
     assert!(told > 0 && of_control > 0);
 }
 
+/// Requirements: F2
 #[test]
-fn f2_a_page_without_memory_costs_its_own_events() {
+fn a_page_without_memory_costs_its_own_events() {
     let whole = one(1000);
     let [buffers, control] = whole.trees[0];
     let table = |word: u64| word & !(PAGE - 1);
-    // Rings of the channel `main` begin behind two of descriptions, and two pages; each sub-buffer
-    // is a page.
+    // The rings of channel `main` begin after two of descriptions and two pages. Each sub-buffer is
+    // a page.
     let leaves = table(whole.memory.load(table(buffers)));
     let main = (10..18).map(|page| leaves + 8 * page);
     let used: Vec<_> = main.filter(|&leaf| whole.memory.load(leaf) != 0).collect();
@@ -381,10 +388,10 @@ fn f2_a_page_without_memory_costs_its_own_events() {
             (read.lines.len() as u64, read.discarded),
             (process.events, 1)
         );
-        // What is there, is there once and in order.
+        // The remaining events are there once and in order.
         assert!(numbers(&read).is_sorted_by(|a, b| a < b));
     }
-    // Where the rings end is not known then, and they are read up to their newest sub-buffers.
+    // The ends of the rings are unknown then, so they are read up to their newest sub-buffers.
     let extraction = lose(table(control) + 8 * 2).extraction;
     let process = &extraction.traces[0].processes[0];
     assert!((640..1000).contains(&process.events), "{}", process.events);
@@ -459,7 +466,7 @@ fn an_entry_that_is_missing_is_named() {
 fn of_two_entries_the_later_one_counts() {
     let mut machine = one(10);
     let page = machine.directory[0];
-    // The last entry of this machine is the buffers'; the process's is before it.
+    // The last entry of this machine is that of the buffers; the process's is before it.
     let used: Vec<_> = (0..15)
         .map(|n| page + 256 + n * 256)
         .filter(|&entry| machine.memory.load(entry) == 3)
@@ -502,7 +509,7 @@ fn a_page_that_is_no_directory_is_named() {
 }
 
 #[test]
-fn a_root_that_is_none_is_refused() {
+fn invalid_root_page_is_refused() {
     let error = |at: u64, change: fn(u64) -> u64| {
         let mut machine = one(1);
         let old = machine.memory.load(machine.root + at);
@@ -515,7 +522,7 @@ fn a_root_that_is_none_is_refused() {
     assert!(matches!(error(0, |_| 5), DirectoryError::Magic(_, 5)));
     assert_eq!(error(8, |word| word + 1), DirectoryError::Version(3));
     assert!(matches!(error(24, |word| word + 1), DirectoryError::Sum(_)));
-    // With a sum that is right, but sizes that are not.
+    // The checksum is right, but the sizes are wrong.
     let mut machine = one(1);
     let root = machine.root;
     let words: Vec<_> = [0, 8, 16, 24]
@@ -542,7 +549,7 @@ fn hostile_trees_are_refused_or_end() {
         .map(|n| page + 256 + n * 256)
         .find(|&entry| whole.memory.load(entry) == 4)
         .unwrap();
-    // The write area's tree: its root, pages and depth.
+    // The tree of the write area: its root, pages and depth.
     let [root, pages, depth] = [32, 40, 48].map(|at| buffer + at);
     let changed = |changes: &[(u64, u64)]| {
         let mut machine = one(100);
@@ -565,20 +572,20 @@ fn hostile_trees_are_refused_or_end() {
         assert!(messages.contains(what), "{what}: {messages}");
     }
     assert_eq!(changed(&[(root, 0)]).events(), 0);
-    // A tree that is its own branch.
+    // A tree that contains itself.
     assert_eq!(
         changed(&[(root, page | 1), (depth, 5), (page, page | 1)]).events(),
         0
     );
 }
 
-/// F4: trees that lead to the same pages again and again make no more of a dump than there is in
-/// it.
+/// Trees with repeated pages do not multiply the events of a dump.
+///
+/// Requirements: F4
 #[test]
-fn f4_a_page_is_at_one_place() {
+fn a_page_is_at_one_place() {
     let mut machine = one(1000);
-    // Two levels: the table of pages has another page in the place of the second one, which is the
-    // first one again.
+    // The tree has two levels. The second entry of the page table is replaced by the first.
     let table = machine.memory.load(machine.trees[0][0] & !0xfff) & !0xfff;
     let used: Vec<_> = (0..512)
         .map(|n| table + n * 8)
@@ -636,7 +643,7 @@ fn open(bytes: &[u8]) -> Result<Dump, DumpError> {
 }
 
 #[test]
-fn what_is_no_dump_is_refused() {
+fn invalid_dumps_are_refused() {
     let good = elf(&one(1), Style::Runs);
     assert!(open(&good).is_ok());
     assert!(matches!(open(b""), Err(DumpError::Unknown)));
@@ -681,7 +688,9 @@ fn a_dump_may_have_more_segments_than_its_header_can_say() {
     assert!(matches!(open(&bytes), Err(DumpError::Segments(u32::MAX))));
 }
 
-/// C7: memory without any header, or with none that says where the directory is.
+/// The root page is found in memory without a header, or with one that does not name it.
+///
+/// Requirements: C7
 #[test]
 fn the_root_page_is_found_where_nothing_says_where_it_is() {
     let machine = one(100);
@@ -699,8 +708,8 @@ fn the_root_page_is_found_where_nothing_says_where_it_is() {
         assert_eq!((search.candidates, search.consistent), (1, 1), "{name}");
         let root = search.root().unwrap();
         assert_eq!(
-            (root.address, root.place, root.leads_to),
-            (machine.root, Place::Memory, LeadsTo::Directory)
+            (root.address, root.location, root.leads_to),
+            (machine.root, RootLocation::Memory, RootTarget::Directory)
         );
         assert!(!root.is_certain());
         let output = directory.path().join(format!("{name}-traces"));
@@ -714,7 +723,7 @@ fn the_root_page_is_found_where_nothing_says_where_it_is() {
     }
     assert!(matches!(Dump::open(&image), Err(DumpError::Unknown)));
 
-    // What only looks like one, and one that leads nowhere.
+    // A page that only looks like a root page, and one that leads nowhere.
     let mut machine = machine;
     let page = machine.memory.copy(machine.root);
     let mut damaged = page.clone();
@@ -723,7 +732,7 @@ fn the_root_page_is_found_where_nothing_says_where_it_is() {
     let other = machine.memory.page(&root_to(&machine, machine.root));
     assert_eq!(search(&machine).candidates, 2);
     assert_eq!(search(&machine).root().unwrap().address, machine.root);
-    // A copy leads to the same: which one is read makes no difference.
+    // A copy leads to the same directory, so either can be read.
     machine.memory.pages.insert(other, page);
     let found = search(&machine);
     assert_eq!((found.candidates, found.consistent), (2, 1));
@@ -738,7 +747,7 @@ fn root_to(machine: &Machine, directory: u64) -> Vec<u8> {
     page
 }
 
-/// A search in an image of the machine's memory.
+/// Searches an image of the machine's memory.
 fn search(machine: &Machine) -> RootSearch {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
@@ -749,12 +758,12 @@ fn search(machine: &Machine) -> RootSearch {
 /// A page that a program forged: a copy of another one, with one word changed.
 type ForgedPage = (Rc<Vec<u8>>, usize, u64);
 
-/// The memory of a machine on which a program has forged pages. There may be more of them than a
-/// test has memory for.
+/// The memory of a machine on which a program has forged pages. They are generated, as a test may
+/// not have memory for all.
 struct Flooded<'a> {
     machine: &'a Machine,
     forged: BTreeMap<u64, ForgedPage>,
-    /// Root pages among them.
+    /// Number of forged root pages.
     roots: u64,
     reads: Cell<u64>,
 }
@@ -781,24 +790,24 @@ impl PhysicalMemory for Flooded<'_> {
     }
 }
 
-/// What forged root pages lead to.
+/// Kinds of forged root pages, by what they lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forged {
-    /// Addresses at which there is nothing, each to another one.
+    /// Each to another address without memory.
     Nowhere,
     /// No directory at all.
     Nothing,
     /// A page that leads to itself.
     Loop,
-    /// Each to its own page, all of which lead to one that leads to itself.
+    /// Each to its own page; these lead to a page that leads to itself.
     Loops,
     /// An entry of an unknown kind.
     Nonsense,
-    /// Trees that are higher than any.
+    /// Trees of an impossible depth.
     DeepTrees,
-    /// Trees that begin where there is no memory.
+    /// Trees whose root is outside memory.
     TreesElsewhere,
-    /// The real entries, with somebody else's name: the rings are real.
+    /// The real entries with a different name, so that the rings are real.
     RealRings,
 }
 
@@ -823,7 +832,7 @@ impl<'a> Flooded<'a> {
         }
     }
 
-    /// Looks for root pages in all memory.
+    /// Searches all memory for root pages.
     fn search(&self) -> RootSearch {
         find_roots(self, std::iter::once(0..2 << 30), true)
     }
@@ -836,7 +845,7 @@ impl<'a> Flooded<'a> {
         let mut memory = memory.filter(|at| !self.machine.memory.pages.contains_key(at));
         let root = Rc::new(self.machine.memory.copy(self.machine.root));
         let mut page = self.machine.memory.copy(self.machine.directory[0]);
-        // An entry of the first kind that there is: where it begins.
+        // The offset of the first entry of this kind.
         let entry_of = |page: &[u8], kind: u8| {
             let mut entries = (256..PAGE as usize).step_by(256);
             entries.find(|&at| page[at] == kind).unwrap()
@@ -878,14 +887,16 @@ impl<'a> Flooded<'a> {
     }
 }
 
-/// Where machines of these tests have nothing: before their memory, and behind it.
+/// Addresses at which these tests' machines have no memory: before and after it.
 const BEFORE: std::ops::Range<u64> = 0xc_0000..0x10_0000;
 const BEHIND: std::ops::Range<u64> = 0x2000_0000..0x2004_0000;
 
-/// F4: forged root pages of each kind, before the real one and behind it, cost no event: the real
-/// one is found. Only where a forged directory is as good as the real one, none is chosen.
+/// Forged root pages of each kind, before and after the real one, cost no event. If a forged
+/// directory is as good as the real one, none is chosen.
+///
+/// Requirements: F4
 #[test]
-fn f4_forged_root_pages_are_told_from_the_real_one() {
+fn forged_root_pages_are_told_from_the_real_one() {
     let machine = one(20);
     for kind in FORGED {
         for memory in [BEFORE, BEHIND] {
@@ -903,22 +914,23 @@ fn f4_forged_root_pages_are_told_from_the_real_one() {
             }
             let root = found.root().unwrap();
             assert_eq!(
-                (root.address, root.place, found.consistent),
-                (machine.root, Place::Memory, 1),
+                (root.address, root.location, found.consistent),
+                (machine.root, RootLocation::Memory, 1),
                 "{kind:?}"
             );
         }
     }
 }
 
-/// F4: more forged directories than are kept, each of which looks good at first, do not push the
-/// real one out unseen.
+/// If a search meets more plausible forged directories than it keeps, it chooses no root page.
+///
+/// Requirements: F4
 #[test]
-fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
+fn forged_directories_do_not_hide_the_real_one() {
     let machine = one(20);
     let mut flooded = Flooded::new(&machine);
     flooded.fill(Forged::RealRings, BEFORE);
-    // Each its own copy.
+    // Each root page gets its own copy.
     let (page, ..) = flooded.forged[&BEFORE.start].clone();
     for (_, at, directory) in flooded.forged.values_mut().skip(1) {
         *at = std::mem::offset_of!(LttCrashRoot, directory);
@@ -935,8 +947,7 @@ fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     assert_eq!(found.root(), None);
     assert!(found.best.len() < 20);
 
-    // All but one of those that are kept turn out to go in circles, further on than a search looks
-    // at first.
+    // All kept candidates but one turn out to be circular, further on than a search looks at first.
     let (first, others) = (BEHIND.start, BEHIND.start + (1 << 20));
     let chain = |n: u64| others + n % 12 * PAGE;
     for n in 0..12 {
@@ -955,16 +966,17 @@ fn f4_the_real_directory_is_not_lost_among_forged_ones_without_a_word() {
     let found = flooded.search();
     assert!(found.consistent > 1);
     assert_eq!(found.root(), None);
-    let is_consistent = |candidate: &&Candidate| candidate.leads_to == LeadsTo::Directory;
+    let is_consistent = |candidate: &&Candidate| candidate.leads_to == RootTarget::Directory;
     let consistent: Vec<_> = found.best.iter().filter(is_consistent).collect();
     assert_eq!(consistent.len(), 1, "{consistent:x?}");
     assert_ne!(consistent[0].address, machine.root);
 }
 
-/// F4: hundreds of thousands of forged root pages, before the real one and behind it, cost a search
-/// a few reads each.
+/// Hundreds of thousands of forged root pages cost a search a few reads each.
+///
+/// Requirements: F4
 #[test]
-fn f4_hundreds_of_thousands_of_forged_root_pages_cost_little() {
+fn hundreds_of_thousands_of_forged_root_pages_cost_little() {
     const EACH: u64 = 45_000 * PAGE;
     let machine = one(20);
     let mut flooded = Flooded::new(&machine);
@@ -981,7 +993,7 @@ fn f4_hundreds_of_thousands_of_forged_root_pages_cost_little() {
     let found = find_roots(&flooded, std::iter::once(0..at), true);
     assert_eq!(found.root().unwrap().address, machine.root);
     assert_eq!((found.candidates, found.consistent), (flooded.roots + 1, 1));
-    // One at each page of memory; and for each root page that, and at most two pages behind it.
+    // One read of each page of memory, and for each root page that read and at most two more.
     let reads = flooded.reads.get();
     assert!(reads < at / PAGE + 4 * flooded.roots, "{reads} reads");
 }
@@ -993,8 +1005,8 @@ const WRITABLE: u64 = 0b11;
 const TEXT: u64 = READ_ONLY;
 const NO_EXECUTE: u64 = 1 << 63;
 
-/// Puts page tables into the machine's memory that map these pages as the kernel's image, with a
-/// page of text. The table at the top is at this address.
+/// Writes page tables into the machine's memory that map these pages, and a page of text, as the
+/// kernel's image. `top` is the address of the top table.
 fn map_image(machine: &mut Machine, top: u64, levels: u32, pages: &[(u64, u64)]) {
     let table = |entries: &[(usize, u64)]| {
         let mut bytes = vec![0; PAGE as usize];
@@ -1021,13 +1033,15 @@ fn map_image(machine: &mut Machine, top: u64, levels: u32, pages: &[(u64, u64)])
         .insert(top, table(&[(0, 0x1000 | TABLE), (511, next | TABLE)]));
 }
 
-/// Where the kernel keeps its table for processors that start.
+/// Address of the kernel's page table for starting processors.
 const LOW: u64 = 0x9_a000;
 
-/// F4: no program can have memory of the kernel's image that is read-only: the root page there is
-/// the kernel's, whatever else there is, and nothing else is looked at.
+/// A root page in read-only memory of the kernel's image is certain, as no program can write there.
+/// Nothing else is searched.
+///
+/// Requirements: F4
 #[test]
-fn f4_the_root_page_in_the_kernels_image_is_certain() {
+fn the_root_page_in_the_kernels_image_is_certain() {
     for levels in [4, 5] {
         let mut machine = one(20);
         let freed = BEHIND.start + 5 * PAGE;
@@ -1045,40 +1059,42 @@ fn f4_the_root_page_in_the_kernels_image_is_certain() {
             let found = flooded.search();
             let root = found.root().unwrap();
             assert_eq!(
-                (root.address, root.place),
-                (machine.root, Place::ReadOnlyImage)
+                (root.address, root.location),
+                (machine.root, RootLocation::ReadOnlyImage)
             );
             assert!(root.is_certain());
             assert_eq!(found.candidates, 1);
             assert!(flooded.reads.get() < 1000, "{}", flooded.reads.get());
         }
-        // Also if the dump has not got what it leads to.
+        // The same if the dump lacks the directory.
         let directory = machine.directory[0];
         machine.memory.pages.remove(&directory);
         let root = search(&machine).root().unwrap();
         assert_eq!(
             (root.address, root.leads_to),
-            (machine.root, LeadsTo::Nowhere)
+            (machine.root, RootTarget::Nowhere)
         );
     }
 }
 
-/// F4: what else the image maps may have been freed at boot, and be a program's.
+/// Other memory of the image may have been freed at boot and belong to a program.
+///
+/// Requirements: F4
 #[test]
-fn f4_a_root_page_in_writable_parts_of_the_image_is_not_certain() {
+fn a_root_page_in_writable_parts_of_the_image_is_not_certain() {
     let mut machine = one(20);
     let freed = BEHIND.start + 5 * PAGE;
     let root = machine.root;
     map_image(&mut machine, LOW, 4, &[(freed, WRITABLE), (root, WRITABLE)]);
     for kind in FORGED {
-        // Elsewhere, it makes no difference.
+        // Forged pages elsewhere make no difference.
         let mut flooded = Flooded::new(&machine);
         flooded.fill(kind, BEFORE);
         let found = flooded.search();
         let root = found.root().unwrap();
         assert_eq!(
-            (root.address, root.place),
-            (machine.root, Place::Image),
+            (root.address, root.location),
+            (machine.root, RootLocation::Image),
             "{kind:?}"
         );
         assert!(!root.is_certain());
@@ -1091,10 +1107,12 @@ fn f4_a_root_page_in_writable_parts_of_the_image_is_not_certain() {
     }
 }
 
-/// F4: page tables are a program's own anywhere but in the first 640 KiB, and an image in which
-/// there is no root page says nothing.
+/// Page tables above the first 640 KiB may be a program's, and are ignored. So is an image without
+/// a root page.
+///
+/// Requirements: F4
 #[test]
-fn f4_page_tables_of_a_program_are_not_believed() {
+fn page_tables_of_a_program_are_not_believed() {
     let is_ignored = |change: &dyn Fn(&mut Machine, u64)| {
         let mut machine = one(20);
         let copy = machine
@@ -1102,12 +1120,12 @@ fn f4_page_tables_of_a_program_are_not_believed() {
             .page(&root_to(&machine, machine.directory[0]));
         change(&mut machine, copy);
         let root = search(&machine).root().unwrap();
-        assert_eq!(root.place, Place::Memory);
+        assert_eq!(root.location, RootLocation::Memory);
     };
     for top in [0xa_0000, 0xb_8000, 0xf_f000, BEHIND.start] {
         is_ignored(&|machine, copy| map_image(machine, top, 4, &[(copy, READ_ONLY)]));
     }
-    // The kernel's image is none that programs have access to, and has text.
+    // User-accessible memory and memory without text are not the kernel's image.
     is_ignored(&|machine, copy| {
         const USER: u64 = 1 << 2;
         map_image(machine, LOW, 4, &[(copy, READ_ONLY | USER)]);
@@ -1127,13 +1145,13 @@ fn f4_page_tables_of_a_program_are_not_believed() {
         machine.memory.store(pages + 8 * 3, text | NO_EXECUTE);
     });
     is_ignored(&|machine, _| map_image(machine, LOW, 4, &[]));
-    // A table that is not there.
+    // A missing table.
     is_ignored(&|machine, copy| {
         map_image(machine, LOW, 4, &[(copy, READ_ONLY)]);
         machine.memory.store(LOW + 511 * 8, 0x7000_0000 | TABLE);
     });
 
-    // Of two kernels, one ran before, and its page tables may be in a program's memory.
+    // Of two kernels, one ran earlier, and its page tables may be in a program's memory now.
     let mut machine = one(20);
     let (root, other) = (machine.root, machine.memory.page(&root_to(&machine, 0)));
     map_image(&mut machine, LOW, 4, &[(other, READ_ONLY)]);
@@ -1142,10 +1160,12 @@ fn f4_page_tables_of_a_program_are_not_believed() {
     assert_eq!((found.address, found.is_certain()), (machine.root, false));
 }
 
-/// F4: the first bytes of an image are memory, which a program may have made look like a dump's
-/// format.
+/// The first bytes of an image are memory, which a program may have filled with the header of a
+/// dump.
+///
+/// Requirements: F4
 #[test]
-fn f4_an_image_is_read_as_it_is() {
+fn an_image_is_read_as_it_is() {
     let machine = one(20);
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
@@ -1168,9 +1188,11 @@ fn f4_an_image_is_read_as_it_is() {
     }
 }
 
-/// F4: a process may have a name that means something to a terminal.
+/// Names of processes may contain control sequences of a terminal.
+///
+/// Requirements: F4
 #[test]
-fn f4_names_in_messages_have_no_control_characters() {
+fn names_in_messages_have_no_control_characters() {
     let mut hostile = process(1, 1, 100);
     hostile.comm = "\x1b[2J\x1b]0;x\x07".into();
     let mut machine = machine(&[trace(7, "mine", vec![hostile])]);
@@ -1194,13 +1216,15 @@ fn f4_names_in_messages_have_no_control_characters() {
     );
 }
 
-/// F4: a search for root pages looks at what the file has, whatever its headers say.
+/// A search reads only what the file has, whatever its headers say.
+///
+/// Requirements: F4
 #[test]
-fn f4_a_search_ends_where_the_file_does() {
+fn a_search_ends_where_the_file_does() {
     let mut bytes = elf(&one(10), Style::WithoutNotes);
     let count = usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
     for segment in 0..count {
-        // Its size in the file.
+        // The segment's size in the file.
         let at = 64 + 56 * segment + 32;
         bytes[at..at + 8].copy_from_slice(&(1u64 << 60).to_le_bytes());
     }
@@ -1211,7 +1235,9 @@ fn f4_a_search_ends_where_the_file_does() {
     assert!(search.candidates < 2, "{search:x?}");
 }
 
-/// C7: what a boot has left in reserved memory, wherever that was.
+/// The previous boot's traces in reserved memory are extracted, wherever that memory is.
+///
+/// Requirements: C7
 #[test]
 fn reserved_memory_of_a_previous_boot_is_extracted() {
     let machine = one(100);
@@ -1232,18 +1258,18 @@ fn reserved_memory_of_a_previous_boot_is_extracted() {
         (0..100).collect::<Vec<_>>()
     );
 
-    // A part of it only.
+    // Only a part of the memory.
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     assert!(Dump::open(&path).unwrap().is_cut_short());
-    // Each bit of the words that its sum is of, but for the number by which it is known.
+    // Each bit of the words that the checksum covers, other than the magic number.
     for bit in 64..5 * 64 {
         let mut damaged = whole[..PAGE as usize].to_vec();
         damaged[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, damaged).unwrap();
         assert!(matches!(Dump::open(&path), Err(DumpError::Reserved(_))));
     }
-    // A place that cannot be.
+    // An impossible address.
     let mut high = whole[..PAGE as usize].to_vec();
     let start = u64::from_le_bytes(*high[8..].first_chunk().unwrap());
     let sum = u64::from_le_bytes(*high[32..].first_chunk().unwrap());
@@ -1251,13 +1277,13 @@ fn reserved_memory_of_a_previous_boot_is_extracted() {
     high[32..40].copy_from_slice(&sum.wrapping_add(start).wrapping_add(1).to_le_bytes());
     fs::write(&path, high).unwrap();
     assert!(matches!(Dump::open(&path), Err(DumpError::Reserved(_))));
-    // What has no room for the first page.
+    // A file smaller than the first page.
     fs::write(&path, &whole[..40]).unwrap();
     assert!(matches!(Dump::open(&path), Err(DumpError::Io { .. })));
 }
 
 #[test]
-fn only_what_is_asked_for_is_extracted() {
+fn only_selected_traces_are_extracted() {
     let machine = machine(&[
         trace(1, "net-in", vec![process(1, 1, 10), process(2, 1, 20)]),
         trace(2, "disk", vec![process(1, 1, 30)]),
@@ -1307,9 +1333,11 @@ fn only_what_is_asked_for_is_extracted() {
     assert_eq!(asked(&["none"], &[]).1.len(), 3);
 }
 
-/// What was lost before is counted, but is of no interest to who looks at the end.
+/// Earlier losses are counted, but are not part of the selected end.
+///
+/// Requirements: C7
 #[test]
-fn c7_only_the_last_before_the_crash_is_extracted() {
+fn only_the_last_before_the_crash_is_extracted() {
     const EVENTS: u64 = 1600;
     let mut process = process(1, 2, 0);
     for n in 0..EVENTS {
@@ -1321,7 +1349,7 @@ fn c7_only_the_last_before_the_crash_is_extracted() {
             _ => 0,
         };
     }
-    // The other one has nothing.
+    // The other process has no events in that time.
     let machine = machine(&[trace(1, "mine", vec![process, self::process(2, 1, 20)])]);
     let crash = |cycles| Crash {
         cycles,
@@ -1356,7 +1384,7 @@ fn c7_only_the_last_before_the_crash_is_extracted() {
         };
         assert_eq!((process.events, process.earlier), (EVENTS - first, first));
         assert_eq!((other.events, other.earlier), (0, 20));
-        // In all, whenever that was.
+        // The total of losses, at any time.
         assert_eq!(process.lost, 8);
         let rings: u64 = process.rings.iter().map(|ring| ring.events).sum();
         assert_eq!(rings, EVENTS - first);
@@ -1367,14 +1395,16 @@ fn c7_only_the_last_before_the_crash_is_extracted() {
     check(15_800, 20, 8);
     let error = extracted(3000, crash(None)).err().unwrap();
     assert!(matches!(error, ExtractError::NoInstant), "{error}");
-    // An instant that the clock cannot have had.
+    // An instant before the clock's start.
     let error = extracted(3000, crash(Some(1))).err().unwrap();
     assert!(matches!(error, ExtractError::NoInstant), "{error}");
 }
 
-/// C7: what an extraction costs depends on what was traced.
+/// The cost of an extraction depends only on the amount of traced data.
+///
+/// Requirements: C7
 #[test]
-fn only_what_is_needed_is_read() {
+fn extraction_reads_only_needed_pages() {
     struct Counting<'a>(&'a ElfDump, Cell<u64>);
     impl PhysicalMemory for Counting<'_> {
         fn read(&self, address: u64, buffer: &mut [u8]) -> Presence {
@@ -1402,7 +1432,7 @@ fn only_what_is_needed_is_read() {
     assert!(counting.1.get() < 100 * PAGE, "{}", counting.1.get());
 }
 
-/// Extraction of whatever this is ends, without a panic, and with a trace that can be read.
+/// Extracts arbitrary bytes: it must end without a panic, and any trace must be readable.
 fn survive(bytes: &[u8], read: bool) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vmcore");
@@ -1426,7 +1456,9 @@ fn survive(bytes: &[u8], read: bool) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// F4: the file.
+    /// Any bytes in the file.
+    ///
+    /// Requirements: F4
     #[test]
     fn no_file_is_too_strange(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..20),
@@ -1442,7 +1474,9 @@ proptest! {
         survive(&bytes[..len.index(bytes.len())], false);
     }
 
-    /// F4: the kernel's memory, where words are changed to such that mean something.
+    /// Memory of the kernel in which words are replaced by meaningful ones.
+    ///
+    /// Requirements: F4
     #[test]
     fn no_directory_is_too_strange(
         changes in prop::collection::vec(
@@ -1467,7 +1501,9 @@ proptest! {
         survive(&elf(&machine, Style::Runs), true);
     }
 
-    /// F4: any words in the kernel's page tables, and in what they lead to.
+    /// Any words in the kernel's page tables, and in the pages that they lead to.
+    ///
+    /// Requirements: F4
     #[test]
     fn no_page_tables_are_too_strange(
         changes in prop::collection::vec((0usize..5, 0u64..512, any::<u64>(), any::<bool>()), 1..20),
@@ -1488,7 +1524,9 @@ proptest! {
         prop_assert!(found.best.len() <= 16);
     }
 
-    /// F4: any bytes as the directory's root.
+    /// Any bytes as the root page.
+    ///
+    /// Requirements: F4
     #[test]
     fn no_root_is_too_strange(words in prop::collection::vec(any::<u64>(), 10), known in 0usize..5) {
         struct Root(Vec<u8>);

@@ -1,10 +1,10 @@
-//! What `babeltrace2` makes of the traces: every event, in order, every discarded one, and no
-//! complaint (E6, E7, E8, F1).
+//! `babeltrace2` reads the traces: each event, in order, each discarded one, without complaints
+//! (E6, E7, E8, F1).
 
 use std::path::Path;
 
 use usertrace_ctf::{Clock, Identity, ProcessSummary, ProcessWriter};
-use usertrace_ring::{Channel, Frozen, Patience, Positions, RingReader, SUBBUF_HEADER_LEN};
+use usertrace_ring::{Channel, Frozen, Positions, RingReader, SUBBUF_HEADER_LEN, WaitPolicy};
 use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 
 use usertrace_testing::{RingWriter, babeltrace};
@@ -21,7 +21,7 @@ fn channel(rings: u32) -> Channel {
     channel_of(rings, 0, 0)
 }
 
-/// `scope` and `mode` as in the header.
+/// `scope` and `mode`: as in the header.
 fn channel_of(rings: u32, scope: u32, mode: u32) -> Channel {
     Channel::new(&LttInfoChannel {
         scope,
@@ -50,7 +50,7 @@ fn frozen(ring: &RingWriter) -> Frozen<'_> {
     Frozen::new(&ring.bytes, Positions { head, claimed })
 }
 
-/// Writes rings as they would be at the end of a process.
+/// Writes rings in their state at the end of a process.
 fn write(
     directory: &Path,
     who: Identity,
@@ -68,18 +68,18 @@ fn write(
         .add_channel("main", 1, &channel, readers, &[])
         .unwrap();
     writer
-        .read_control(0, &mut frozen(control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(control), control.head, WaitPolicy::Last)
         .unwrap();
     for (n, ring) in main.iter().enumerate() {
         writer
-            .read(0, n, &mut frozen(ring), ring.head, Patience::Last)
+            .read(0, n, &mut frozen(ring), ring.head, WaitPolicy::Last)
             .unwrap();
         writer.end_ring(0, n, ring.lost).unwrap();
     }
     writer.finish(None).unwrap()
 }
 
-/// Of rings that are being written.
+/// A writer for rings that are still being written.
 fn writer_of(directory: &Path, clock: Clock, channel: &Channel) -> ProcessWriter {
     let mut writer = ProcessWriter::create(directory, identity("p", 1), clock).unwrap();
     let reader = || RingReader::live(channel.format(), 0, clock.max_time());
@@ -107,9 +107,11 @@ fn at(ns: u64) -> u64 {
     START.cycles + ns * 5 / 2
 }
 
-/// F7: whatever is said of contexts, events are read by what was said before the first of them.
+/// Events are read with the contexts that were described before the first of them.
+///
+/// Requirements: F7
 #[test]
-fn f7_contexts_are_in_front_of_fields() {
+fn contexts_are_in_front_of_fields() {
     let payload = [&7u32.to_le_bytes()[..], &[0; 4], &[5]].concat();
     let described = ["@1 u32 vtid", "1 a:b 6 u8 x", "@2 u64 app.x", "@1 u32 vtid"];
     let directory = tempfile::tempdir().unwrap();
@@ -128,7 +130,7 @@ fn f7_contexts_are_in_front_of_fields() {
         "{lines:?}"
     );
 
-    // Other ones for the same channel, and such as come when events were read, are refused.
+    // Different contexts for the same channel, and contexts after events were read, are refused.
     let directory = tempfile::tempdir().unwrap();
     let clock = Clock::new(&START, &[]);
     let mut writer = writer_of(directory.path(), clock, &channel(1));
@@ -138,10 +140,10 @@ fn f7_contexts_are_in_front_of_fields() {
     let read = |writer: &mut ProcessWriter, control: &RingWriter, main: &RingWriter| {
         let (mut control_memory, mut memory) = (frozen(control), frozen(main));
         writer
-            .read_control(0, &mut control_memory, control.head, Patience::Wait)
+            .read_control(0, &mut control_memory, control.head, WaitPolicy::Wait)
             .unwrap();
         writer
-            .read(0, 0, &mut memory, main.head, Patience::Wait)
+            .read(0, 0, &mut memory, main.head, WaitPolicy::Wait)
             .unwrap();
         let summary = writer.summary();
         (summary.events, summary.damaged)
@@ -154,7 +156,7 @@ fn f7_contexts_are_in_front_of_fields() {
     writer.finish(None).unwrap();
     assert_eq!(babeltrace::lines(directory.path()).lines.len(), 2);
 
-    // Of a channel that was read without any.
+    // A channel that was read without contexts.
     let directory = tempfile::tempdir().unwrap();
     let mut writer = writer_of(directory.path(), Clock::new(&START, &[]), &channel(1));
     let mut described = control(&["1 a:b 6 u8 x"]);
@@ -263,11 +265,11 @@ fn any_name_can_be_read() {
     );
 }
 
-/// Wherever they were lost, first, between, or last.
+/// Losses are counted wherever they are: first, in between, or last.
 ///
 /// Requirements: E7
 #[test]
-fn lost_events_are_told_exactly() {
+fn lost_events_are_counted_exactly() {
     for (first, between, last) in [
         (0, 0, 0),
         (3, 0, 0),
@@ -327,7 +329,9 @@ fn a_gap_counts_as_one_discarded_event() {
     assert!(read.lines.last().unwrap().ends_with("{ n = 899 }"));
 }
 
-/// E8: rings and processes, merged by time.
+/// Rings and processes are merged by time.
+///
+/// Requirements: E8
 #[test]
 fn streams_are_merged_by_time() {
     let directory = tempfile::tempdir().unwrap();
@@ -371,9 +375,11 @@ fn a_trace_of_nothing_can_be_read() {
     assert!(babeltrace::lines(directory.path()).lines.is_empty());
 }
 
-/// F4: times that step back, which only damage does.
+/// Times that step back, which only damage causes.
+///
+/// Requirements: F4
 #[test]
-fn a_time_that_steps_back_does_not_cost_the_trace() {
+fn time_stepping_back_does_not_cost_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     let control = control(&["1 t:e 0 u64 n"]);
     let mut main = ring(0);
@@ -381,7 +387,7 @@ fn a_time_that_steps_back_does_not_cost_the_trace() {
         let time = if n < 300 { at(n) } else { at(n) - 1_000 };
         main.event(1, time, &n.to_le_bytes());
     }
-    // Only a sub-buffer's header can say that: within one, the difference is taken forward.
+    // Only a sub-buffer's header can step back: within one, differences are positive.
     let kept: u64 = main.accepted.iter().take_while(|e| e.1 <= at(299)).count() as u64;
     assert!(kept >= 300);
     let summary = write(directory.path(), identity("p", 1), &control, &[main]);
@@ -391,7 +397,7 @@ fn a_time_that_steps_back_does_not_cost_the_trace() {
 }
 
 #[test]
-fn a_clock_may_be_known_better_in_the_end() {
+fn clock_frequency_may_be_refined() {
     let directory = tempfile::tempdir().unwrap();
     let start = LttClockSync { freq: 0, ..START };
     let later = LttClockSync {
@@ -405,10 +411,10 @@ fn a_clock_may_be_known_better_in_the_end() {
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
     writer
-        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(&control), control.head, WaitPolicy::Last)
         .unwrap();
     writer
-        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, WaitPolicy::Last)
         .unwrap();
     writer.finish(Some(Clock::new(&start, &[later]))).unwrap();
     let read = babeltrace::lines(directory.path());
@@ -434,10 +440,10 @@ fn a_machine_without_a_calendar_can_be_traced() {
     let mut main = ring(0);
     main.event(1, at(4_000), &[0; 8]);
     writer
-        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(&control), control.head, WaitPolicy::Last)
         .unwrap();
     writer
-        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, WaitPolicy::Last)
         .unwrap();
     writer.finish(None).unwrap();
     let read = babeltrace::lines(directory.path());
@@ -448,7 +454,7 @@ fn a_machine_without_a_calendar_can_be_traced() {
     );
 }
 
-/// Reads rings while they are written, and at last to their end.
+/// Reads rings while they are written, and then to their end.
 struct Live {
     directory: tempfile::TempDir,
     writer: ProcessWriter,
@@ -460,7 +466,7 @@ impl Live {
         let clock = Clock::new(&START, &[]);
         let mut writer = writer_of(directory.path(), clock, channel);
         let (memory, head) = (&mut frozen(control), control.head);
-        let read = writer.read_control(0, memory, head, Patience::Last);
+        let read = writer.read_control(0, memory, head, WaitPolicy::Last);
         assert_eq!(read.unwrap(), head);
         Self { directory, writer }
     }
@@ -468,7 +474,7 @@ impl Live {
     fn read(&mut self, n: usize, ring: &mut RingWriter) {
         let read = self
             .writer
-            .read(0, n, &mut frozen(ring), ring.head, Patience::Wait);
+            .read(0, n, &mut frozen(ring), ring.head, WaitPolicy::Wait);
         ring.consumed = read.unwrap();
         assert_eq!(ring.consumed, ring.head);
     }
@@ -489,7 +495,7 @@ impl Live {
     }
 }
 
-/// Sub-buffers that were overwritten are packets that are missing; wherever that is.
+/// Overwritten sub-buffers are discarded packets, wherever the gap is.
 ///
 /// Requirements: D3
 #[test]
@@ -521,7 +527,7 @@ fn overwritten_sub_buffers_are_discarded_packets() {
         let what = format!("{first} {gap}");
         assert_eq!(read.discarded, 0, "{what}");
         assert_eq!(read.discarded_packets, summary.overwritten, "{what}");
-        // A sub-buffer has room for 252 of them. A gap begins and ends somewhere in one.
+        // A sub-buffer has room for 252 events. A gap may begin and end inside one.
         let missing = first + gap + 300 - summary.events;
         assert!(summary.overwritten >= missing.div_ceil(252), "{what}");
         assert!(summary.overwritten <= missing / 252 + 1, "{what}");
@@ -533,15 +539,14 @@ fn overwritten_sub_buffers_are_discarded_packets() {
     }
 }
 
-/// A file for each thread, by whose name it is known, as soon as there is something in it.
+/// Each thread has a file with its name, as soon as it has events.
 ///
 /// Requirements: D6
 #[test]
 fn each_thread_has_a_file_of_its_own() {
     let channel = channel_of(3, 1, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
-    // Two rings, of which the first one is another thread's later on, and then the first thread's
-    // again.
+    // Two rings. The first one later belongs to another thread, and then to the first thread again.
     let mut rings = [ring(70), ring(71), ring(0)];
     for n in 0..900u64 {
         let (first, second) = (&mut rings[0].clone(), &mut rings[1].clone());
@@ -586,10 +591,11 @@ fn each_thread_has_a_file_of_its_own() {
     }
 }
 
-/// A11: headers of sub-buffers that tell of the same thread at the same time do not keep others
-/// from being read.
+/// Forged headers that name the same thread at the same time do not hide other sub-buffers.
+///
+/// Requirements: A11
 #[test]
-fn a_thread_that_lies_about_its_time_has_its_files_nevertheless() {
+fn forged_thread_times_do_not_hide_streams() {
     let channel = channel_of(2, 1, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
     let mut rings = [ring(1), ring(1)];
@@ -605,7 +611,7 @@ fn a_thread_that_lies_about_its_time_has_its_files_nevertheless() {
     assert_eq!(files.len(), 16);
 }
 
-/// A ring of the process, whose events are no CPU's and no thread's.
+/// The events of a process's only ring have neither a CPU nor a thread.
 #[test]
 fn a_ring_of_a_process_says_nothing_of_cpus() {
     let channel = channel_of(1, 2, 0);
@@ -619,14 +625,16 @@ fn a_ring_of_a_process_says_nothing_of_cpus() {
     assert!(!read.lines[0].contains("cpu_id"), "{}", read.lines[0]);
 }
 
-/// Rings of concurrency ids, which nobody is to take for CPUs.
+/// Rings of concurrency ids are not confused with CPUs.
+///
+/// Requirements: F1
 #[test]
-fn f1_a_ring_of_a_concurrency_id_says_so() {
+fn a_ring_of_a_concurrency_id_says_so() {
     let channel = channel_of(4, 3, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
     let mut rings = [0, 1, 2, 3].map(ring);
     for n in 0..100u64 {
-        // The last one is never used.
+        // The last ring is never used.
         let ring = &mut rings[n as usize % 3];
         assert!(ring.event(1, at(10 * n), &n.to_le_bytes()));
     }
@@ -646,9 +654,11 @@ fn f1_a_ring_of_a_concurrency_id_says_so() {
     }
 }
 
-/// F2, E7: what is missing for lack of memory is told as discarded, once for each sub-buffer.
+/// Events missing for lack of memory count as discarded, once for each sub-buffer.
+///
+/// Requirements: E7, F2
 #[test]
-fn f2_pages_without_memory_are_discarded_events() {
+fn pages_without_memory_are_discarded_events() {
     let directory = tempfile::tempdir().unwrap();
     let control = control(&["1 t:e 0 u64 n"]);
     let mut main = RingWriter::new(8192, 4, 0);
@@ -684,10 +694,10 @@ fn f2_pages_without_memory_are_discarded_events() {
         .add_channel("main", 1, &channel, vec![of_main], &[])
         .unwrap();
     writer
-        .read_control(0, &mut frozen(&control), control.head, Patience::Last)
+        .read_control(0, &mut frozen(&control), control.head, WaitPolicy::Last)
         .unwrap();
     writer
-        .read(0, 0, &mut frozen(&main), main.head, Patience::Last)
+        .read(0, 0, &mut frozen(&main), main.head, WaitPolicy::Last)
         .unwrap();
     let summary = writer.finish(None).unwrap();
     let read = babeltrace::lines(directory.path());

@@ -1,21 +1,21 @@
-//! CTF 2 says what CTF 1.8 says: `babeltrace2` 2.1 prints of the one what 2.0 prints of the other,
-//! and so do we (F1, E6, E7, E8, B1).
+//! CTF 2 and CTF 1.8 are equivalent: `babeltrace2` 2.1 prints the same of the one as 2.0 of the
+//! other, and so does this reader (F1, E6, E7, E8, B1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use proptest::prelude::*;
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter, Version};
-use usertrace_reader::{Item, Printer, Problem, Reader, Selection};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter, Version};
+use usertrace_reader::{Item, Printer, ReadError, Reader, Selection};
 use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{Process, clock, clock_at, event, info, processes, write_as};
 
 const BOTH: [Version; 2] = [Version::V1_8, Version::V2];
 
-/// What a `babeltrace2` prints, on both outputs. 2.0 ends lines of the latter, as 2.1 does, and
-/// names of files are not the same.
+/// Both outputs of a `babeltrace2`, without differences between 2.0 and 2.1 in line ends, and
+/// without file names.
 fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
     command.args(arguments).arg(directory).env("TZ", "UTC");
     let output = command
@@ -25,8 +25,7 @@ fn printed(mut command: Command, arguments: &[&str], directory: &Path) -> (Strin
     assert!(output.status.success(), "{}: {stderr}", output.status);
     let said = stderr.lines().filter(|line| !line.is_empty());
     let said = said.map(|line| {
-        // All but the number of packets that nobody has seen is the trace's: UUID, times, class and
-        // stream.
+        // All but the number of lost packets depends on the trace: UUID, times, class and stream.
         let (_, what) = line
             .split_once("WARNING: Tracer discarded ")
             .unwrap_or_else(|| panic!("it warns: {line}"));
@@ -45,22 +44,22 @@ fn new(arguments: &[&str], directory: &Path) -> (String, Vec<String>) {
     printed(usertrace_testing::tools::babeltrace(), arguments, directory)
 }
 
-/// What `view` prints, and what was lost.
+/// The output of `view`, and the losses.
 fn view(directory: &Path) -> (String, Vec<String>) {
     let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
     let (mut text, mut lost, mut printer) = (Vec::new(), Vec::new(), Printer::new());
     while let Some(item) = reader.next() {
         match item {
             Item::Event(event) => printer.event(&mut text, &event),
-            Item::Lost(one) => lost.push(format!("{:?} {} {}", one.what, one.begin, one.end)),
-            Item::Problem(problem) => panic!("{problem}"),
+            Item::Lost(one) => lost.push(format!("{:?} {} {}", one.kind, one.begin, one.end)),
+            Item::Error(error) => panic!("{error}"),
         }
     }
     (String::from_utf8_lossy(&text).into_owned(), lost)
 }
 
-/// Names of an enumeration that share a value are in braces in 2.1, whatever it reads, and in no
-/// order: they are put into one, without.
+/// Sorts and unwraps the labels that share a value of an enumeration. 2.1 prints them in braces and
+/// in any order.
 fn sorted(text: &str) -> String {
     let mut sorted = String::new();
     let mut rest = text;
@@ -77,10 +76,9 @@ fn sorted(text: &str) -> String {
     sorted + rest
 }
 
-/// The same processes in both versions, below `1` and `2`, with the same UUIDs. All are of one
-/// machine: of events of the same time 2.1 prints those first whose trace has the lower name, which
-/// begins with the machine's, whatever it reads, and 2.0 and we those whose trace has the lower
-/// UUID.
+/// Writes the same processes in both versions, below `1` and `2`, with the same UUIDs. All are of
+/// one machine. For events of the same time, 2.1 sorts by the traces' names, which begin with the
+/// machine's. 2.0 and this reader sort by UUID.
 fn write_both(directory: &Path, all: &[Process]) -> [PathBuf; 2] {
     BOTH.map(|version| {
         let path = directory.join(if version == Version::V2 { "2" } else { "1" });
@@ -122,7 +120,7 @@ proptest! {
         let (ours, lost) = view(one);
         prop_assert_eq!(&ours, &expected.0);
         prop_assert_eq!(view(two), (ours, lost));
-        // Streams are the same, to the byte.
+        // Streams are identical.
         for entry in fs::read_dir(one).unwrap() {
             let name = entry.unwrap().file_name();
             for entry in fs::read_dir(one.join(&name)).unwrap() {
@@ -134,11 +132,12 @@ proptest! {
     }
 }
 
-/// Environment, clock, log levels and types, as 2.1 shows them one by one. What the two languages
-/// have of their own is left out: the precision of a clock, which CTF 1.8 says is 0, and attributes
-/// of users.
+/// Environment, clock, log levels and types, as 2.1 shows them. Parts that only one language has
+/// are left out: the precision of a clock, which is 0 in CTF 1.8, and user attributes.
+///
+/// Requirements: F1
 #[test]
-fn f1_what_is_declared_is_the_same() {
+fn declarations_are_the_same() {
     let directory = tempfile::tempdir().unwrap();
     for cycles in [1_000_000, u64::MAX >> 2] {
         let shown = BOTH.map(|version| {
@@ -155,7 +154,7 @@ fn f1_what_is_declared_is_the_same() {
                 let line = format!("{} t:e{level} {level} fmt a%20%22%7Bx%7D;u32 x", level + 1);
                 trace.declare(&event(&line)).unwrap();
             }
-            let of = StreamOf::Thread {
+            let of = StreamOwner::Thread {
                 ring: 1,
                 tid: 8,
                 begin: cycles,
@@ -201,16 +200,42 @@ fn f1_what_is_declared_is_the_same() {
     }
 }
 
-/// Events line up with those of a kernel's trace, whose clock is another one: `lttng-modules` has
-/// nanoseconds since the machine was started, and says how far that is from 1970.
+/// Rewrites metadata as if `lttng-modules` had written them, with a clock of its own.
+fn make_kernel_metadata(metadata: &Path) {
+    let mut text = fs::read_to_string(metadata).unwrap();
+    for (from, to) in [
+        ("domain = \"ust\"", "domain = \"kernel\""),
+        (
+            "tracer_name = \"usertrace\"",
+            "tracer_name = \"lttng-modules\"",
+        ),
+        (
+            "tracer_major = 0;\n\ttracer_minor = 1",
+            "tracer_major = 2;\n\ttracer_minor = 13",
+        ),
+        (
+            "name = \"ltt\";",
+            "name = \"monotonic\";\n\tuuid = \"b9e0a45c-8d3c-4f0e-9d5a-1d1f2f9f5a10\";",
+        ),
+        ("\tabsolute = true;\n", ""),
+        ("clock.ltt.value", "clock.monotonic.value"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    fs::write(metadata, text).unwrap();
+}
+
+/// Events line up with those of a kernel's trace with another clock: that of `lttng-modules` counts
+/// nanoseconds since boot, with an offset to 1970.
 ///
 /// Requirements: F1, F9
 #[test]
 fn f1_events_line_up_with_a_kernel_s_trace() {
     for version in BOTH {
         let directory = tempfile::tempdir().unwrap();
-        // Both are of the same moment: of 4 ns at a time, ours are at 0, 4, ..., the kernel's at 2,
-        // 6, ...
+        // Both traces cover the same time. Of each 4 ns, our events are at 0, 4, ..., the kernel's
+        // at 2, 6, ...
         for (name, freq, cycles, first) in [
             ("ours", 2_500_000_000, 1_000_000, 0),
             ("kernel", 1_000_000_000, 77_000, 2),
@@ -234,7 +259,7 @@ fn f1_events_line_up_with_a_kernel_s_trace() {
                 .declare(&event(&format!("1 t:{name} 6 u64 n")))
                 .unwrap();
             let mut stream = trace
-                .stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0))
+                .stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0))
                 .unwrap();
             for n in 0..50u64 {
                 let ns = first + 4 * n;
@@ -244,29 +269,7 @@ fn f1_events_line_up_with_a_kernel_s_trace() {
             }
             stream.finish().unwrap();
             if is_kernel {
-                let metadata = path.join("metadata");
-                let mut text = fs::read_to_string(&metadata).unwrap();
-                for (from, to) in [
-                    ("domain = \"ust\"", "domain = \"kernel\""),
-                    (
-                        "tracer_name = \"usertrace\"",
-                        "tracer_name = \"lttng-modules\"",
-                    ),
-                    (
-                        "tracer_major = 0;\n\ttracer_minor = 1",
-                        "tracer_major = 2;\n\ttracer_minor = 13",
-                    ),
-                    (
-                        "name = \"ltt\";",
-                        "name = \"monotonic\";\n\tuuid = \"b9e0a45c-8d3c-4f0e-9d5a-1d1f2f9f5a10\";",
-                    ),
-                    ("\tabsolute = true;\n", ""),
-                    ("clock.ltt.value", "clock.monotonic.value"),
-                ] {
-                    assert!(text.contains(from), "{from}");
-                    text = text.replace(from, to);
-                }
-                fs::write(metadata, text).unwrap();
+                make_kernel_metadata(&path.join("metadata"));
             }
         }
         let mut read = vec![new(&["--clock-seconds"], directory.path())];
@@ -291,34 +294,36 @@ fn f1_events_line_up_with_a_kernel_s_trace() {
     }
 }
 
-/// A trace of `t:e` with a number in CTF 2, and its metadata.
+/// A trace in CTF 2 of the event `t:e`, which has a number, and the path of its metadata.
 fn simple(directory: &Path) -> (TraceWriter, StreamWriter, PathBuf) {
     let path = directory.join("t");
     let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(1_000_000_000)).unwrap();
     trace.set_version(Version::V2);
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare(&event("1 t:e 6 u64 n")).unwrap();
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap(), path.join("metadata"))
 }
 
-/// All problems of reading it, and how many events there are.
-fn read(directory: &Path) -> (Vec<Problem>, u64) {
+/// All problems of reading the traces, and the number of events.
+fn read(directory: &Path) -> (Vec<ReadError>, u64) {
     let mut reader = Reader::open(&[directory.to_owned()], Selection::default()).unwrap();
     let (mut problems, mut events) = (Vec::new(), 0);
     while let Some(item) = reader.next() {
         match item {
             Item::Event(_) => events += 1,
-            Item::Problem(problem) => problems.push(problem),
+            Item::Error(error) => problems.push(error),
             Item::Lost(_) => {}
         }
     }
     (problems, events)
 }
 
-/// E6: declarations come while events are recorded, and each time all that is there is read.
+/// Declarations come while events are recorded, and the reader reads the present state each time.
+///
+/// Requirements: E6
 #[test]
-fn e6_metadata_are_appended_to() {
+fn metadata_are_appended_to() {
     let directory = tempfile::tempdir().unwrap();
     let (mut trace, mut stream, metadata) = simple(directory.path());
     let mut before = fs::read(&metadata).unwrap();
@@ -344,9 +349,11 @@ fn e6_metadata_are_appended_to() {
     }
 }
 
-/// A10: what a writer that was killed left half written at their end is passed over.
+/// A half-written end of the metadata, left by a killed writer, is skipped.
+///
+/// Requirements: A10
 #[test]
-fn a10_the_end_of_metadata_may_be_missing() {
+fn the_end_of_metadata_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
     let (_, mut stream, metadata) = simple(directory.path());
     stream.event(1, 10_000_000, &[], &[0; 8]).unwrap();
@@ -365,6 +372,106 @@ fn a10_the_end_of_metadata_may_be_missing() {
     }
 }
 
+/// Changes to metadata, and what the reader says of each.
+const REFUSED: [(&str, &str, &str); 24] = [
+    ("\"version\":2", "\"version\":3", "line 1: version 3 of CTF"),
+    (
+        "preamble",
+        "postamble",
+        "line 1: unknown variant `postamble`",
+    ),
+    ("{\"type\":\"preamble", "[\"", "line 1: "),
+    (
+        "\"uid\":\"",
+        "\"uid\":\"0",
+        "line 2: the trace is called \"0",
+    ),
+    (
+        "packet-magic-number",
+        "data-stream-id",
+        "line 2: a header other than of magic, uuid",
+    ),
+    (
+        "\"length\":16,\"roles",
+        "\"length\":17,\"roles",
+        "line 2: a header other than of magic",
+    ),
+    ("unix-epoch", "boot", "line 3: a clock of origin \"boot\""),
+    (
+        "\"frequency\":1000000000",
+        "\"frequency\":0",
+        "line 3: a clock that does not run",
+    ),
+    (
+        "\"default-clock-class-id\":\"ltt\"",
+        "\"default-clock-class-id\":\"x\"",
+        "line 4: unknown clock \"x\"",
+    ),
+    (
+        "\"name\":\"timestamp\"",
+        "\"name\":\"time\"",
+        "line 4: a header other than of id, timestamp",
+    ),
+    (
+        "\"data-stream-class-id\":0",
+        "\"data-stream-class-id\":5",
+        "line 5: an event of stream 5, which is not declared",
+    ),
+    (
+        "\"id\":2,\"name",
+        "\"id\":1,\"name",
+        "event id 1 is declared twice",
+    ),
+    ("\"info\"", "\"loud\"", "line 5: log level \"loud\""),
+    (
+        "big-endian",
+        "middle-endian",
+        "line 6: e is of byte order \"middle-endian\"",
+    ),
+    (
+        "\"length\":16,\"byte-order\":\"big",
+        "\"length\":15,\"byte-order\":\"big",
+        "line 6: e is a number of 15 bits",
+    ),
+    (
+        "\"big-endian\",\"alignment\":8",
+        "\"big-endian\",\"alignment\":1",
+        "line 6: e is aligned to 1 bits",
+    ),
+    (
+        "\"path\":[\"_c_length\"]",
+        "\"path\":[\"e\"]",
+        "line 6: c is a sequence without its length before it",
+    ),
+    (
+        "\"origin\":\"event-record-payload\"",
+        "\"origin\":\"packet-header\"",
+        "line 6: c is as long as something elsewhere says",
+    ),
+    (
+        "array\",\"length\":3",
+        "array\",\"length\":0",
+        "line 6: a is an array of a strange length",
+    ),
+    (
+        "[[1,1]]",
+        "[[2,1]]",
+        "line 6: l is labelled \"x\" for nothing",
+    ),
+    ("[[1,1]]", "[[1,18446744073709551615]]", "line 6: "),
+    (
+        "null-terminated-string",
+        "optional",
+        "line 6: unknown variant `optional`",
+    ),
+    (
+        "\"type\":\"null-terminated-string\"",
+        "\"type\":\"null-terminated-string\",\"colour\":1",
+        "line 6: unknown field `colour`",
+    ),
+    ("\u{1e}", "\n", "it does not begin with /* CTF 1.8 */"),
+];
+
 #[test]
 fn metadata_of_others_are_refused_by_line() {
     let directory = tempfile::tempdir().unwrap();
@@ -372,111 +479,14 @@ fn metadata_of_others_are_refused_by_line() {
     let fields = "s16be e;c8[] c;u8[3] a;f32 f;str s;s8{x=1} l";
     trace.declare(&event(&format!("2 t:f 6 {fields}"))).unwrap();
     let text = fs::read_to_string(&metadata).unwrap();
-    for (from, to, what) in [
-        ("\"version\":2", "\"version\":3", "line 1: version 3 of CTF"),
-        (
-            "preamble",
-            "postamble",
-            "line 1: unknown variant `postamble`",
-        ),
-        ("{\"type\":\"preamble", "[\"", "line 1: "),
-        (
-            "\"uid\":\"",
-            "\"uid\":\"0",
-            "line 2: the trace is called \"0",
-        ),
-        (
-            "packet-magic-number",
-            "data-stream-id",
-            "line 2: a header other than of magic, uuid",
-        ),
-        (
-            "\"length\":16,\"roles",
-            "\"length\":17,\"roles",
-            "line 2: a header other than of magic",
-        ),
-        ("unix-epoch", "boot", "line 3: a clock of origin \"boot\""),
-        (
-            "\"frequency\":1000000000",
-            "\"frequency\":0",
-            "line 3: a clock that does not run",
-        ),
-        (
-            "\"default-clock-class-id\":\"ltt\"",
-            "\"default-clock-class-id\":\"x\"",
-            "line 4: unknown clock \"x\"",
-        ),
-        (
-            "\"name\":\"timestamp\"",
-            "\"name\":\"time\"",
-            "line 4: a header other than of id, timestamp",
-        ),
-        (
-            "\"data-stream-class-id\":0",
-            "\"data-stream-class-id\":5",
-            "line 5: an event of stream 5, which is not declared",
-        ),
-        (
-            "\"id\":2,\"name",
-            "\"id\":1,\"name",
-            "event id 1 is declared twice",
-        ),
-        ("\"info\"", "\"loud\"", "line 5: log level \"loud\""),
-        (
-            "big-endian",
-            "middle-endian",
-            "line 6: e is of byte order \"middle-endian\"",
-        ),
-        (
-            "\"length\":16,\"byte-order\":\"big",
-            "\"length\":15,\"byte-order\":\"big",
-            "line 6: e is a number of 15 bits",
-        ),
-        (
-            "\"big-endian\",\"alignment\":8",
-            "\"big-endian\",\"alignment\":1",
-            "line 6: e is aligned to 1 bits",
-        ),
-        (
-            "\"path\":[\"_c_length\"]",
-            "\"path\":[\"e\"]",
-            "line 6: c is a sequence without its length before it",
-        ),
-        (
-            "\"origin\":\"event-record-payload\"",
-            "\"origin\":\"packet-header\"",
-            "line 6: c is as long as something elsewhere says",
-        ),
-        (
-            "array\",\"length\":3",
-            "array\",\"length\":0",
-            "line 6: a is an array of a strange length",
-        ),
-        (
-            "[[1,1]]",
-            "[[2,1]]",
-            "line 6: l is labelled \"x\" for nothing",
-        ),
-        ("[[1,1]]", "[[1,18446744073709551615]]", "line 6: "),
-        (
-            "null-terminated-string",
-            "optional",
-            "line 6: unknown variant `optional`",
-        ),
-        (
-            "\"type\":\"null-terminated-string\"",
-            "\"type\":\"null-terminated-string\",\"colour\":1",
-            "line 6: unknown field `colour`",
-        ),
-        ("\u{1e}", "\n", "it does not begin with /* CTF 1.8 */"),
-    ] {
+    for (from, to, what) in REFUSED {
         let changed = text.replace(from, to);
         assert_ne!(changed, text, "{from}");
         fs::write(&metadata, &changed).unwrap();
         let said: Vec<_> = read(directory.path())
             .0
             .iter()
-            .map(Problem::to_string)
+            .map(ReadError::to_string)
             .collect();
         assert_eq!(said.len(), 1, "{from}: {said:?}");
         let is_said = said[0].contains(what) && said[0].contains("babeltrace2 reads other traces");
@@ -492,9 +502,11 @@ fn metadata_of_others_are_refused_by_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// F4: whatever is in the metadata, this comes to an end.
+    /// Reading ends, whatever the metadata contain.
+    ///
+    /// Requirements: F4
     #[test]
-    fn f4_no_metadata_are_too_strange(
+    fn no_metadata_are_too_strange(
         process in processes(),
         flips in prop::collection::vec((any::<u64>(), any::<u8>()), 1..6),
         is_digit in any::<bool>(),
@@ -503,7 +515,7 @@ proptest! {
         write_as(directory.path(), 1, &process, Version::V2, None);
         let path = directory.path().join("p-1/metadata");
         let mut bytes = fs::read(&path).unwrap();
-        // Also such as are JSON still.
+        // Include changes that leave valid JSON.
         let digits: Vec<_> = (0..bytes.len()).filter(|&at| !is_digit || bytes[at].is_ascii_digit()).collect();
         for (place, to) in flips {
             let at = digits[place as usize % digits.len()];

@@ -1,11 +1,13 @@
-//! B1: fields of any type, with any values, and what `babeltrace2` reads of them.
+//! Fields of any type and value, as `babeltrace2` reads them (B1).
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use usertrace_ctf::{Clock, StreamChannel, StreamOf, TraceInfo, TraceOf, TraceWriter, Version};
+use usertrace_ctf::{
+    Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter, Version,
+};
 use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::PayloadLengths;
 use usertrace_ring::schema::{Description, EventTable};
@@ -19,7 +21,7 @@ use usertrace_testing::processes::{event, trace_in_ns};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Two events of one kind: what is read is what was written.
+    /// Two events with the same fields: the reader gets the written values.
     ///
     /// Requirements: B1
     #[test]
@@ -41,14 +43,14 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let info = TraceInfo {
             trace_name: "t".into(),
-            of: TraceOf::Process { name: "p".into(), pid: 1, process: 1 },
+            origin: TraceOrigin::Process { name: "p".into(), pid: 1, process: 1 },
             hostname: None,
         };
         let clock = Clock::new(&LttClockSync { freq: 1_000_000_000, ..LttClockSync::default() }, &[]);
         let mut trace = TraceWriter::create(&directory.path().join("trace"), info, clock).unwrap();
         trace.declare_class(Scope::Cpu).unwrap();
         trace.declare(&event).unwrap();
-        let mut stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0)).unwrap();
+        let mut stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0)).unwrap();
         let mut expected = Vec::new();
         for (time, seeds) in (1..).zip(seeds.chunks(8)) {
             let (mut payload, mut shown) = (Vec::new(), Vec::new());
@@ -74,8 +76,8 @@ proptest! {
     }
 }
 
-/// Names that others could be taken for: with underscores, with the endings that lengths of
-/// sequences and second fields of one name have, and words of the languages.
+/// Names that may be confused: with underscores, with suffixes of lengths and duplicates, and
+/// keywords of the languages.
 fn names() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "_{0,3}(x|y|data)(_length)?(_[23])?",
@@ -83,7 +85,7 @@ fn names() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Names and values of one line's fields: numbers, and texts of letters.
+/// Names and values of a line's fields, which are numbers and texts of letters.
 fn pairs(line: &str) -> Vec<(&str, &str)> {
     let (_, fields) = line.rsplit_once("{ ").unwrap();
     let fields = fields.strip_suffix(" }").unwrap().split(", ");
@@ -95,8 +97,8 @@ fn pairs(line: &str) -> Vec<(&str, &str)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// No set of names makes a trace unreadable, and each field is shown by a name of its own, with
-    /// its value.
+    /// With any set of names, the trace can be read, and each field has a unique name and its
+    /// value.
     ///
     /// Requirements: B1, F1
     #[test]
@@ -138,7 +140,7 @@ proptest! {
             while let Some(item) = reader.next() {
                 match item {
                     Item::Event(event) => ours.1.event(&mut ours.0, &event),
-                    Item::Lost(_) | Item::Problem(_) => prop_assert!(false, "something is wrong"),
+                    Item::Lost(_) | Item::Error(_) => prop_assert!(false, "something is wrong"),
                 }
             }
             prop_assert_eq!(String::from_utf8(ours.0).unwrap(), line.clone());
@@ -152,7 +154,7 @@ proptest! {
     }
 }
 
-/// A trace of one event, in a channel whose contexts are all 1.
+/// Writes a trace of one event, in a channel whose contexts are all 1.
 fn write_one_event(
     directory: &Path,
     version: Version,
@@ -160,7 +162,7 @@ fn write_one_event(
     contexts: &str,
     payload: &[u8],
 ) {
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: "p".into(),
         pid: 1,
         process: 1,
@@ -180,12 +182,12 @@ fn write_one_event(
         channel.set_contexts();
         of_contexts.resize(contexts.split(';').count(), 1);
     }
-    let mut stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    let mut stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
     stream.event(1, 1, &of_contexts, payload).unwrap();
     stream.finish().unwrap();
 }
 
-/// What a `babeltrace2` prints, and what it says besides.
+/// The output and the messages of a `babeltrace2`.
 fn printed(mut babeltrace: Command, directory: &Path) -> (String, String) {
     let output = babeltrace.arg(directory).output().unwrap();
     let [stdout, stderr] =

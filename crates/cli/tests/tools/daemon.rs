@@ -1,5 +1,5 @@
-//! The daemon, as far as it needs no kernel with trace buffers: what it tells systemd, and when it
-//! cannot work (C5, F3). What it records, the tests in the guest look at.
+//! `usertrace daemon`, as far as it needs no trace buffers: notifications to systemd, and errors
+//! (C5, F3). The tests in the guest check its recordings.
 
 use std::fs::{self, File};
 use std::os::linux::net::SocketAddrExt as _;
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take. Only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of each step. Only a failing test waits so long.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 fn daemon(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -46,18 +46,18 @@ struct Listener(UnixDatagram);
 
 impl Listener {
     fn new(socket: UnixDatagram) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         Self(socket)
     }
 
-    /// What is told next.
+    /// The next notification.
     fn next(&self) -> String {
         let mut bytes = [0; 1000];
         let len = self.0.recv(&mut bytes).expect("something is told");
         String::from_utf8(bytes[..len].to_vec()).unwrap()
     }
 
-    /// What is told next that begins like this.
+    /// The next notification with this beginning.
     fn hear(&self, begin: &str) -> String {
         let begun = Instant::now();
         loop {
@@ -66,7 +66,7 @@ impl Listener {
                 return told;
             }
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TIME_LIMIT,
                 "waited in vain for {begin}; the last message is {told:?}"
             );
         }
@@ -74,13 +74,16 @@ impl Listener {
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: a child of this process that was not waited for.
+    // SAFETY: the signal goes to a child that was not waited for.
     assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
 }
 
-/// C5: who started it knows when traces are read, that it is alive, and that it ends.
+/// The service manager is notified when the daemon reads traces, that it is alive, and that it
+/// ends.
+///
+/// Requirements: C5
 #[test]
-fn systemd_is_told_how_it_is() {
+fn systemd_is_notified() {
     for is_abstract in [false, true] {
         let directory = directory();
         let path = directory.path();
@@ -129,9 +132,9 @@ fn systemd_is_told_how_it_is() {
     }
 }
 
-/// A watchdog that is for another process is none of its.
+/// A watchdog period for another process is ignored, and a missing listener is no error.
 #[test]
-fn nobody_has_to_listen() {
+fn missing_listener_is_no_error() {
     let directory = directory();
     let path = directory.path();
     let listener = Listener::new(UnixDatagram::bind(path.join("notify")).unwrap());
@@ -152,7 +155,7 @@ fn nobody_has_to_listen() {
     signal(&child, libc::SIGHUP);
     let begun = Instant::now();
     while !said(path).contains("all begin a new chunk") {
-        assert!(begun.elapsed() < PATIENCE, "no new chunk: {}", said(path));
+        assert!(begun.elapsed() < TIME_LIMIT, "no new chunk: {}", said(path));
         std::thread::sleep(Duration::from_millis(1));
     }
     // The daemon survives that, and a new listener hears it.
@@ -168,7 +171,7 @@ fn nobody_has_to_listen() {
     );
 }
 
-/// In the journal, lines have a level.
+/// Lines in the journal have a level.
 #[test]
 fn lines_in_the_journal_have_a_level() {
     use std::os::unix::fs::MetadataExt as _;
@@ -192,9 +195,11 @@ fn lines_in_the_journal_have_a_level() {
     assert!(said(directory.path()).starts_with("usertrace: root has no"));
 }
 
-/// F3: without the kernel's buffers there is nothing for it to do.
+/// Without trace buffers, the daemon says what to use instead.
+///
+/// Requirements: F3
 #[test]
-fn without_the_kernel_it_says_what_records_there() {
+fn missing_kernel_support_is_explained() {
     assert!(
         usertrace_sys::Calls::discover().is_err(),
         "this test is for a kernel without trace buffers; what the daemon does with them, guest-tests look at"
@@ -219,7 +224,7 @@ fn without_the_kernel_it_says_what_records_there() {
 }
 
 #[test]
-fn options_that_would_mean_nothing_are_refused() {
+fn options_without_effect_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (
@@ -246,18 +251,17 @@ const UNITS: [&str; 3] = [
     "sys-kernel-ltt.mount",
 ];
 
-/// The units that come with the package are such ones, and that of the daemon leaves little that
-/// could be done by it.
+/// systemd accepts the package's units, and rates the daemon's as well confined.
 #[test]
-fn the_units_are_such_ones() {
+fn unit_files_are_valid() {
     let directory = tempfile::tempdir().unwrap();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
-    // Where it was built, there may be spaces in the path.
+    // The build directory may have spaces in its path, so link to the command.
     let command = directory.path().join("usertrace");
     symlink(env!("CARGO_BIN_EXE_usertrace"), &command).unwrap();
     for name in UNITS {
         let unit = fs::read_to_string(units.join(name)).unwrap();
-        // Manual pages are elsewhere.
+        // The manual pages are not installed here.
         let unit = unit
             .replace("/usr/bin/usertrace", command.to_str().unwrap())
             .replace("Documentation=", "#");

@@ -1,5 +1,5 @@
-//! `usertrace export`: what it writes is what `usertrace view` prints, as far as another reader can
-//! tell (E8, F1).
+//! `usertrace export` writes what `usertrace view` prints, as far as another reader can tell (E8,
+//! F1).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 
 use proptest::prelude::*;
 use serde_json::Value;
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
-use usertrace_reader::{Field, Item, Number, Printer, Reader, Selection, Values, What};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
+use usertrace_reader::{Field, Item, LossKind, Number, Printer, Reader, Selection, Values};
 use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 
@@ -25,17 +25,17 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// As C has it.
+/// A number as C's `%g` prints it.
 fn six_digits(number: f64) -> String {
     let mut text = [0u8; 64];
-    // SAFETY: it writes no more than `text` has room for; the format takes one double.
+    // SAFETY: `snprintf` writes at most the given length, and the format takes one double.
     let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), 64, c"%g".as_ptr(), number) };
     std::str::from_utf8(&text[..len as usize])
         .unwrap()
         .replace("-nan", "nan")
 }
 
-/// The bytes of a text.
+/// The bytes of a text in JSON.
 fn bytes(value: &Value) -> Vec<u8> {
     let Value::Object(object) = value else {
         return value.as_str().unwrap().as_bytes().to_vec();
@@ -50,7 +50,7 @@ fn bytes(value: &Value) -> Vec<u8> {
     bytes
 }
 
-/// How the line of an event has a text.
+/// A text, as in the line of an event.
 fn quoted(text: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
     for &byte in text {
@@ -92,7 +92,7 @@ fn scalar(value: &Value, kind: Scalar) -> String {
     }
 }
 
-/// How the line of an event has fields, of which JSON has these values.
+/// Fields with these values in JSON, as in the line of an event.
 fn line(fields: &[Field], values: &Value) -> Vec<u8> {
     assert_eq!(values.as_object().unwrap().len(), fields.len());
     let mut shown = Vec::new();
@@ -101,8 +101,7 @@ fn line(fields: &[Field], values: &Value) -> Vec<u8> {
         let mut text = Vec::new();
         let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(length_name) = &field.length_name {
-            // How many it is not said: of a list its elements do, and of a text nobody needs to
-            // know.
+            // JSON omits the length: a list has its elements, and a text needs none.
             text.extend(format!("{length_name} = , ").bytes());
         }
         text.extend(format!("{} = ", field.name).bytes());
@@ -142,7 +141,7 @@ fn line(fields: &[Field], values: &Value) -> Vec<u8> {
     }
 }
 
-/// Without what JSON does not have: signs of what is no number, and numbers of elements.
+/// The line without what JSON lacks: signs of NaN, and numbers of elements.
 fn comparable(line: &[u8]) -> String {
     let line = String::from_utf8_lossy(line).replace("-nan", "nan");
     let parts = line.split("_length = ");
@@ -155,10 +154,11 @@ fn comparable(line: &[u8]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// From JSON alone, and the types of fields, comes what `view` prints, of all types with any
-    /// bytes.
+    /// From JSON and the types of fields follows the output of `view`, for all types and any bytes.
+    ///
+    /// Requirements: E8
     #[test]
-    fn e8_json_has_all_that_is_printed(
+    fn json_has_all_that_is_printed(
         processes in prop::collection::vec(processes(), 1..4),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -186,7 +186,7 @@ proptest! {
                         prop_assert_eq!(object.get(key).and_then(Value::as_str), env.env_text(name));
                     }
                     prop_assert_eq!(object["loglevel"].as_u64(), event.class.loglevel.map(u64::from));
-                    // What stands before the fields depends on the event before, too.
+                    // The text before the fields also depends on the previous event.
                     let name = format!(") {}{}: ", head(&object), object["event"].as_str().unwrap());
                     let mut parts = Vec::new();
                     if let Some(packet) = object.get("packet") {
@@ -201,9 +201,9 @@ proptest! {
                     prop_assert!(expected.ends_with(&end), "{:?} is not the end of {:?}", end, expected);
                 }
                 Item::Lost(lost) => {
-                    let (what, count) = match lost.what {
-                        What::Events(n) => ("events", n),
-                        What::Packets(n) => ("packets", n),
+                    let (what, count) = match lost.kind {
+                        LossKind::Events(n) => ("events", n),
+                        LossKind::Packets(n) => ("packets", n),
                     };
                     prop_assert_eq!(&object["lost"], what);
                     prop_assert_eq!(&object["count"], &count.to_string());
@@ -213,14 +213,14 @@ proptest! {
                     prop_assert_eq!(format!("p-{}", object["pid"]), trace);
                     prop_assert_eq!(&object["file"], lost.path.file_name().unwrap().to_str().unwrap());
                 }
-                Item::Problem(problem) => panic!("{problem}"),
+                Item::Error(error) => panic!("{error}"),
             }
         }
         prop_assert_eq!(objects.next(), None);
     }
 }
 
-/// What a line has before the name of its event.
+/// The part of a line before the event's name.
 fn head(object: &Value) -> String {
     let mut parts: Vec<String> = ["host", "process"]
         .iter()
@@ -238,11 +238,11 @@ fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare(&event("1 t:number 6 u64 n")).unwrap();
     trace.declare(&event("2 t:text 99 str s")).unwrap();
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap())
 }
 
-/// Twelve events, one each second from 2023-11-14 22:13:20 UTC on.
+/// Writes twelve events, one each second from 2023-11-14 22:13:20 UTC on.
 fn twelve(directory: &Path, pid: u32) {
     let (_, mut stream) = trace(directory, pid);
     for n in 0..12u64 {
@@ -255,10 +255,12 @@ fn twelve(directory: &Path, pid: u32) {
     stream.finish().unwrap();
 }
 
-/// 64 bits are exact, log levels that nobody knows are left out, and an option selects what it does
-/// for `view`.
+/// Integers of 64 bits are exact, unknown log levels are left out, and options select events as for
+/// `view`.
+///
+/// Requirements: E8
 #[test]
-fn e8_json_lines_are_selected() {
+fn json_lines_are_selected() {
     let directory = tempfile::tempdir().unwrap();
     twelve(directory.path(), 1);
     twelve(directory.path(), 2);
@@ -285,7 +287,7 @@ fn e8_json_lines_are_selected() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_said_by_the_status() {
+fn failed_exports_set_exit_status() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     twelve(path, 1);
@@ -312,7 +314,7 @@ fn what_cannot_be_exported_is_said_by_the_status() {
         ),
         0
     );
-    // What is there is left alone as long as there is nothing to put into its place.
+    // An existing file stays until a replacement is complete.
     fs::write(path.join("file"), "mine").unwrap();
     fails(&["--json", "-o", "file", "none"], 1, "No such file");
     fails(&["--json", "-o", "file", "-e", "a/b", "."], 2, "no pattern");
@@ -336,7 +338,7 @@ fn what_cannot_be_exported_is_said_by_the_status() {
 }
 
 #[test]
-fn who_has_read_enough_may_go() {
+fn closed_pipe_is_no_error() {
     let directory = tempfile::tempdir().unwrap();
     let (_trace, mut stream) = trace(directory.path(), 1);
     for n in 0..50_000u64 {
@@ -357,8 +359,8 @@ fn who_has_read_enough_may_go() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
 
-/// Exports all traces of a directory, and asks Perfetto's trace processor, which must have nothing
-/// to complain of.
+/// Exports all traces of a directory, and queries them with Perfetto's trace processor, which must
+/// not complain.
 fn ask(directory: &Path, arguments: &[&str], queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     let all = [&["export", "--perfetto", "-o", "out", "."], arguments].concat();
     let output = command(directory, &all);
@@ -371,7 +373,7 @@ fn ask(directory: &Path, arguments: &[&str], queries: &[&str]) -> Vec<Vec<Vec<Va
     answers
 }
 
-/// Each slice: its time, duration, name, depth, process, thread, track, and id.
+/// Query for slices: time, duration, name, depth, process, thread, track, and id.
 const SLICES: &str = "select s.ts, s.dur, s.name, s.depth, p.pid, t.tid, track.name, s.id, s.category \
     from slice s join track on s.track_id = track.id \
     left join thread_track tt on tt.id = s.track_id left join thread t using (utid) \
@@ -385,7 +387,7 @@ fn string(value: &Value) -> Option<&str> {
     value.as_str()
 }
 
-/// What arguments a field is, by their names.
+/// Adds the arguments that a field becomes, by name.
 fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: usertrace_reader::Value<'_>) {
     let number = |number| match number {
         Number::Integer(Integer { hex: true, .. }, bits) => {
@@ -430,7 +432,7 @@ fn arguments(all: &mut BTreeMap<String, String>, name: &str, value: usertrace_re
 }
 
 fn real(number: f64) -> String {
-    // SQL has no such number.
+    // SQL has no NaN.
     if number.is_nan() {
         "real none".to_owned()
     } else {
@@ -462,13 +464,14 @@ fn arguments_of(rows: &[Vec<Value>]) -> BTreeMap<String, BTreeMap<String, String
 }
 
 proptest! {
-    // Each starts the trace processor, which takes a second or more.
+    // Each case starts the trace processor, which takes a second or more.
     #![proptest_config(ProptestConfig { cases: 5, max_shrink_iters: 10, ..ProptestConfig::default() })]
 
-    /// Each event is there at its time, in its process, on the track of its ring or thread, with
-    /// all that it has; so is what was lost.
+    /// Each event has its time, process, track and arguments, and losses are there, too.
+    ///
+    /// Requirements: E8
     #[test]
-    fn e8_perfetto_reads_all_that_is_printed(
+    fn perfetto_reads_all_that_is_printed(
         processes in prop::collection::vec(processes(), 1..4),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -514,9 +517,9 @@ proptest! {
                     expected.push((event.ns.to_string(), "0".to_owned(), event.class.name.clone(), pid.to_string(), place, all));
                 }
                 Item::Lost(lost) => {
-                    let (what, count) = match lost.what {
-                        What::Events(n) => ("events", n),
-                        What::Packets(n) => ("packets", n),
+                    let (what, count) = match lost.kind {
+                        LossKind::Events(n) => ("events", n),
+                        LossKind::Packets(n) => ("packets", n),
                     };
                     let pid = reader.traces()[lost.trace].metadata().pid().unwrap();
                     let place = format!("lost in {}", lost.path.file_name().unwrap().to_str().unwrap());
@@ -524,7 +527,7 @@ proptest! {
                     let duration = (lost.end - lost.begin).to_string();
                     expected.push((lost.begin.to_string(), duration, format!("{count} {what} lost"), pid.to_string(), place, all));
                 }
-                Item::Problem(problem) => panic!("{problem}"),
+                Item::Error(error) => panic!("{error}"),
             }
         }
         read.sort();
@@ -535,19 +538,17 @@ proptest! {
         }
         for row in &answers[2] {
             let name = names.get(string(&row[0]).unwrap());
-            // A name that is empty is none.
+            // An empty name is omitted.
             let read = string(&row[1]).unwrap_or_default();
             prop_assert!(name.is_none_or(|name| name == read), "{:?} {:?}", row, name);
         }
     }
 }
 
-/// What begins and ends on a thread is a slice, whichever CPUs' rings it was in; ends that are
-/// missing are made up for.
-#[test]
-fn e8_perfetto_has_slices_of_threads() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("prog");
+/// Writes a trace of two threads on two CPUs, with events that begin and end, and a channel without
+/// thread ids.
+fn write_threads(directory: &Path) {
+    let path = directory.join("prog");
     let mut trace =
         TraceWriter::create(&path, info("prog", 50, Some("h")), clock(1_000_000_000)).unwrap();
     let line = "@1 u32 vtid;c8[16] procname";
@@ -575,8 +576,8 @@ fn e8_perfetto_has_slices_of_threads() {
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
     let other = StreamChannel::new("other", 2);
-    let mut streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap());
-    let mut without = trace.stream(&other, StreamOf::Cpu(0)).unwrap();
+    let mut streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap());
+    let mut without = trace.stream(&other, StreamOwner::Cpu(0)).unwrap();
     let base = 1_000_000;
     for (cpu, time, thread, name, at) in [
         (0, 1, 50, "f:entry", 0xa),
@@ -587,13 +588,13 @@ fn e8_perfetto_has_slices_of_threads() {
         (1, 6, 50, "p:lock_acq", 1),
         (1, 7, 50, "f:exit", 0xc),
         (0, 8, 51, "f:exit", 0xb),
-        // The end of this one is missing, and the beginning of that one.
+        // The end of the first is missing, and so is the beginning of the second.
         (0, 9, 50, "p:open_req", 0),
         (1, 10, 50, "f:exit", 0xa),
         (0, 11, 50, "p:open", 0),
-        // Whose other half is no event.
+        // The other half of this one is not an event of the trace.
         (0, 12, 51, "p:half_begin", 0),
-        // What has not ended.
+        // A slice without an end.
         (1, 13, 51, "p:open_req", 0),
     ] {
         let mut context = [0; 20];
@@ -611,6 +612,16 @@ fn e8_perfetto_has_slices_of_threads() {
     for stream in streams.iter_mut().chain([&mut without]) {
         stream.finish().unwrap();
     }
+}
+
+/// Begin and end events of a thread make a slice, whichever CPU's ring has them. Missing ends are
+/// inferred.
+///
+/// Requirements: E8
+#[test]
+fn perfetto_has_slices_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    write_threads(directory.path());
     let threads = "select tid, thread.name, pid, process.name from thread join process using (upid) where pid > 0";
     let at = "select s.id, a.key, a.int_value from slice s join args a using (arg_set_id) where a.key glob 'debug.at*'";
     let answers = ask(directory.path(), &[], &[SLICES, threads, at]);
@@ -621,7 +632,7 @@ fn e8_perfetto_has_slices_of_threads() {
         format!("{ts} {} {} {} {} {}", of(1), of(2), of(3), of(5), of(6))
     };
     let read: Vec<_> = answers[0].iter().map(slice).collect();
-    // The time, the duration, the name, the depth, the thread, and the track.
+    // Time, duration, name, depth, thread, and track.
     let mut expected = [
         "1 9 f 0xA 0 50 -",
         "2 6 f 0xB 0 51 -",
@@ -649,7 +660,7 @@ fn e8_perfetto_has_slices_of_threads() {
         .collect();
     threads.sort();
     assert_eq!(threads, ["50 first 50 prog", "51 second 50 prog"]);
-    // If ends are not asked for, there are no slices without them.
+    // If ends are not selected, beginnings are instants.
     let answers = ask(directory.path(), &["-e", "f:entry,lock_req"], &[SLICES]);
     let read: Vec<_> = answers[0].iter().map(slice).collect();
     assert_eq!(read.len(), 5);
@@ -660,7 +671,7 @@ fn e8_perfetto_has_slices_of_threads() {
     );
 }
 
-/// What the judge says of what is no trace.
+/// The trace processor rejects an invalid trace, so its silence means something.
 #[test]
 fn the_trace_processor_complains() {
     let directory = tempfile::tempdir().unwrap();

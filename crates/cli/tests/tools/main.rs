@@ -1,6 +1,7 @@
-//! What reads traces, rings and dumps, and the command: all that needs no traced program.
+//! Tests of the command, and of the libraries that read traces, rings and dumps: all that need no
+//! traced program.
 //!
-//! One program for all of it: linking the tools once takes as long as running most of these tests.
+//! They are one program: linking the tools takes as long as running most of these tests.
 
 mod chunks;
 mod command;

@@ -1,24 +1,23 @@
-//! Traces as they are read again: what is printed is what `babeltrace2` prints, byte by byte (E8,
-//! F1, B1).
+//! The reader prints traces exactly as `babeltrace2` does (E8, F1, B1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceWriter};
-use usertrace_reader::{Item, Patterns, Printer, Problem, Reader, Selection, What};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
+use usertrace_reader::{Item, LossKind, Patterns, Printer, ReadError, Reader, Selection};
 use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{START, clock, event, info, processes, write};
 
-/// What there is to read.
+/// The results of reading traces.
 #[derive(Debug, Default)]
 struct Read {
     text: Vec<u8>,
     events: u64,
     lost: u64,
     lost_packets: u64,
-    problems: Vec<Problem>,
+    problems: Vec<ReadError>,
 }
 
 impl Read {
@@ -36,12 +35,14 @@ impl Read {
                 }
                 Item::Lost(lost) => {
                     assert!(lost.begin <= lost.end, "{lost:?}");
-                    match lost.what {
-                        What::Events(n) => self.lost = self.lost.saturating_add(n),
-                        What::Packets(n) => self.lost_packets = self.lost_packets.saturating_add(n),
+                    match lost.kind {
+                        LossKind::Events(n) => self.lost = self.lost.saturating_add(n),
+                        LossKind::Packets(n) => {
+                            self.lost_packets = self.lost_packets.saturating_add(n)
+                        }
                     }
                 }
-                Item::Problem(problem) => self.problems.push(problem),
+                Item::Error(error) => self.problems.push(error),
             }
         }
     }
@@ -58,7 +59,7 @@ fn select(directory: &Path, selection: Selection) -> Read {
     read
 }
 
-/// A trace of one event, `t:e` with a number, and its first stream.
+/// A trace of the event `t:e`, which has a number, and its first stream.
 fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter) {
     let mut trace = TraceWriter::create(
         &directory.join(name),
@@ -68,11 +69,11 @@ fn simple(directory: &Path, name: &str, pid: u32) -> (TraceWriter, StreamWriter)
     .unwrap();
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare(&event("1 t:e 6 u64 n")).unwrap();
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap())
 }
 
-/// How many of something it says were discarded.
+/// The number of discarded items of this kind, according to the messages of `babeltrace2`.
 fn discarded(stderr: &str, what: &str) -> u64 {
     let counts = stderr.lines().filter_map(|line| {
         let (_, rest) = line.split_once("Tracer discarded ")?;
@@ -109,9 +110,11 @@ proptest! {
     }
 }
 
-/// Of a text that is empty, `babeltrace2` 2.0.4 shows what a text before it was.
+/// For an empty text, `babeltrace2` 2.0.4 prints an earlier text, so the reader differs.
+///
+/// Requirements: B1
 #[test]
-fn b1_empty_texts_are_empty() {
+fn empty_texts_are_empty() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t");
     let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(7)).unwrap();
@@ -120,7 +123,7 @@ fn b1_empty_texts_are_empty() {
     trace.declare(&event(&format!("1 t:e 6 {fields}"))).unwrap();
     trace.declare(&event("2 t:nothing 6")).unwrap();
     let channel = StreamChannel::new("main", 1);
-    let mut stream = trace.stream(&channel, StreamOf::Cpu(0)).unwrap();
+    let mut stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
     stream
         .event(1, 10_000_000, &[], b"x\0xx\x01\0\0\0x\0\0\0\0")
         .unwrap();
@@ -138,9 +141,11 @@ fn b1_empty_texts_are_empty() {
     );
 }
 
-/// A label that stands for several ranges is shown once, where its first range is.
+/// A label for several ranges is shown once, at its first range.
+///
+/// Requirements: B1
 #[test]
-fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
+fn labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t");
     let mut trace = TraceWriter::create(&path, info("p", 1, None), clock(7)).unwrap();
@@ -150,7 +155,7 @@ fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
         .declare(&event(&format!("1 t:e 6 s16{{{labels}}} x")))
         .unwrap();
     let mut stream = trace
-        .stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0))
+        .stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0))
         .unwrap();
     for n in -1..13i16 {
         stream.event(1, 10_000_000, &[], &n.to_ne_bytes()).unwrap();
@@ -167,7 +172,7 @@ fn b1_labels_of_several_ranges_are_shown_as_babeltrace2_does() {
     assert!(read.lines()[4].ends_with("{ x = ( \"a\", \"b\", \"c\" : container = 3 ) }"));
 }
 
-/// One trace of 40 events in 4 packets, and how long its stream is after each.
+/// Writes a trace of 40 events in 4 packets. Returns the length of the stream after each packet.
 fn four_packets(directory: &Path) -> (PathBuf, Vec<u64>) {
     let (_trace, mut stream) = simple(directory, "t", 1);
     let mut ends = Vec::new();
@@ -183,9 +188,11 @@ fn four_packets(directory: &Path) -> (PathBuf, Vec<u64>) {
     (directory.join("t/main_0"), ends)
 }
 
-/// A10: what a recorder that was killed left half written is passed over, and said.
+/// A half-written end of a stream, left by a killed recorder, is skipped and reported.
+///
+/// Requirements: A10
 #[test]
-fn a10_the_end_of_a_stream_may_be_missing() {
+fn the_end_of_a_stream_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
     let (path, ends) = four_packets(directory.path());
     let bytes = fs::read(&path).unwrap();
@@ -194,13 +201,13 @@ fn a10_the_end_of_a_stream_may_be_missing() {
         let read = read(directory.path());
         let whole = ends.iter().filter(|&&end| end <= len as u64).count();
         let start = whole.checked_sub(1).map_or(0, |last| ends[last]);
-        // Events of 16 bytes behind a header, of which the last one needs no padding.
+        // A header, then events of 16 bytes, the last of which needs no padding.
         let of_cut = (len as u64 - start).saturating_sub(88) / 16;
         assert_eq!(read.events, 10 * whole as u64 + of_cut.min(10), "{len}");
         match &read.problems[..] {
             [] => assert_eq!(start, len as u64),
             [
-                Problem::CutShort {
+                ReadError::CutShort {
                     path: of,
                     offset,
                     bytes,
@@ -214,9 +221,11 @@ fn a10_the_end_of_a_stream_may_be_missing() {
     }
 }
 
-/// A10: likewise of metadata.
+/// A half-written end of metadata is skipped and reported.
+///
+/// Requirements: A10
 #[test]
-fn a10_the_end_of_metadata_may_be_missing() {
+fn the_end_of_metadata_may_be_missing() {
     let directory = tempfile::tempdir().unwrap();
     let (_, mut stream) = simple(directory.path(), "t", 1);
     stream.event(1, 10_000_000, &[], &[0; 8]).unwrap();
@@ -244,13 +253,15 @@ fn a10_the_end_of_metadata_may_be_missing() {
     }
 }
 
-/// F4: what is wrong in a packet costs the rest of that packet, and no other one.
+/// Damage in a packet costs the rest of that packet, and nothing else.
+///
+/// Requirements: F4
 #[test]
-fn f4_damage_in_a_packet_is_its_own() {
+fn damage_in_a_packet_is_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let (path, ends) = four_packets(directory.path());
     let whole = fs::read(&path).unwrap();
-    // The fifth event of the second packet, which is of 16 bytes: its id, and its time.
+    // The id and the time of an event of the second packet; events have 16 bytes.
     let event = ends[0] as usize + 88 + 5 * 16;
     let not_of_it = "an event of a time that is not its packet's";
     for (at, bytes, what) in [
@@ -263,7 +274,7 @@ fn f4_damage_in_a_packet_is_its_own() {
         fs::write(&path, damaged).unwrap();
         let read = read(directory.path());
         assert_eq!(read.events, 10 + 5 + 20, "{what}");
-        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        let said: Vec<_> = read.problems.iter().map(ReadError::to_string).collect();
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(
             said[0].starts_with(&format!("{}, at byte ", path.display())),
@@ -272,7 +283,7 @@ fn f4_damage_in_a_packet_is_its_own() {
         assert!(said[0].ends_with(what), "{said:?}");
         assert!(!read.problems[0].is_cut());
     }
-    // What is wrong in its header costs what is behind it.
+    // Damage in a packet's header costs the packets after it.
     let packet = ends[1] as usize;
     for (at, bytes, what) in [
         (0, &[0][..], "there is no packet"),
@@ -289,7 +300,7 @@ fn f4_damage_in_a_packet_is_its_own() {
         damaged[packet + at..][..bytes.len()].copy_from_slice(bytes);
         fs::write(&path, damaged).unwrap();
         let read = read(directory.path());
-        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        let said: Vec<_> = read.problems.iter().map(ReadError::to_string).collect();
         assert_eq!(
             said,
             [format!("{}, at byte {packet}: {what}", path.display())]
@@ -303,7 +314,7 @@ fn f4_damage_in_a_packet_is_its_own() {
     assert_eq!(of_no_time.events, 20);
     let said = of_no_time.problems[0].to_string();
     assert!(said.contains("a time beyond what can be said"), "{said}");
-    // An event that goes beyond its packet.
+    // An event that extends beyond its packet.
     let mut damaged = whole.clone();
     let bits = (ends[1] - ends[0] - 1) * 8;
     damaged[ends[0] as usize + 48..][..8].copy_from_slice(&bits.to_ne_bytes());
@@ -381,7 +392,7 @@ fn metadata_of_others_are_refused_by_line() {
         let changed = text.replace(from, to);
         fs::write(&path, &changed).unwrap();
         let read = read(directory.path());
-        let said: Vec<_> = read.problems.iter().map(Problem::to_string).collect();
+        let said: Vec<_> = read.problems.iter().map(ReadError::to_string).collect();
         if changed == text {
             assert!(said.is_empty() && what.is_empty(), "{from}");
             continue;
@@ -395,7 +406,7 @@ fn metadata_of_others_are_refused_by_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is in the files, this comes to an end, and says what it has not understood.
+    /// Reading ends, whatever the files contain, and reports what it cannot understand.
     ///
     /// Requirements: F4
     #[test]
@@ -423,18 +434,16 @@ proptest! {
             }
         }
         let read = read(directory.path());
-        // Each event is at least 10 bytes of a file: there are not more than that has room for.
+        // An event takes at least 10 bytes of a file, which limits the number of events.
         let room: u64 = files.iter().map(|file| fs::metadata(file).unwrap().len() / 10).sum();
         prop_assert!(in_metadata == 0 || read.events <= room.max(before.events));
     }
 }
 
-/// Events, processes and times that are asked for.
-#[test]
-fn what_is_asked_for_is_selected() {
-    let directory = tempfile::tempdir().unwrap();
+/// Writes traces of three processes with three kinds of events.
+fn write_three_processes(directory: &Path) {
     for pid in 1..4u32 {
-        let (mut trace, mut stream) = simple(directory.path(), &format!("t{pid}"), pid);
+        let (mut trace, mut stream) = simple(directory, &format!("t{pid}"), pid);
         trace.declare(&event("2 shop:order-paid 6 u64 n")).unwrap();
         trace.declare(&event("3 shop:tick 6 u64 n")).unwrap();
         for n in 0..300u64 {
@@ -446,26 +455,44 @@ fn what_is_asked_for_is_selected() {
         }
         stream.finish().unwrap();
     }
-    let all = read(directory.path()).lines();
-    assert_eq!(all.len(), 900);
+}
+
+/// Asserts that a selection has those of `all` lines that satisfy `is`, which gets a line and its
+/// number. Times since the line before differ.
+fn assert_selected(
+    directory: &Path,
+    all: &[String],
+    selection: Selection,
+    is: &dyn Fn(&str, u64) -> bool,
+) {
     let without_delta = |line: &String| {
         let (time, rest) = line.split_once(" (").unwrap();
         format!("{time}{}", rest.split_once(')').unwrap().1)
     };
+    let got: Vec<_> = select(directory, selection).lines();
+    let number = |line: &String| {
+        line.rsplit_once("n = ")
+            .unwrap()
+            .1
+            .trim_end_matches(" }")
+            .parse()
+    };
+    let wanted = all.iter().filter(|line| is(line, number(line).unwrap()));
+    let wanted: Vec<_> = wanted.map(without_delta).collect();
+    assert!(!wanted.is_empty());
+    assert!(got[0].contains("(+?.?????????)"));
+    assert_eq!(got.iter().map(without_delta).collect::<Vec<_>>(), wanted);
+}
+
+/// A selection limits events, processes and times.
+#[test]
+fn selection_limits_events_processes_and_times() {
+    let directory = tempfile::tempdir().unwrap();
+    write_three_processes(directory.path());
+    let all = read(directory.path()).lines();
+    assert_eq!(all.len(), 900);
     let expect = |selection, is: &dyn Fn(&str, u64) -> bool| {
-        let got: Vec<_> = select(directory.path(), selection).lines();
-        let number = |line: &String| {
-            line.rsplit_once("n = ")
-                .unwrap()
-                .1
-                .trim_end_matches(" }")
-                .parse()
-        };
-        let wanted = all.iter().filter(|line| is(line, number(line).unwrap()));
-        let wanted: Vec<_> = wanted.map(without_delta).collect();
-        assert!(!wanted.is_empty());
-        assert!(got[0].contains("(+?.?????????)"));
-        assert_eq!(got.iter().map(without_delta).collect::<Vec<_>>(), wanted);
+        assert_selected(directory.path(), &all, selection, is);
     };
     for (patterns, is) in [
         (
@@ -496,8 +523,7 @@ fn what_is_asked_for_is_selected() {
         ..Selection::default()
     };
     expect(selection, &|line, _| line.contains(":(2) "));
-    // The clock was at 1000000 when it was START; of process 2, event 123 is 2 ns after the round
-    // time.
+    // The clock was at 1000000 at START. Event 123 of process 2 is 2 ns after the round time.
     let (from, to) = (START + 1230 + 2, START + 2000 + 2);
     let selection = Selection {
         from: Some(from),
@@ -520,7 +546,7 @@ fn what_is_asked_for_is_selected() {
     }
 }
 
-/// More streams than files may be open, and more than there is memory for at once.
+/// More streams than a process may open, and more than fit into memory at once.
 ///
 /// Requirements: E8
 #[test]
@@ -529,7 +555,7 @@ fn e8_thousands_of_streams_are_merged() {
     let (trace, _) = simple(directory.path(), "t", 1);
     let channel = StreamChannel::new("many", 2);
     for n in 0..3000u64 {
-        let mut stream = trace.stream(&channel, StreamOf::Cpu(n as u32)).unwrap();
+        let mut stream = trace.stream(&channel, StreamOwner::Cpu(n as u32)).unwrap();
         for event in 0..3u64 {
             let time = 1_000_000 + (n * 7919) % 3000 + 2000 * event;
             stream.event(1, time, &[], &time.to_ne_bytes()).unwrap();
@@ -554,10 +580,12 @@ fn e8_thousands_of_streams_are_merged() {
     assert!(numbers.is_sorted());
 }
 
-/// What is recorded meanwhile: packets, streams, events that are declared, and traces; whole ones
+/// Packets, streams, declarations and traces that appear while reading are read, complete ones
 /// only.
+///
+/// Requirements: E8
 #[test]
-fn e8_what_is_written_meanwhile_is_read() {
+fn growing_traces_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let mut reader = Reader::follow(&[directory.path().to_owned()], Selection::default()).unwrap();
     let (mut read, mut printer) = (Read::default(), Printer::new());
@@ -588,10 +616,10 @@ fn e8_what_is_written_meanwhile_is_read() {
         assert_eq!(lines[0].contains("(+?"), round == 1);
         assert_eq!(lines[0].contains("(+0.000000010)"), round > 1, "{lines:?}");
     }
-    // Another kind of event, in another stream, of before: it is late.
+    // A new event in another stream, with an earlier time: it is late.
     first.declare(&event("2 t:late 6 u8 x")).unwrap();
     let channel = StreamChannel::new("main", 1);
-    let mut second = first.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    let mut second = first.stream(&channel, StreamOwner::Cpu(1)).unwrap();
     second.event(2, 1_000_075, &[], &[7]).unwrap();
     second.flush().unwrap();
     let lines = look(&mut reader);
@@ -599,7 +627,7 @@ fn e8_what_is_written_meanwhile_is_read() {
         lines[0].ends_with("(-0.000000015) first:(1) t:late: { cpu_id = 1 }, { x = 7 }"),
         "{lines:?}"
     );
-    // And another process, with what is in the same packets' time in order.
+    // Another process; events of the same packets are sorted by time.
     let (_trace, mut third) = simple(directory.path(), "third", 3);
     for n in 0..6u64 {
         let stream = [&mut stream, &mut second, &mut third][n as usize % 3].event(
@@ -619,7 +647,7 @@ fn e8_what_is_written_meanwhile_is_read() {
         .map(|line| line.rsplit_once("n = ").unwrap().1)
         .collect();
     assert_eq!(ends, ["0 }", "1 }", "2 }", "3 }", "4 }", "5 }"]);
-    // Half a packet is waited for, to the end.
+    // Half a packet is ignored until the end.
     let path = directory.path().join("third/main_0");
     let bytes = fs::read(&path).unwrap();
     let half = [&bytes[..], &bytes[..50]].concat();
@@ -632,9 +660,11 @@ fn e8_what_is_written_meanwhile_is_read() {
     assert_eq!(read.events, 9 + 1 + 6);
 }
 
-/// F4: what cannot be looked at is said, and takes nothing else with it.
+/// An unreadable file is reported, and costs no other file.
+///
+/// Requirements: F4
 #[test]
-fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
+fn a_file_that_is_not_there_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let whole = four_packets(directory.path()).0;
     let expected = read(directory.path());
@@ -652,7 +682,7 @@ fn f4_a_file_that_is_not_there_takes_no_other_with_it() {
     assert!(!now.problems[0].is_cut());
 }
 
-/// What is deleted while it is read costs nothing else, and is said once.
+/// A stream deleted while it is read is reported once, and costs no other stream.
 ///
 /// Requirements: F4
 #[test]
@@ -660,10 +690,10 @@ fn deleted_stream_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
     drop(four_packets(directory.path()));
     let expected = read(directory.path());
-    // Large enough that not all of it is in memory at once.
+    // Large enough not to be in memory at once.
     let (trace, _) = simple(directory.path(), "u", 2);
     let mut stream = trace
-        .stream(&StreamChannel::new("more", 2), StreamOf::Cpu(0))
+        .stream(&StreamChannel::new("more", 2), StreamOwner::Cpu(0))
         .unwrap();
     for n in 0..100_000u64 {
         stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
@@ -696,8 +726,8 @@ fn deleted_stream_takes_no_other_with_it() {
     }
 }
 
-/// Of a trace and its copy, each event is there once. The copy may have been made before the trace
-/// was complete.
+/// For a trace and its copy, each event is there once. The copy may be older than the complete
+/// trace.
 ///
 /// Requirements: E8
 #[test]
@@ -725,16 +755,18 @@ fn copied_trace_is_read_once() {
         assert!(said[0].contains("has the same streams as"), "{said:?}");
         assert!(!now.problems[0].is_damage());
     }
-    // One that is not the same.
+    // A copy that differs.
     let mut bytes = fs::read(&whole).unwrap();
     bytes[100] ^= 1;
     fs::write(&in_copy, bytes).unwrap();
     assert_eq!(read(directory.path()).events, 2 * expected.events);
 }
 
-/// F4: streams that nobody can read are not passed over in silence.
+/// Streams without metadata are not ignored silently.
+///
+/// Requirements: F4
 #[test]
-fn f4_streams_without_metadata_are_told() {
+fn streams_without_metadata_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let stream = four_packets(directory.path()).0;
     let expected = read(directory.path());
@@ -744,16 +776,16 @@ fn f4_streams_without_metadata_are_told() {
     let now = read(directory.path());
     assert_eq!(now.text, expected.text);
     assert!(
-        matches!(&now.problems[..], [Problem::NoMetadata { path }] if *path == alone),
+        matches!(&now.problems[..], [ReadError::NoMetadata { path }] if *path == alone),
         "{:?}",
         now.problems
     );
     let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
-    assert!(matches!(error, Problem::NoMetadata { path } if path == alone));
-    // Other files are nobody's streams, and those with other names are not even opened.
+    assert!(matches!(error, ReadError::NoMetadata { path } if path == alone));
+    // Other files are not streams, and those with other names are not even opened.
     let no_trace = || {
         let error = Reader::open(std::slice::from_ref(&alone), Selection::default()).unwrap_err();
-        assert!(matches!(error, Problem::NoTrace { .. }), "{error}");
+        assert!(matches!(error, ReadError::NoTrace { .. }), "{error}");
     };
     fs::write(alone.join("main_0"), "no stream").unwrap();
     no_trace();
@@ -761,14 +793,16 @@ fn f4_streams_without_metadata_are_told() {
     for name in ["trace_pipe", "main", "main_0x"] {
         fs::copy(&stream, alone.join(name)).unwrap();
     }
-    // To open it would wait for a writer.
+    // Opening a FIFO would wait for a writer.
     nix::unistd::mkfifo(&alone.join("main_1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     no_trace();
 }
 
-/// F4: who reads a trace in a terminal is not at the mercy of who has written it.
+/// A trace cannot send control sequences to the reader's terminal.
+///
+/// Requirements: F4
 #[test]
-fn f4_nothing_that_a_terminal_obeys_is_printed() {
+fn control_characters_are_escaped() {
     let directory = tempfile::tempdir().unwrap();
     drop(four_packets(directory.path()));
     let path = directory.path().join("t/metadata");
@@ -796,7 +830,7 @@ fn f4_nothing_that_a_terminal_obeys_is_printed() {
         let [printed, said] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
         assert_eq!(printed.matches("[2J").count(), 39, "{printed}");
-        // The end of the stream is not there, which has a line with its name.
+        // The end of the stream is missing, and a message has the stream's name.
         assert!(
             said.contains("]0;title") && said.contains("main_0"),
             "{said}"

@@ -1,11 +1,11 @@
-//! `usertrace report`: the page, in a browser (E7, E8, F1), and how the command ends (C7).
+//! `usertrace report`: its page in a browser (E7, E8, F1), and its exit status (C7).
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
@@ -15,10 +15,10 @@ use usertrace_testing::processes::{event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 
-/// Begins a trace whose events have threads, and a stream of each of two CPUs. Its clock is at 0 at
-/// 2023-11-14 22:13:20 UTC, and counts ns.
+/// Begins a trace whose events have thread ids, with streams of two CPUs. Its clock counts ns, and
+/// is 0 at 2023-11-14 22:13:20 UTC.
 fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWriter; 2]) {
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: procname.into(),
         pid,
         process: pid.into(),
@@ -40,7 +40,7 @@ fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWri
     }
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
-    let streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap());
+    let streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap());
     (trace, streams)
 }
 
@@ -51,8 +51,8 @@ fn of(vtid: u32, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Two threads, of which each works 1000 times, for a millisecond, from time to time longer; on two
-/// CPUs, of which one loses 77 events in the middle.
+/// Writes a trace of two threads on two CPUs. Each thread works 1000 times, for a millisecond or
+/// sometimes longer. One CPU loses 77 events in the middle.
 fn write(directory: &Path, procname: &str, pid: u32) {
     let (_trace, mut streams) = trace(directory, procname, pid);
     for n in 0..1000u64 {
@@ -103,13 +103,13 @@ fn open(directory: &Path, arguments: &[&str]) -> Browser {
 
 /// The text of an element.
 fn inner(browser: &mut Browser, id: &str) -> String {
-    // Thousands have thin spaces between them.
+    // Numbers have thin spaces between thousands.
     browser
         .text(&format!("document.getElementById('{id}').innerText"))
         .replace('\u{202f}', "")
 }
 
-/// How many pixels of a canvas are red.
+/// The number of red pixels of a canvas.
 fn red(browser: &mut Browser, canvas: &str) -> u64 {
     let counted = browser.value(&format!(
         "(() => {{ const canvas = document.getElementById('{canvas}'); let red = 0;
@@ -122,17 +122,17 @@ fn red(browser: &mut Browser, canvas: &str) -> u64 {
     counted.as_u64().unwrap()
 }
 
-/// Waits until what was asked for is drawn, with all that is loaded for it.
+/// Waits until the page has drawn everything, including data that it loads.
 fn settle(browser: &mut Browser) {
     browser.wait("!View.waits && Timeline.detail.state !== 'loading'");
 }
 
-/// What is drawn.
+/// The timeline as an image.
 fn picture(browser: &mut Browser) -> String {
     browser.text("Timeline.canvas.toDataURL()")
 }
 
-/// A row of a table: its cells.
+/// The cells of a table's row.
 fn row(browser: &mut Browser, table: &str, name: &str) -> Vec<String> {
     let found = browser.value(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))
@@ -153,7 +153,8 @@ fn no_complaints(browser: &Browser) {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// A screenshot is one of something: a page that is empty compresses to next to nothing.
+/// Takes a screenshot, and asserts that it is not empty: an empty page compresses to almost
+/// nothing.
 fn screenshot(browser: &mut Browser, directory: &Path) {
     let path = directory.join("page.png");
     browser.screenshot(&path);
@@ -165,9 +166,81 @@ fn screenshot(browser: &mut Browser, directory: &Path) {
     );
 }
 
-/// E8, F1: the page of a file shows all that is in the trace, by the keyboard alone.
+/// Zooms to the event in the middle and moves, by keys; drawing and status line follow.
+fn zoom_by_keys(browser: &mut Browser) {
+    let whole = span(browser);
+    let (picture, status) = (picture(browser), inner(browser, "status"));
+    assert!(status.contains("(3.059 s): about 8002 events"), "{status}");
+    for _ in 0..14 {
+        browser.press("w");
+    }
+    browser.wait("View.end - View.begin < 1e7");
+    browser.wait("document.getElementById('status').textContent.match(/[(][0-9.]+ ms[)]: about [0-9]{2} events, all/)");
+    assert_ne!(self::picture(browser), picture);
+    let near = span(browser);
+    let middle = |(begin, end): (f64, f64)| (begin + end) / 2.0;
+    assert!(
+        (middle(near) - middle(whole)).abs() < 1e5,
+        "{near:?} {whole:?}"
+    );
+    browser.press("d");
+    browser.wait(&format!(
+        "View.begin > {}",
+        near.0 + (near.1 - near.0) * 0.15
+    ));
+    browser.press("ArrowLeft");
+    browser.press("ArrowLeft");
+    browser.wait(&format!("Math.abs(View.begin - {}) < 10", near.0));
+}
+
+/// Filters and selects single events by keys; the panel shows their fields.
+fn select_by_keys(browser: &mut Browser) {
+    browser.wait("Timeline.detail.state === 'all'");
+    browser.press("/");
+    for key in "text".chars() {
+        browser.press(&key.to_string());
+    }
+    browser.press("Enter");
+    browser.wait("View.wanted.filter(Boolean).length === 1");
+    browser.press("0");
+    browser.press("n");
+    browser.wait("View.selected");
+    let panel = inner(browser, "panel");
+    for part in [
+        "t:text",
+        "22:13:21.500250000",
+        "prog (40)",
+        r#""it\'s, \"here\" }""#,
+        "first 40",
+    ] {
+        assert!(panel.contains(part), "{part}: {panel}");
+    }
+    let fields = browser.text("JSON.stringify([...document.querySelectorAll('#fields tr')].map(row => row.cells[0].textContent))");
+    assert_eq!(fields, r#"["cpu_id","vtid","procname","s"]"#);
+    // The table has the events that pass the filter.
+    browser.wait("document.querySelectorAll('#classes tbody tr').length === 1");
+    let cells = row(browser, "classes", "t:text");
+    assert_eq!([&*cells[1], &*cells[3]], ["2", "2"]);
+    browser.press("n");
+    browser.wait("document.getElementById('panel').innerText.includes('second 41')");
+    browser.press("p");
+    browser.wait("document.getElementById('panel').innerText.includes('first 40')");
+    // Select the last event, without the filter.
+    browser.press("/");
+    browser.press("Escape");
+    browser.wait("View.wanted.every(Boolean)");
+    browser.press("End");
+    browser.value("Panel.select(null)");
+    settle(browser);
+    browser.press("p");
+    browser.wait("document.getElementById('panel').innerText.includes('22:13:22.999500000')");
+}
+
+/// The page shows everything in the trace, by keyboard alone.
+///
+/// Requirements: E8, F1
 #[test]
-fn e8_a_page_shows_what_is_in_the_trace() {
+fn a_page_shows_what_is_in_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("."), "prog", 40);
     let mut browser = open(directory.path(), &["prog-40"]);
@@ -182,12 +255,12 @@ fn e8_a_page_shows_what_is_in_the_trace() {
         assert!(facts.contains(fact), "{facts}");
     }
     assert!(!facts.contains("one by one"), "{facts}");
-    // Counts, and what lasts.
+    // Counts, and durations.
     let cells = row(&mut browser, "classes", "t:work_entry");
     assert_eq!(cells[1..], ["2000", "667", "2000"]);
     assert_eq!(row(&mut browser, "classes", "t:text")[1], "2");
     let cells = row(&mut browser, "pairs", "t:work_entry → work_exit");
-    // 20 of 2000 are longer: so the 99th percentile is not, but for the histogram's width.
+    // 20 of 2000 are longer. So the 99th percentile is not, within the width of a histogram's bin.
     assert_eq!(
         cells[1..],
         ["2000", "1 ms", "1.01 ms", &cells[4], "2 ms", "0", "0"]
@@ -201,87 +274,27 @@ fn e8_a_page_shows_what_is_in_the_trace() {
         lanes,
         r#"["process","first 40","second 41","level","lives","host","CPU 0","CPU 1"]"#
     );
-    // Without the lanes of the process, and with them again.
+    // Hide the lanes of the process, and show them again.
     for rows in [4, 8] {
         browser.press("c");
         browser.wait(&format!("Timeline.rows.length === {rows}"));
     }
-    // Nearer to the event in the middle, by keys; what is drawn and said follows.
-    let whole = span(&mut browser);
-    let (picture, status) = (picture(&mut browser), inner(&mut browser, "status"));
-    assert!(status.contains("(3.059 s): about 8002 events"), "{status}");
-    for _ in 0..14 {
-        browser.press("w");
-    }
-    browser.wait("View.end - View.begin < 1e7");
-    browser.wait("document.getElementById('status').textContent.match(/[(][0-9.]+ ms[)]: about [0-9]{2} events, all/)");
-    assert_ne!(self::picture(&mut browser), picture);
-    let near = span(&mut browser);
-    let middle = |(begin, end): (f64, f64)| (begin + end) / 2.0;
-    assert!(
-        (middle(near) - middle(whole)).abs() < 1e5,
-        "{near:?} {whole:?}"
-    );
-    browser.press("d");
-    browser.wait(&format!(
-        "View.begin > {}",
-        near.0 + (near.1 - near.0) * 0.15
-    ));
-    browser.press("ArrowLeft");
-    browser.press("ArrowLeft");
-    browser.wait(&format!("Math.abs(View.begin - {}) < 10", near.0));
-    // Single events are there, with what they are.
-    browser.wait("Timeline.detail.state === 'all'");
-    browser.press("/");
-    for key in "text".chars() {
-        browser.press(&key.to_string());
-    }
-    browser.press("Enter");
-    browser.wait("View.wanted.filter(Boolean).length === 1");
-    browser.press("0");
-    browser.press("n");
-    browser.wait("View.selected");
-    let panel = inner(&mut browser, "panel");
-    for part in [
-        "t:text",
-        "22:13:21.500250000",
-        "prog (40)",
-        r#""it\'s, \"here\" }""#,
-        "first 40",
-    ] {
-        assert!(panel.contains(part), "{part}: {panel}");
-    }
-    let fields = browser.text("JSON.stringify([...document.querySelectorAll('#fields tr')].map(row => row.cells[0].textContent))");
-    assert_eq!(fields, r#"["cpu_id","vtid","procname","s"]"#);
-    // The table has what the filter leaves.
-    browser.wait("document.querySelectorAll('#classes tbody tr').length === 1");
-    let cells = row(&mut browser, "classes", "t:text");
-    assert_eq!([&*cells[1], &*cells[3]], ["2", "2"]);
-    browser.press("n");
-    browser.wait("document.getElementById('panel').innerText.includes('second 41')");
-    browser.press("p");
-    browser.wait("document.getElementById('panel').innerText.includes('first 40')");
-    // Without the filter, the last event of all.
-    browser.press("/");
-    browser.press("Escape");
-    browser.wait("View.wanted.every(Boolean)");
-    browser.press("End");
-    browser.value("Panel.select(null)");
-    settle(&mut browser);
-    browser.press("p");
-    browser.wait("document.getElementById('panel').innerText.includes('22:13:22.999500000')");
+    zoom_by_keys(&mut browser);
+    select_by_keys(&mut browser);
     screenshot(&mut browser, directory.path());
     no_complaints(&browser);
 }
 
-/// F1: so does the mouse, and help says which keys there are.
+/// The mouse works as well, and help lists the keys.
+///
+/// Requirements: F1
 #[test]
-fn f1_mouse_wheel_and_buttons_work() {
+fn mouse_wheel_and_buttons_work() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "prog", 40);
     let mut browser = open(directory.path(), &["."]);
     let whole = span(&mut browser);
-    // By the wheel, around the pointer.
+    // Zoom by the wheel, around the pointer.
     let at = |browser: &mut Browser, expression: &str| browser.value(expression).as_f64().unwrap();
     let left = at(&mut browser, "Timeline.canvas.getBoundingClientRect().left");
     let top = at(&mut browser, "Timeline.canvas.getBoundingClientRect().top");
@@ -294,7 +307,7 @@ fn f1_mouse_wheel_and_buttons_work() {
     ));
     let after = at(&mut browser, "Timeline.time(600)");
     assert!((before - after).abs() < 1e3, "{before} {after}");
-    // By dragging.
+    // Move by dragging.
     let near = span(&mut browser);
     browser.mouse(&["mouseMoved", "mousePressed"], x, y);
     let params = serde_json::json!({ "type": "mouseMoved", "x": x - 100.0, "y": y, "button": "left", "buttons": 1 });
@@ -304,7 +317,7 @@ fn f1_mouse_wheel_and_buttons_work() {
         "View.begin > {}",
         near.0 + (near.1 - near.0) * 0.05
     ));
-    // What is pointed at is told; what is clicked on, too.
+    // Pointing at an event shows a hint, and a click shows its details.
     browser.press("Home");
     browser.wait(&format!(
         "View.end - View.begin > {}",
@@ -336,9 +349,11 @@ fn f1_mouse_wheel_and_buttons_work() {
     no_complaints(&browser);
 }
 
-/// E7: losses are marked, with their counts and where.
+/// Losses are marked at their time, with their counts.
+///
+/// Requirements: E7
 #[test]
-fn e7_losses_are_marked() {
+fn losses_are_marked() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "prog", 40);
     let mut browser = open(directory.path(), &["."]);
@@ -348,7 +363,7 @@ fn e7_losses_are_marked() {
     browser.press("l");
     browser.wait("document.getElementById('panel').innerText.includes('77 events lost on CPU 1')");
     let (begin, end) = span(&mut browser);
-    // Between the last packet and the next one: around the 600th.
+    // Between two packets, around the 600th event.
     assert!(
         begin < 1801.5e6 && end > 1803e6 && end - begin < 20e6,
         "{begin} {end}"
@@ -356,17 +371,19 @@ fn e7_losses_are_marked() {
     browser.wait("Timeline.drawn.some(drawn => drawn.loss)");
     let before = red(&mut browser, "timeline");
     assert!(before > 20);
-    // Without them there are no marks.
+    // Without losses there are no marks.
     browser.value("Data.losses.length = 0, View.changed()");
     browser.wait("!Timeline.drawn.some(drawn => drawn.loss)");
     assert_eq!(red(&mut browser, "timeline"), 0);
     no_complaints(&browser);
 }
 
-/// F1: of the dump of a kernel that crashed, the page says where it ends and when that was; of
-/// another trace, nothing.
+/// The page of a crashed kernel's dump marks the crash, with its time. Pages of other traces do
+/// not.
+///
+/// Requirements: F1
 #[test]
-fn f1_the_end_of_a_dump_is_marked() {
+fn the_end_of_a_dump_is_marked() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = Process::new(1, 101, "prog", 2);
     process.control[0].meta(SYNC[0], "1 t:number 6 u64 n");
@@ -415,7 +432,7 @@ fn f1_the_end_of_a_dump_is_marked() {
     browser.wait("Timeline.drawn.some(drawn => drawn.crash)");
     no_complaints(&browser);
 
-    // A dump that does not say where its traces are.
+    // A dump without the address of its traces.
     extract(&dump, Style::WithoutNotes, "searched");
     let said = "A program may have forged them.";
     assert!(!notes.contains(said), "{notes}");
@@ -428,13 +445,15 @@ fn f1_the_end_of_a_dump_is_marked() {
     assert_eq!(browser.value("Crash.at"), serde_json::Value::Null);
 }
 
-/// E6: nothing that is in a trace becomes code or HTML, whatever it is called.
+/// No name in a trace becomes code or HTML.
+///
+/// Requirements: E6
 #[test]
-fn e6_names_are_text_whatever_they_are() {
+fn names_never_become_markup() {
     const BAD: &str = "</script><img src=x onerror=document.title='bad'><!--<script>";
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    // No name of a directory has a slash.
+    // A directory's name cannot have a slash.
     let name = BAD.replace('/', "&");
     let parent = path.join(&name);
     fs::create_dir(&parent).unwrap();
@@ -470,7 +489,7 @@ fn e6_names_are_text_whatever_they_are() {
         0
     );
     no_complaints(&browser);
-    // And if something became HTML nevertheless, the policy would not let it run.
+    // Even if a name became HTML, the page's policy would prevent its execution.
     browser.value(
         "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"document.title=1\">')",
     );
@@ -486,7 +505,7 @@ fn e6_names_are_text_whatever_they_are() {
     );
 }
 
-/// What the kernel did is beside what programs did, in lanes of threads and CPUs.
+/// The kernel's events are beside those of programs, in lanes of threads and CPUs.
 ///
 /// Requirements: F9
 #[test]
@@ -494,7 +513,7 @@ fn f9_the_kernels_events_are_in_the_same_page() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, "prog", 40);
-    let of = TraceOf::Kernel {
+    let of = TraceOrigin::Kernel {
         release: "7.3.4".into(),
         version: "#1".into(),
     };
@@ -507,7 +526,7 @@ fn f9_the_kernels_events_are_in_the_same_page() {
     kernel.declare(&event).unwrap();
     let mut channel = StreamChannel::new("cpu", 1);
     channel.set_contexts();
-    let mut stream = kernel.stream(&channel, StreamOf::Cpu(1)).unwrap();
+    let mut stream = kernel.stream(&channel, StreamOwner::Cpu(1)).unwrap();
     let tid = 4711i32.to_ne_bytes();
     stream.event(9, 5 * MS, &tid, b"other\0").unwrap();
     stream.finish().unwrap();
@@ -529,9 +548,11 @@ fn f9_the_kernels_events_are_in_the_same_page() {
     no_complaints(&browser);
 }
 
-/// E7: what there is no room for is left out of the page, and it says so; counts are those of all.
+/// Events without room are left out of the page, and it says so. Counts include them.
+///
+/// Requirements: E7
 #[test]
-fn e7_what_is_left_out_is_said() {
+fn omitted_events_are_reported() {
     const EVENTS: u64 = 400_000;
     let directory = tempfile::tempdir().unwrap();
     let (_trace, [mut stream, _]) = trace(directory.path(), "prog", 40);
@@ -553,7 +574,7 @@ fn e7_what_is_left_out_is_said() {
     assert!((20_000..EVENTS / 2).contains(&detailed), "{detailed}");
     assert_eq!(row(&mut browser, "classes", "t:work_entry")[1], "400000");
     browser.wait("document.getElementById('status').textContent.includes('left out')");
-    // The first part is there, the next one is not, and the end is.
+    // The first and last parts are there, and the second is not.
     browser.value("View.show(Data.parts[0][1], Data.parts[1][1])");
     browser.wait("document.getElementById('status').textContent.includes('left out')");
     let gap = browser.value("Timeline.detail.gaps[0]");
@@ -568,11 +589,11 @@ fn e7_what_is_left_out_is_said() {
     browser.wait("View.selected");
     let last = (EVENTS - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_string();
     assert!(inner(&mut browser, "panel").contains(&last));
-    // In the middle, a bin has as many events as there were.
+    // In the middle, bins count all events.
     browser.value("View.show(1e8, 2e8)");
     browser.wait("Math.abs(Tables.inView[0] - 1e5) < 500");
     no_complaints(&browser);
-    // While the page is loading, a part may be there with half of its text: it is waited for.
+    // While the page loads, a part may have half of its text; the page waits for the rest.
     browser.value(
         "{ const part = document.getElementById(`part-${Data.parts[0][0]}`); \
            window.half = { part, parent: part.parentNode, text: part.textContent }; \
@@ -589,7 +610,7 @@ fn e7_what_is_left_out_is_said() {
     browser.wait("Detail.parts.get(0).state === 'here'");
     no_complaints(&browser);
     browser.value("delete document.readyState");
-    // A page that lost its end is told of, and not taken for one with fewer events.
+    // A truncated page reports that, instead of showing fewer events.
     browser.value(
         "{ const part = document.getElementById(`part-${Data.parts[0][0]}`); \
            part.textContent = part.textContent.slice(0, part.textContent.length >> 3 << 2); \
@@ -599,9 +620,11 @@ fn e7_what_is_left_out_is_said() {
     browser.wait("document.getElementById('status').textContent.includes('cannot be read')");
 }
 
-/// E6: a page of nothing, and one of centuries, can be looked at like any other.
+/// The pages of an empty trace, and of one that lasts centuries, work like any other.
+///
+/// Requirements: E6
 #[test]
-fn e6_a_trace_may_have_nothing_and_last_for_ever() {
+fn a_trace_may_have_nothing_and_last_for_ever() {
     let directory = tempfile::tempdir().unwrap();
     let (_trace, [mut stream, _]) = trace(directory.path(), "prog", 40);
     for time in [0, 1, 1 << 40, 1 << 62, (1 << 62) + 5000] {
@@ -620,7 +643,7 @@ fn e6_a_trace_may_have_nothing_and_last_for_ever() {
             browser.press("w");
         }
         browser.press("End");
-        // Now, rather than with the next frame.
+        // Draw now instead of in the next frame.
         browser.value("drawAll(), Tables.draw()");
         no_complaints(browser);
     };
@@ -633,8 +656,9 @@ fn e6_a_trace_may_have_nothing_and_last_for_ever() {
     walk(&mut browser);
 }
 
+/// Requirements: C7
 #[test]
-fn c7_the_command_says_how_it_ended() {
+fn report_sets_exit_status() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, "prog", 40);
@@ -676,7 +700,7 @@ fn c7_the_command_says_how_it_ended() {
         0,
         "events of 1 process",
     );
-    // An old page stays if a new one cannot be written.
+    // The old page stays if the new one cannot be written.
     let before = fs::read(path.join("x.html")).unwrap();
     let limited = "trap '' XFSZ; ulimit -f 1; exec \"$0\" report -o x.html .";
     let output = Command::new("sh")
@@ -708,13 +732,13 @@ fn c7_the_command_says_how_it_ended() {
     );
 }
 
-/// Eight threads of one process on four CPUs, at a million events a second: half of them work, half
-/// of them allocate.
+/// Writes a trace of eight threads of one process on four CPUs, with a million events a second.
+/// Half of the threads work, the others allocate.
 fn write_many(directory: &Path, events: u64) {
     let (trace, _) = trace(directory, "prog", 40);
     let mut channel = StreamChannel::new("many", 1);
     channel.set_contexts();
-    let stream = |cpu| trace.stream(&channel, StreamOf::Cpu(cpu)).unwrap();
+    let stream = |cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap();
     let mut streams: Vec<_> = (0..4).map(stream).collect();
     let mut random = 1u64;
     for n in 0..events {
@@ -739,11 +763,12 @@ fn write_many(directory: &Path, events: u64) {
     }
 }
 
-/// E8: a large trace takes no more memory than a bound, and its page opens.
-/// `USERTRACE_TEST_EVENTS=10000000` in a release build is what docs/bench.md has; it prints the
-/// figures.
+/// A large trace takes bounded memory, and its page opens. docs/bench.md has the figures of
+/// `USERTRACE_TEST_EVENTS=10000000` in a release build, which this prints.
+///
+/// Requirements: E8
 #[test]
-fn e8_large_traces_take_bounded_time_and_memory() {
+fn large_traces_take_bounded_time_and_memory() {
     let events = std::env::var("USERTRACE_TEST_EVENTS");
     let events: u64 = events.map_or(500_000, |events| events.parse().unwrap());
     let directory = tempfile::tempdir().unwrap();
@@ -757,14 +782,14 @@ fn e8_large_traces_take_bounded_time_and_memory() {
         reason = "it is waited for, with what it has used"
     )]
     let child = command.current_dir(directory.path()).spawn().unwrap();
-    // SAFETY: all bytes zero is a value of it.
+    // SAFETY: `rusage` consists of integers, so zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let (pid, mut status) = (child.id().cast_signed(), 0);
-    // SAFETY: a child of this process; both have room for what is written.
+    // SAFETY: `status` and `usage` have room for what the call writes.
     let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
     assert_eq!((waited, status), (pid, 0));
     let (elapsed, rss) = (began.elapsed(), usage.ru_maxrss >> 10);
-    // What a busy machine adds to the time is not the command's.
+    // Measure CPU time, which does not depend on other processes.
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     let worked = seconds(usage.ru_utime) + seconds(usage.ru_stime);
     let mut browser = Browser::start(1280, 900);

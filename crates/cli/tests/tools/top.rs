@@ -1,5 +1,5 @@
-//! Counting events in rings that somebody else consumes, or overwrites (E7), on files that behave
-//! as the kernel's do.
+//! Counting events in rings that others consume or overwrite (E7), on simulated files of the
+//! kernel.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,7 +17,7 @@ const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
 const TIME: u64 = 1_000_000;
 
-/// What is done in the middle of a copy.
+/// Called in the middle of a copy.
 type During = Box<dyn FnMut(&mut RingWriter)>;
 
 struct Process {
@@ -111,7 +111,7 @@ struct Run {
 }
 
 impl Run {
-    /// A process that has written so many events before it is looked at.
+    /// A process that wrote `before` events before the counter sees it.
     fn new(before: u64, from_now: bool) -> Self {
         let ring = || RingWriter::new(SUBBUF, COUNT, 0);
         let process = Rc::new(RefCell::new(Process {
@@ -147,7 +147,7 @@ impl Run {
         }
     }
 
-    /// Somebody who records has read all.
+    /// Consumes everything, as a recorder does.
     fn consume(&self) {
         let mut process = self.process.borrow_mut();
         process.main.consumed = process.main.head;
@@ -158,12 +158,12 @@ impl Run {
         self.counter.step(until).unwrap();
     }
 
-    /// Events that were seen, and that are likely besides.
+    /// Events that were counted, and those that were estimated.
     fn counted(&mut self) -> (u64, f64) {
         let counted = self.counter.counted();
         let events = counted.events.iter().map(|event| {
             assert_eq!(event.name, "t:number");
-            // 16 bytes each.
+            // Each event has 16 bytes.
             assert_eq!(event.bytes.seen, 16 * event.events.seen);
             (event.events.seen, event.events.estimated)
         });
@@ -175,12 +175,14 @@ fn number(ring: &mut RingWriter, n: u64) -> bool {
     ring.event(1, TIME + n, &n.to_le_bytes())
 }
 
-/// What was consumed is there until a writer comes.
+/// Consumed events are counted until a writer overwrites them.
+///
+/// Requirements: E7
 #[test]
-fn e7_what_somebody_else_consumes_is_counted() {
+fn consumed_events_are_counted() {
     let mut run = Run::new(10, true);
     for round in 1..=20 {
-        // What is in two or three of four sub-buffers.
+        // The contents of two or three of four sub-buffers.
         run.write(400);
         run.consume();
         run.step();
@@ -193,7 +195,7 @@ fn e7_what_somebody_else_consumes_is_counted() {
 }
 
 #[test]
-fn what_was_there_counts_for_who_is_new() {
+fn earlier_events_count_for_new_processes() {
     let mut run = Run::new(10, false);
     run.step();
     assert_eq!(run.counted(), (10, 0.0));
@@ -202,28 +204,32 @@ fn what_was_there_counts_for_who_is_new() {
     assert_eq!(run.counted(), (0, 0.0));
 }
 
-/// The place that a writer may be in without having said so is not believed, though the head is not
-/// there yet.
+/// Data in the sub-buffer that a writer may have entered is not used, even before the head moves
+/// there.
+///
+/// Requirements: E7
 #[test]
-fn e7_what_a_writer_comes_to_is_not_believed() {
+fn next_subbuffer_of_writer_is_not_read() {
     let mut run = Run::new(0, true);
-    // Four sub-buffers, of 252 records each at most; all consumed.
+    // Four sub-buffers of at most 252 records each, all consumed.
     run.write(4 * 252);
     run.consume();
-    // A part of the next round's header is over that of the first sub-buffer, and does not show:
-    // the time, and not yet the position.
+    // The first part of the next round's header replaces that of the first sub-buffer: its time,
+    // and not yet its position.
     let next = COUNT * SUBBUF;
     run.process.borrow_mut().main.store(next + 8, TIME + 5000);
     run.step();
     let (seen, estimated) = run.counted();
     assert_eq!(seen, 3 * 252);
-    // As much as is not seen.
+    // The estimate equals the unseen part.
     assert!((estimated - 252.0).abs() < 10.0, "{estimated}");
 }
 
-/// In the middle of the copy, others read and write a whole round.
+/// In the middle of the copy, others consume and write a whole round.
+///
+/// Requirements: F4
 #[test]
-fn f4_what_is_overtaken_is_estimated() {
+fn overwritten_events_are_estimated() {
     let mut run = Run::new(0, true);
     run.write(900);
     let mut more = 0;
@@ -235,7 +241,7 @@ fn f4_what_is_overtaken_is_estimated() {
         assert_eq!(more, 3000);
     }));
     run.step();
-    // The copy was of what is gone; then comes what is there.
+    // The first copy is of overwritten events; the next step counts the present ones.
     run.step();
     let (seen, estimated) = run.counted();
     assert!((500..1010).contains(&seen), "{seen}");
@@ -243,42 +249,46 @@ fn f4_what_is_overtaken_is_estimated() {
     assert!((all - 3900.0).abs() < 100.0, "{all}");
 }
 
-/// A ring that is full loses events, and is as full as it is.
+/// A full ring loses events, which are counted, and its fill level is right.
+///
+/// Requirements: E7
 #[test]
-fn e7_what_is_lost_is_told() {
+fn losses_are_counted() {
     let mut run = Run::new(0, true);
     run.write(1200);
     run.step();
     let counted = run.counter.counted();
     assert_eq!(counted.lost, 1200 - 4 * 252);
     assert!(counted.fill.unwrap() > 950, "{counted:?}");
-    // What was lost before somebody looked is not of now.
+    // Losses before the counter's start do not count.
     let mut run = Run::new(1200, true);
     run.step();
     assert_eq!(run.counter.counted().lost, 0);
 }
 
 #[test]
-fn who_has_ended_is_let_go_of() {
+fn files_of_ended_process_are_closed() {
     let mut run = Run::new(0, true);
     run.write(5);
     run.process.borrow_mut().dead = true;
     run.step();
     assert!(run.counter.has_ended());
-    // The test's own.
+    // Only the test's own reference is left.
     assert_eq!(Rc::strong_count(&run.process), 1);
     assert_eq!(run.counted(), (5, 0.0));
     assert!(run.counter.counted().ended);
 }
 
-/// Where there is no time, a part is a sample of all.
+/// Without time to read everything, a part serves as a sample.
+///
+/// Requirements: E7
 #[test]
-fn e7_without_time_rates_are_estimates() {
+fn without_time_rates_are_estimates() {
     let mut run = Run::new(0, true);
     for _ in 0..40 {
         run.write(600);
         run.consume();
-        // No time at all, and then it is too much; what comes afterwards is seen.
+        // A step without time, then one with too long a backlog; later events are counted.
         run.counter.step(Instant::now()).unwrap();
         run.step();
         run.write(100);
@@ -294,7 +304,7 @@ fn e7_without_time_rates_are_estimates() {
     );
 }
 
-/// A writer that stops right after it was too fast leaves no newer sample.
+/// A writer that stops right after it outran the counter gives no newer sample.
 ///
 /// Requirements: E7
 #[test]
@@ -304,7 +314,7 @@ fn missed_events_of_a_stopped_writer_are_estimated_from_earlier_ones() {
     run.step();
     assert_eq!(run.counted(), (100, 0.0));
     run.write(600);
-    // No time at all, and then it is too much.
+    // A step without time, then one with too long a backlog.
     run.counter.step(Instant::now()).unwrap();
     run.step();
     for _ in 0..2 {

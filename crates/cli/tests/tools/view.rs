@@ -1,19 +1,19 @@
-//! `usertrace view`: what it prints, and how it ends (E8, C7, F1).
+//! `usertrace view`: its output and its exit status (E8, C7, F1).
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamWriter, TraceOf, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_sys::Scope;
 
 use usertrace_testing::processes::{event, trace_in_ns};
 
-/// Begins a trace of `t:number` and `t:text`, with a stream. Its clock is at 0 at 2023-11-14
-/// 22:13:20 UTC, and counts ns.
+/// Begins a trace of `t:number` and `t:text`, with a stream. Its clock counts ns, and is 0 at
+/// 2023-11-14 22:13:20 UTC.
 fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
-    let of = TraceOf::Process {
+    let of = TraceOrigin::Process {
         name: "prog".into(),
         pid,
         process: pid.into(),
@@ -23,7 +23,7 @@ fn trace(directory: &Path, pid: u32) -> (TraceWriter, StreamWriter) {
     for line in ["1 t:number 6 u64 n", "2 t:text 6 str s"] {
         trace.declare(&event(line)).unwrap();
     }
-    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOf::Cpu(0));
+    let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
     (trace, stream.unwrap())
 }
 
@@ -61,12 +61,14 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Where clocks are put forward and back, too.
+/// Zones include some with daylight saving time.
+///
+/// Requirements: E8
 #[test]
-fn e8_it_prints_what_babeltrace2_prints_in_each_zone() {
+fn it_prints_what_babeltrace2_prints_in_each_zone() {
     let directory = tempfile::tempdir().unwrap();
     for pid in 1..4 {
-        // Four hours, to beyond midnight in some zones.
+        // Four hours, which pass midnight in some zones.
         write(directory.path(), pid, 4 * 3600);
     }
     for zone in [
@@ -87,9 +89,11 @@ fn e8_it_prints_what_babeltrace2_prints_in_each_zone() {
     }
 }
 
-/// E7: what is missing is said, with the stream, how many, and since when.
+/// Losses are reported with their stream, number and time.
+///
+/// Requirements: E7
 #[test]
-fn e7_what_was_lost_is_said() {
+fn losses_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 1, 12);
     let output = view(directory.path(), &["prog-1"]);
@@ -139,7 +143,7 @@ fn events_are_selected() {
 }
 
 #[test]
-fn who_has_read_enough_may_go() {
+fn closed_pipe_is_no_error() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 1, 50_000);
     let mut child = command(directory.path(), &["."])
@@ -164,7 +168,7 @@ fn who_has_read_enough_may_go() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_by_the_status() {
+fn unreadable_traces_set_exit_status() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, 1, 12);
@@ -194,7 +198,7 @@ fn what_cannot_be_read_is_said_by_the_status() {
     assert_eq!(fails(&["-e", "a/b", "."], 2, "\"a/b\" is no pattern"), 0);
     assert_eq!(fails(&["--from", "noon", "."], 2, "HH:MM:SS"), 0);
     assert_eq!(fails(&["--last", "a while", "."], 2, "--last"), 0);
-    // A trace that is named twice is one.
+    // A trace that is named twice is read once.
     assert_eq!(fails(&["prog-1", ".", "prog-2/../prog-1"], 0, ""), 24);
 
     let stream = path.join("prog-1/main_0");
@@ -223,7 +227,7 @@ fn what_cannot_be_read_is_said_by_the_status() {
 /// `view --follow` prints each event of a recording before the next one is written. It ends after
 /// the recording, with all events printed.
 #[test]
-fn what_is_recorded_meanwhile_is_followed() {
+fn growing_recording_is_followed() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = Command::new("sleep").arg("600").spawn().unwrap();
     let (_trace, mut stream) = trace(directory.path(), process.id());
@@ -239,7 +243,7 @@ fn what_is_recorded_meanwhile_is_followed() {
         assert!(line.ends_with(&format!("{{ n = {n} }}")), "{line}");
     }
     assert_eq!(child.try_wait().unwrap(), None);
-    // While somebody records, it is going on, whatever becomes of processes.
+    // While a recorder runs, the recording goes on, even if all processes end.
     let notes = directory.path().join(".usertrace");
     fs::create_dir(&notes).unwrap();
     fs::write(
@@ -247,10 +251,10 @@ fn what_is_recorded_meanwhile_is_followed() {
         "name t\ngeneration 1\nboot b\ncreated true\n",
     )
     .unwrap();
-    // It sees that, at the latest, before it sees the end of the process.
+    // `view` sees the notes before it sees the end of the process.
     process.kill().unwrap();
     process.wait().unwrap();
-    // `view` would end the third time that it finds no recorder. It looks between two events.
+    // `view` ends when it finds no recorder three times in a row. It checks between two events.
     for n in 7..12u64 {
         stream.event(1, n, &[], &n.to_ne_bytes()).unwrap();
         stream.flush().unwrap();
@@ -265,8 +269,10 @@ fn what_is_recorded_meanwhile_is_followed() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// E8: what is followed may be in chunks, which get another name when they are finished, and is
+/// A followed recording may be in chunks, which are renamed when they are finished. Each event is
 /// printed once.
+///
+/// Requirements: E8
 #[test]
 fn chunks_that_are_finished_meanwhile_are_followed() {
     let directory = tempfile::tempdir().unwrap();
@@ -299,7 +305,7 @@ fn chunks_that_are_finished_meanwhile_are_followed() {
             .unwrap();
         stream.finish().unwrap();
         next(10 * n);
-        // What comes last comes with the new name.
+        // The last event comes under the new name.
         stream
             .event(1, 10 * n + 1, &[], &(10 * n + 1).to_ne_bytes())
             .unwrap();

@@ -1,37 +1,37 @@
-//! One CPU's events, and their stream.
+//! The events of one CPU, and their CTF stream.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
-use usertrace_ctf::{StreamChannel, StreamOf, StreamState, StreamWriter, TraceWriter};
+use usertrace_ctf::{StreamChannel, StreamOwner, StreamState, StreamWriter, TraceWriter};
 use usertrace_sys::uapi::LTT_CHANNEL_MAIN;
 
 use super::format::Format;
 use super::page;
-use super::ring::{Lost, Part, Ring};
+use super::ring::{LossCount, PagePart, Ring};
 
-/// What the names of streams' files begin with.
+/// Prefix of the stream files' names.
 const CHANNEL: &str = "cpu";
-/// Where a record has its thread's id. Its event's id is what it begins with.
+/// Offset of the thread id in a record. The record starts with the event id.
 const PID: usize = 4;
 
-/// Where the files stand that there are, by their names.
+/// States of the existing stream files, by their names.
 pub(super) type Streams = HashMap<OsString, StreamState>;
 
-/// A CPU, and its stream.
+/// One CPU with its ring and its stream.
 #[derive(Debug)]
 pub(super) struct Cpu {
     pub(super) number: u32,
     pub(super) ring: Ring,
-    /// None: there was no event yet, and it has no file.
+    /// `None` before the first event: there is no file yet.
     pub(super) stream: Option<StreamWriter>,
-    /// Where that stands, for who has to begin a packet again.
+    /// The state of the stream after its last packet, from which to retry after an error.
     pub(super) state: Option<StreamState>,
-    /// What is not after this time is in the file already.
+    /// Events up to this time are in the file already.
     known: Option<u64>,
     /// A page that could not be written yet.
-    held: Option<Part>,
+    held: Option<PagePart>,
     pub(super) events: u64,
     pub(super) lost: u64,
 }
@@ -52,14 +52,14 @@ impl Cpu {
         }
     }
 
-    /// Writes what there is in the ring. Was there something?
+    /// Writes the contents of the ring to the stream. Returns whether there was data.
     pub(super) fn drain(
         &mut self,
         trace: &TraceWriter,
         formats: &HashMap<u16, Format>,
     ) -> io::Result<bool> {
         let mut some = false;
-        // No more than it may have now: what is written meanwhile is for the next time.
+        // At most one ring's worth of pages: later data waits for the next call.
         for _ in 0..self.ring.nr_pages() {
             let part = match self.held.take() {
                 Some(part) => part,
@@ -70,7 +70,7 @@ impl Cpu {
             };
             some = true;
             if let Err(error) = self.write(trace, formats, part) {
-                // From the end of the last packet, when there is room again.
+                // Retry from the end of the last packet.
                 self.stream = None;
                 self.held = Some(part);
                 return Err(error);
@@ -79,13 +79,13 @@ impl Cpu {
         Ok(some)
     }
 
-    /// Writes a part of a page. A recorder that is killed leaves whole packets, and the next one
-    /// finds the page again.
+    /// Writes a part of a page as complete packets. A recorder that is killed leaves only these,
+    /// and its successor finds the page again.
     fn write(
         &mut self,
         trace: &TraceWriter,
         formats: &HashMap<u16, Format>,
-        part: Part,
+        part: PagePart,
     ) -> io::Result<()> {
         self.lose(trace, part.lost)?;
         let known = self.known;
@@ -120,12 +120,12 @@ impl Cpu {
         Ok(())
     }
 
-    /// Tells of events that are missing here.
-    pub(super) fn lose(&mut self, trace: &TraceWriter, lost: Lost) -> io::Result<()> {
+    /// Reports lost events in the stream.
+    pub(super) fn lose(&mut self, trace: &TraceWriter, lost: LossCount) -> io::Result<()> {
         let more = match lost {
-            Lost::InAll(count) => count.saturating_sub(self.lost),
-            Lost::More(count) => count,
-            Lost::Some => {
+            LossCount::Total(count) => count.saturating_sub(self.lost),
+            LossCount::New(count) => count,
+            LossCount::Unknown => {
                 let mut stream = self.stream(trace)?;
                 stream.overwrite(1)?;
                 self.stream = Some(stream);
@@ -141,7 +141,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The stream: a file that is begun now, or where it stood.
+    /// The stream: a new file, or the existing one, resumed at `state`.
     fn stream(&mut self, trace: &TraceWriter) -> io::Result<StreamWriter> {
         match self.stream.take() {
             Some(stream) => Ok(stream),
@@ -156,6 +156,6 @@ fn channel() -> StreamChannel {
     channel
 }
 
-fn stream_of(cpu: u32) -> StreamOf {
-    StreamOf::Cpu(cpu)
+fn stream_of(cpu: u32) -> StreamOwner {
+    StreamOwner::Cpu(cpu)
 }

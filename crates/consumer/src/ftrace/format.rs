@@ -1,36 +1,36 @@
-//! What an event of the kernel's is made of, as the file `format` of its directory in tracefs says
+//! The layout of a kernel event, parsed from the file `format` of the event's directory in tracefs
 //! (Linux, `Documentation/trace/events.rst`, "Event formats").
 
 use usertrace_ring::schema::{Element, Event, Field, FieldType, Integer, Scalar};
 
-/// An event of the kernel's.
+/// The layout of a kernel event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
-    /// As it is told in traces. Its id is the kernel's, which each record begins with.
+    /// The description in traces. Its id is the kernel's, which each record starts with.
     pub(super) event: Event,
-    /// Where its fields are.
-    places: Vec<Place>,
+    /// Locations of the event's fields in records.
+    locations: Vec<FieldLocation>,
 }
 
-/// A field in a record.
+/// The location of a field in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct FieldLocation {
     offset: usize,
     len: usize,
-    what: What,
+    storage: FieldStorage,
 }
 
-/// What there is at its place.
+/// How a field is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// The value.
-    Value,
-    /// A `u32`: where in the record the value is, and how long it is. Counted from behind the
-    /// field, if `relative`.
-    Location { relative: bool },
+enum FieldStorage {
+    /// The field is the value.
+    Inline,
+    /// The field is a `u32` with offset and length of the value. With `relative`, the offset counts
+    /// from the end of the field.
+    Dynamic { relative: bool },
 }
 
-/// Why there is no such event.
+/// Why a format cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of its format is not understood: {text:?}")]
 pub struct FormatError {
@@ -38,14 +38,14 @@ pub struct FormatError {
     text: String,
 }
 
-/// What all records have; they are told otherwise, or not at all.
+/// Prefix of the fields that all records have. They become contexts, or are omitted.
 const COMMON: &str = "common_";
 
 impl Format {
-    /// Parses the file's text. The event is one of `system`.
+    /// Parses the text of the file of an event in `system`.
     pub(super) fn parse(system: &str, text: &str) -> Result<Self, FormatError> {
         let (mut name, mut id) = (None, None);
-        let (mut fields, mut places) = (Vec::new(), Vec::new());
+        let (mut fields, mut locations) = (Vec::new(), Vec::new());
         for (index, line) in text.lines().enumerate() {
             let bad = || FormatError {
                 line: index + 1,
@@ -56,10 +56,10 @@ impl Format {
             } else if let Some(number) = line.strip_prefix("ID: ") {
                 id = Some(number.trim().parse().map_err(|_| bad())?);
             } else if let Some(text) = line.strip_prefix("\tfield:") {
-                let (field, place) = field(text).ok_or_else(bad)?;
+                let (field, location) = field(text).ok_or_else(bad)?;
                 if !field.name.starts_with(COMMON) {
                     fields.push(field);
-                    places.push(place);
+                    locations.push(location);
                 }
             }
         }
@@ -71,28 +71,28 @@ impl Format {
         let event = Event {
             id: id.ok_or_else(|| missing("ID"))?,
             name: format!("{system}:{name}"),
-            // The kernel's have none: this is one that is not told.
+            // Kernel events have no level; this value means none.
             loglevel: u32::MAX,
             format: None,
             fields,
         };
-        Ok(Self { event, places })
+        Ok(Self { event, locations })
     }
 
-    /// Appends the payload of a record, as the event's description has it. What is not in the
-    /// record is 0, or empty.
+    /// Appends the payload of a record, in the layout of the event's description. Values that are
+    /// missing in the record become 0, or empty.
     pub(super) fn payload(&self, record: &[u8], payload: &mut Vec<u8>) {
-        for (place, field) in self.places.iter().zip(&self.event.fields) {
-            place.copy(&field.kind, record, payload);
+        for (location, field) in self.locations.iter().zip(&self.event.fields) {
+            location.copy(&field.kind, record, payload);
         }
     }
 }
 
-impl Place {
+impl FieldLocation {
     fn copy(self, kind: &FieldType, record: &[u8], payload: &mut Vec<u8>) {
-        let bytes = match self.what {
-            What::Value => part(record, self.offset, self.len),
-            What::Location { relative } => {
+        let bytes = match self.storage {
+            FieldStorage::Inline => part(record, self.offset, self.len),
+            FieldStorage::Dynamic { relative } => {
                 let location = part(record, self.offset, self.len);
                 let location = location
                     .first_chunk()
@@ -122,14 +122,14 @@ impl Place {
     }
 }
 
-/// What there is of so many bytes at this offset.
+/// The bytes at an offset, as far as they exist.
 fn part(record: &[u8], offset: usize, len: usize) -> &[u8] {
     let rest = record.get(offset..).unwrap_or_default();
     &rest[..len.min(rest.len())]
 }
 
-/// `TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`
-fn field(text: &str) -> Option<(Field, Place)> {
+/// Parses `TYPE NAME;\toffset:N;\tsize:N;\tsigned:N;`.
+fn field(text: &str) -> Option<(Field, FieldLocation)> {
     let mut parts = text.split(';').map(str::trim);
     let declaration = parts.next()?;
     let (mut offset, mut size, mut signed) = (None, None, None);
@@ -142,8 +142,8 @@ fn field(text: &str) -> Option<(Field, Place)> {
         }
     }
     let (offset, len, signed) = (offset?, size?, signed? != 0);
-    // The name is the last word, and what it is an array of may stand behind it: `char comm[16]`,
-    // `u8[] buf`.
+    // The name is the last word, and an array length may follow it: `char comm[16]`. Or the type
+    // has brackets: `u8[] buf`.
     let end = declaration.trim_end_matches(']');
     let (before, array) = match declaration.strip_suffix(']') {
         Some(_) => {
@@ -154,28 +154,35 @@ fn field(text: &str) -> Option<(Field, Place)> {
     };
     let (kind, name) = before.trim_end().rsplit_once([' ', '*'])?;
     let is_pointer = declaration.contains('*');
-    let (what, kind) = if let Some(kind) = kind.strip_prefix("__data_loc ") {
-        (What::Location { relative: false }, kind)
+    let (storage, kind) = if let Some(kind) = kind.strip_prefix("__data_loc ") {
+        (FieldStorage::Dynamic { relative: false }, kind)
     } else if let Some(kind) = kind.strip_prefix("__rel_loc ") {
-        (What::Location { relative: true }, kind)
+        (FieldStorage::Dynamic { relative: true }, kind)
     } else {
-        (What::Value, kind)
+        (FieldStorage::Inline, kind)
     };
     let element = kind.trim_end_matches("[]").trim();
-    let kind = match what {
-        What::Location { .. } if len != 4 => return None,
-        What::Location { .. } if is_text(element) => FieldType::Str,
-        What::Location { .. } => FieldType::Sequence(Element::Scalar(known(element))),
-        What::Value => value(element, len, signed, array, is_pointer)?,
+    let kind = match storage {
+        FieldStorage::Dynamic { .. } if len != 4 => return None,
+        FieldStorage::Dynamic { .. } if is_text(element) => FieldType::Str,
+        FieldStorage::Dynamic { .. } => FieldType::Sequence(Element::Scalar(element_type(element))),
+        FieldStorage::Inline => value(element, len, signed, array, is_pointer)?,
     };
     let field = Field {
         name: name.to_owned(),
         kind,
     };
-    Some((field, Place { offset, len, what }))
+    Some((
+        field,
+        FieldLocation {
+            offset,
+            len,
+            storage,
+        },
+    ))
 }
 
-/// The type of a value of so many bytes.
+/// The type of an inline value of `len` bytes.
 fn value(
     kind: &str,
     len: usize,
@@ -201,7 +208,7 @@ fn value(
             )),
         };
     };
-    // The count may be the name of a constant, or an expression.
+    // The count may also be the name of a constant, or an expression.
     let count = count.trim().parse().ok().filter(|&count: &usize| {
         count != 0 && len.is_multiple_of(count) && matches!(len / count, 1 | 2 | 4 | 8)
     });
@@ -225,8 +232,8 @@ fn is_text(kind: &str) -> bool {
     matches!(kind, "char" | "const char")
 }
 
-/// What the elements of a sequence are: only their type's name says how long they are.
-fn known(kind: &str) -> Scalar {
+/// The type of a sequence's elements. Only their type's name determines their size.
+fn element_type(kind: &str) -> Scalar {
     let (len, signed) = match kind {
         "short" | "s16" | "__s16" | "int16_t" => (2, true),
         "unsigned short" | "u16" | "__u16" | "uint16_t" => (2, false),
@@ -257,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// As the kernel writes it, with a field of each kind.
+    /// In the kernel's format, with a field of each kind.
     const TEXT: &str = "name: mixed
 ID: 314
 format:
@@ -278,7 +285,7 @@ print fmt: \"comm=%s\", REC->comm
 ";
 
     #[test]
-    fn fields_of_all_kinds_are_understood() {
+    fn fields_of_all_kinds_are_parsed() {
         let format = Format::parse("sys", TEXT).unwrap();
         assert_eq!(
             format.event.line(),
@@ -297,7 +304,7 @@ print fmt: \"comm=%s\", REC->comm
         record[32..40].copy_from_slice(&0xffff_ffff_8000_1234u64.to_ne_bytes());
         record[40..48].copy_from_slice(&1u64.to_ne_bytes());
         record[48..56].copy_from_slice(&2u64.to_ne_bytes());
-        // From behind itself: 60 + 26.
+        // Relative to the end of the field: 60 + 26.
         record[56..60].copy_from_slice(&(8u32 << 16 | 26).to_ne_bytes());
         record[72..78].copy_from_slice(&[1, 2, 3, 4, 5, 6]);
         record[78] = 1;
@@ -322,7 +329,7 @@ print fmt: \"comm=%s\", REC->comm
     }
 
     #[test]
-    fn what_is_no_format_is_named() {
+    fn invalid_format_error_shows_its_line() {
         for (text, line, what) in [
             ("ID: 5\n", 1, "no name"),
             ("name: x\n", 1, "no ID"),
@@ -336,8 +343,8 @@ print fmt: \"comm=%s\", REC->comm
     }
 
     proptest! {
-        /// A record cut anywhere, with locations that lead anywhere, gives a payload that its
-        /// description understands.
+        /// Any truncated record, with any locations, becomes a payload that matches the
+        /// description.
         #[test]
         fn any_record_becomes_a_whole_payload(record in prop::collection::vec(any::<u8>(), 0..200)) {
             let format = Format::parse("sys", TEXT).unwrap();

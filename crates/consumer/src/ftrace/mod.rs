@@ -1,14 +1,14 @@
-//! The kernel's own events beside those of programs: on one clock, from one start to one stop (F9).
+//! Records the kernel's own events together with those of programs, on one clock, from the same
+//! start to the same stop (F9).
 //!
-//! It is ftrace that records them, into buffers of its own ([instances] of tracefs, which other
-//! users of ftrace do not notice); a thread maps these, and writes them as one more CTF trace,
-//! whose streams are those of the CPUs. Where the kernel can, it takes its time stamps from the
-//! processor's counter, as programs do: then the order of events is exact, else it is as good as
-//! two readings of the clock.
+//! ftrace records them in buffers of their own ([instances] of tracefs), which other users of
+//! ftrace do not notice. A thread maps these buffers, and writes a further CTF trace with one
+//! stream per CPU. If possible, ftrace takes its timestamps from the processor's counter, as
+//! programs do, and the order of events is exact. Otherwise, it is as accurate as two readings of
+//! the clock.
 //!
-//! What a page has is written before the kernel is asked for the next one. So a recorder that was
-//! killed finds the last page once more, and from the time of what is in the file it knows what to
-//! leave out.
+//! The thread writes a page before it asks the kernel for the next one. So the successor of a
+//! killed recorder finds the last page again. It skips the events up to the last time in the file.
 //!
 //! [instances]: https://docs.kernel.org/trace/ftrace.html#instances
 
@@ -30,19 +30,19 @@ pub use tracefs::Tracefs;
 
 use format::FormatError;
 
-use usertrace_sys::filter::BadPattern;
+use usertrace_sys::filter::PatternError;
 
-/// Why the kernel's events are not recorded.
+/// Why the kernel's events cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FtraceError {
-    /// There is no tracefs.
+    /// tracefs is not available.
     #[error(
         "the kernel's own events need tracefs, which is not mounted (mount -t tracefs tracefs /sys/kernel/tracing), or \
          which this kernel does not have (CONFIG_FTRACE)"
     )]
     NoTracefs,
-    /// One of its files refuses what is to be done.
+    /// A file in tracefs cannot be used.
     #[error("cannot use {} for the kernel's own events", path.display())]
     File {
         /// The file.
@@ -50,29 +50,29 @@ pub enum FtraceError {
         /// Why.
         source: io::Error,
     },
-    /// What an event is made of is not understood.
+    /// The format of an event cannot be parsed.
     #[error("cannot understand {}", path.display())]
     Format {
-        /// The file that says it.
+        /// The `format` file.
         path: PathBuf,
-        /// Where.
+        /// The parse error.
         source: FormatError,
     },
-    /// That is no pattern.
+    /// A pattern is invalid.
     #[error(transparent)]
-    BadPattern(#[from] BadPattern),
-    /// None of these is an event of the kernel's.
+    BadPattern(#[from] PatternError),
+    /// No kernel event matches the patterns.
     #[error(
         "the kernel has no event {patterns} that can be recorded: {} names those that it has",
         list.display()
     )]
     NoEvent {
-        /// As they were given.
+        /// The patterns.
         patterns: String,
-        /// The file.
+        /// The file with all events.
         list: PathBuf,
     },
-    /// They are in one trace as long as they are recorded.
+    /// The kernel's events are always recorded as one trace.
     #[error(
         "the kernel's own events cannot be recorded in chunks: leave out what makes chunks, or --kernel"
     )]

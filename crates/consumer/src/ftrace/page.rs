@@ -1,37 +1,38 @@
-//! Records in a sub-buffer of ftrace's ring buffer (Linux, `include/linux/ring_buffer.h` and
-//! `kernel/trace/ring_buffer.c`, `rb_read_data_buffer()`; the file `header_page` of tracefs says
-//! the same).
+//! Records in a sub-buffer of ftrace's ring buffer. The format is defined in Linux,
+//! `include/linux/ring_buffer.h` and `kernel/trace/ring_buffer.c`, `rb_read_data_buffer()`, and
+//! shown by the file `header_page` of tracefs.
 
-/// A page's time stamp, and how much of it is written.
+/// Size of a page's header: the timestamp, and the commit word.
 pub(super) const HEADER: usize = 16;
-/// In the latter: events were lost before this page; how many stands behind the last record.
+/// Flags of the commit word. Events were lost before this page; the second flag means that their
+/// number follows the last record.
 const MISSED_EVENTS: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
-/// Bits of a time in a record's header.
+/// Number of time bits in a record's header.
 const DELTA_BITS: u32 = 27;
-/// Kinds of records; below, a quarter of the length of an event's.
+/// Record types. Smaller values are events: a quarter of their length.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
-/// What an absolute time does not tell, and is as before.
+/// The time bits that an absolute timestamp lacks, and that are taken from the previous time.
 const TIME_TOP: u64 = 0x1f << 59;
 
 /// An event's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    /// Of the clock of the trace.
+    /// In the clock of the trace.
     pub(super) time: u64,
-    /// Where it begins in the page's data.
+    /// Offset of the record in the page's data.
     pub(super) offset: usize,
     pub(super) bytes: &'a [u8],
 }
 
-/// How many bytes of records a page says that it has.
+/// The number of bytes of records in a page, from its header.
 pub(super) fn len(page: &[u8]) -> usize {
     (word(page, 8) & 0xffff_ffff & !(MISSED_EVENTS | MISSED_STORED)) as usize
 }
 
-/// How many events were lost before this page, as it says; None: it says only that there were some.
+/// How many events were lost before this page; `None` if the number is unknown.
 pub(super) fn missed(page: &[u8]) -> Option<u64> {
     let commit = word(page, 8);
     match (commit & MISSED_EVENTS != 0, commit & MISSED_STORED != 0) {
@@ -74,7 +75,7 @@ impl<'a> Iterator for Records<'a> {
                 }
                 TIME_STAMP => {
                     let time = long()? & !TIME_TOP | self.time & TIME_TOP;
-                    // They grow: what is told went round.
+                    // Times are monotonic, so a smaller one has wrapped around.
                     let round = if time < self.time {
                         TIME_TOP & TIME_TOP.wrapping_neg()
                     } else {
@@ -83,10 +84,11 @@ impl<'a> Iterator for Records<'a> {
                     self.time = time.wrapping_add(round);
                     self.at = offset + 8;
                 }
-                // The rest of the page.
+                // The rest of the page is unused.
                 PADDING if delta == 0 => return None,
                 PADDING => {
-                    // An event that was withdrawn. Its time counts, unless it had none.
+                    // A discarded event. Its time delta counts, except for the value 1, which means
+                    // no time.
                     if delta != 1 {
                         self.time = self.time.wrapping_add(delta);
                     }
@@ -172,7 +174,7 @@ mod tests {
             [
                 (first, 8),
                 (first + (2 << 27) + 1 + 3, 5),
-                // An absolute one has the upper bits of the one before it.
+                // An absolute time takes its upper bits from the previous time.
                 ((1 << 60) + (3 << 27) + 9, 4)
             ]
         );
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_what_is_missing_before_it() {
+    fn page_reports_lost_events() {
         let record = [header(1, 5), 1, 17, 0];
         assert_eq!(missed(&page(0, 8, &record)), Some(0));
         assert_eq!(missed(&page(0, 8 | MISSED_EVENTS, &record)), None);
@@ -193,7 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing leads out of the page, and it comes to an end.
+        /// The iterator stays within the page, and ends.
         #[test]
         fn any_page_is_read(halves in prop::collection::vec((0u32..40, any::<u32>()).prop_map(|(kind, rest)| {
             if kind < 32 { kind | rest << 5 } else { rest >> kind.saturating_sub(8) }

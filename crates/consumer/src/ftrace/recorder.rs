@@ -1,4 +1,4 @@
-//! Recording the kernel's events, in a thread of its own.
+//! Starts and stops the recording of the kernel's events.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use usertrace_ctf::{Clock, TraceInfo, TraceOf, Version};
+use usertrace_ctf::{Clock, TraceInfo, TraceOrigin, Version};
 use usertrace_sys::filter::Patterns;
 
 use super::FtraceError;
@@ -16,52 +16,51 @@ use super::summary::KernelSummary;
 use super::tracefs::{Instance, Tracefs};
 use super::worker::{Shared, Worker, begin, clock};
 
-/// What the trace's directory is called.
+/// The name of the trace's directory.
 const DIRECTORY: &str = "kernel";
 
-/// Which events of the kernel's are to be recorded.
+/// Which kernel events to record.
 #[derive(Clone, Debug, Default)]
 pub struct KernelOptions {
-    /// Patterns of `SYSTEM:NAME`, as in filters of traces.
+    /// Patterns of `SYSTEM:NAME`, in the syntax of trace filters.
     pub events: Vec<String>,
-    /// KiB of each CPU's ring; None: as many as the kernel gives.
+    /// Size of each CPU's ring in KiB; `None` for the kernel's default.
     pub buffer_kib: Option<u32>,
 }
 
-/// The trace that they are to be.
+/// The trace of the kernel's events.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelTrace<'a> {
     /// Its name.
     pub name: &'a str,
-    /// These processes and their children only, if there are some.
+    /// Limits the trace to these processes and their children, unless empty.
     pub pids: &'a [u32],
-    /// Below which directory it is written.
+    /// The output directory, in which the trace is created.
     pub output: &'a Path,
-    /// The machine.
+    /// The host name.
     pub hostname: Option<&'a str>,
-    /// In which version of CTF.
+    /// The CTF version.
     pub version: Version,
-    /// The clock of the traces beside it is `CLOCK_MONOTONIC`.
+    /// The clock of the programs' traces is `CLOCK_MONOTONIC`.
     pub is_monotonic: bool,
 }
 
-/// The kernel's events, while they are recorded. They are no longer when it is dropped.
+/// A running recording of the kernel's events, which ends when this is dropped.
 #[derive(Debug)]
 pub struct KernelEvents {
     thread: Option<JoinHandle<KernelSummary>>,
     shared: Arc<Shared>,
     instance: Instance,
     directory: PathBuf,
-    /// That of the traces, if it was told.
+    /// The clock of the programs' traces, if known.
     clock: Option<Clock>,
 }
 
 impl KernelEvents {
-    /// Makes all ready. Where a recording of the trace was killed, it goes on with that one's
-    /// events.
+    /// Prepares the recording. If the recorder of this trace was killed, continues with its events.
     ///
     /// # Errors
-    /// When tracefs cannot be used, or there is no such event, or nothing can be written.
+    /// If tracefs cannot be used, no event matches, or the trace cannot be written.
     pub fn new(options: &KernelOptions, to: &KernelTrace<'_>) -> Result<Self, FtraceError> {
         let tracefs = Tracefs::find()?;
         let patterns = Patterns::new(&options.events)?;
@@ -76,7 +75,7 @@ impl KernelEvents {
         let directory = to.output.join(DIRECTORY);
         let instance = tracefs.instance(to.name, directory.exists(), to.is_monotonic)?;
         if instance.is_old {
-            // Those that it has enabled are what its files have.
+            // Record the events that the files describe, which are the enabled ones.
             events = instance.enabled()?;
         } else {
             prepare(&instance, options, to.pids, &events)?;
@@ -90,7 +89,7 @@ impl KernelEvents {
         let start = instance.clock.sync();
         let info = TraceInfo {
             trace_name: to.name.to_owned(),
-            of: TraceOf::Kernel {
+            origin: TraceOrigin::Kernel {
                 release: proc("osrelease"),
                 version: proc("version"),
             },
@@ -134,16 +133,16 @@ impl KernelEvents {
         })
     }
 
-    /// From now on events are recorded.
+    /// Starts to record events.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn start(&self) -> Result<(), FtraceError> {
         self.instance.set("tracing_on", "1")
     }
 
-    /// The clock of the traces beside this one: what has the same time there is to have it here.
-    /// What was told last counts, as the frequency may be known better by then.
+    /// Sets the clock of the programs' traces, so that equal times mean the same in all traces. The
+    /// last call counts, as the frequency may be refined.
     pub fn set_clock(&mut self, clock: Clock) {
         if self.clock == Some(clock) {
             return;
@@ -157,22 +156,21 @@ impl KernelEvents {
         *of_others = Some(clock);
     }
 
-    /// From now on events are not recorded; what there was before will be, by
-    /// [`KernelEvents::finish`].
+    /// Stops to record events. [`KernelEvents::finish`] still writes earlier ones.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn stop(&self) -> Result<(), FtraceError> {
         self.instance.set("tracing_on", "0")
     }
 
-    /// Writes what is left, and gives all back to the kernel.
+    /// Writes the remaining events, and removes the instance.
     #[must_use]
     pub fn finish(mut self) -> KernelSummary {
         self.join().unwrap_or_default()
     }
 
-    /// Ends, and leaves to a recording that goes on with this one what could not be written.
+    /// Ends, and leaves unwritten events to a recording that continues this one.
     pub fn keep(mut self) {
         self.instance.stays = true;
         self.join();
@@ -180,7 +178,7 @@ impl KernelEvents {
 
     fn join(&mut self) -> Option<KernelSummary> {
         let thread = self.thread.take()?;
-        // Pairs with the thread's acquiring load: it sees that the instance was stopped.
+        // Pairs with the thread's acquire load: the thread sees that the instance was stopped.
         self.shared.stop.store(true, Ordering::Release);
         thread.thread().unpark();
         let panicked = |_| KernelSummary {
@@ -193,7 +191,7 @@ impl KernelEvents {
 
 impl Drop for KernelEvents {
     fn drop(&mut self) {
-        // The thread has the rings' files open, and the instance cannot be removed before it ends.
+        // The thread has the rings' files open, which prevents the removal of the instance.
         let _ = self.stop();
         let unfinished = self.join();
         if unfinished.is_some_and(|summary| summary.events == 0) && !self.instance.is_old {
@@ -202,7 +200,7 @@ impl Drop for KernelEvents {
     }
 }
 
-/// Sets an instance up that is new.
+/// Configures a new instance.
 fn prepare(
     instance: &Instance,
     options: &KernelOptions,
@@ -213,7 +211,7 @@ fn prepare(
         instance.set("buffer_size_kb", &kib.to_string())?;
     }
     if !pids.is_empty() {
-        // For the kernel, threads have ids, and those that are yet to come count as children.
+        // The kernel filters by thread, and counts later threads as children.
         let threads: Vec<_> = pids.iter().flat_map(|&pid| threads(pid)).collect();
         instance.set("options/event-fork", "1")?;
         instance.set("set_event_pid", &threads.join(" "))?;
@@ -230,7 +228,7 @@ fn threads(pid: u32) -> Vec<String> {
     names.collect()
 }
 
-/// Something that the kernel says of itself.
+/// Reads a fact about the kernel from `/proc/sys/kernel`.
 fn proc(file: &str) -> String {
     let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(file));
     text.unwrap_or_default().trim_end().to_owned()

@@ -1,4 +1,4 @@
-//! One CPU's ring buffer of ftrace.
+//! The ftrace ring buffer of one CPU.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -10,66 +10,65 @@ use std::sync::atomic::{Ordering, fence};
 use super::page;
 use crate::mapping::Mapping;
 
-/// `TRACE_MMAP_IOCTL_GET_READER`: gives back what was read, and takes what comes next (Linux,
-/// `Documentation/trace/ring-buffer-map.rst`, as the fields below).
+/// `TRACE_MMAP_IOCTL_GET_READER`: returns the page that was read, and takes the next one (Linux,
+/// `Documentation/trace/ring-buffer-map.rst`, as for the fields below).
 const GET_READER: u64 = (b'R' as u64) << 8 | 0x20;
-/// Where `struct trace_buffer_meta` says what there is: two `u32` in each of these words, or a
-/// `u64`.
+/// Offsets in `struct trace_buffer_meta`. Each word is two `u32` or one `u64`.
 const META_PAGE_SIZE: u64 = 0;
 const SUBBUF_SIZE: u64 = 8;
 const READER_ID: u64 = 24;
 const OVERRUN: u64 = 48;
-/// Largest sub-buffers, and most of them, that are taken for true.
+/// Limits of plausible sub-buffer sizes and counts.
 const MAX_SUBBUF: usize = 1 << 20;
 const MAX_SUBBUFS: usize = 1 << 20;
 
-/// A CPU's ring, which is read by this program only.
+/// A CPU's ring. This program is its only reader.
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,
-    how: How,
-    /// A copy of the page that is read.
+    access: Access,
+    /// A copy of the page that is being read.
     page: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum How {
+enum Access {
     Mapped(Mapped),
-    /// As kernels before 6.10 have no mapping: each read takes a page.
+    /// Kernels before 6.10 cannot map rings; each read takes a page.
     Read,
 }
 
 #[derive(Debug)]
 struct Mapped {
     memory: Mapping,
-    /// Where the sub-buffers begin.
+    /// Offset of the first sub-buffer.
     start: usize,
     subbuf: usize,
     count: usize,
-    /// The sub-buffer that was read last, and how far.
+    /// The sub-buffer that was read last, and up to where.
     id: usize,
     read: usize,
 }
 
-/// What was read last.
+/// The part of a page that was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    /// Bytes of the page's records: those from `from` on are new.
+pub(super) struct PagePart {
+    /// The page's records end at `to`; those from `from` on are new.
     pub(super) from: usize,
     pub(super) to: usize,
     /// Events that were lost before it.
-    pub(super) lost: Lost,
+    pub(super) lost: LossCount,
 }
 
-/// Events that were overwritten before they were read.
+/// The number of events that were overwritten before they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
-    /// So many since the ring was made.
-    InAll(u64),
-    /// So many since the last page.
-    More(u64),
-    /// There are more, and the kernel does not tell how many.
-    Some,
+pub(super) enum LossCount {
+    /// Since the creation of the ring.
+    Total(u64),
+    /// Since the last page.
+    New(u64),
+    /// Some since the last page; the kernel does not report how many.
+    Unknown,
 }
 
 impl Ring {
@@ -81,25 +80,26 @@ impl Ring {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)?;
         let page_size = page_size();
-        let (how, len) = match Mapped::new(&file, page_size) {
+        let (access, len) = match Mapped::new(&file, page_size) {
             Ok(mapped) => {
                 let len = mapped.subbuf;
-                (How::Mapped(mapped), len)
+                (Access::Mapped(mapped), len)
             }
-            Err(_) => (How::Read, page_size),
+            Err(_) => (Access::Read, page_size),
         };
         Ok(Self {
             file,
-            how,
+            access,
             page: vec![0; len],
         })
     }
 
-    /// How many pages it may have: whoever reads so many at once has read what was there.
+    /// Maximum number of pages in the ring. A caller that reads so many has read everything that
+    /// existed at the start.
     pub(super) fn nr_pages(&self) -> usize {
-        match &self.how {
-            How::Mapped(mapped) => mapped.count,
-            How::Read => 256,
+        match &self.access {
+            Access::Mapped(mapped) => mapped.count,
+            Access::Read => 256,
         }
     }
 
@@ -108,17 +108,17 @@ impl Ring {
         &self.page
     }
 
-    /// Reads what there is in one page. What was read before is given back by that, and not
-    /// earlier: until then, another recorder would find it again.
-    pub(super) fn next(&mut self) -> io::Result<Option<Part>> {
-        match &mut self.how {
-            How::Mapped(mapped) => mapped.next(&self.file, &mut self.page),
-            How::Read => match self.file.read(&mut self.page) {
+    /// Reads the new records of one page. Only this returns the previous page to the kernel:
+    /// before, another recorder would find it again.
+    pub(super) fn next(&mut self) -> io::Result<Option<PagePart>> {
+        match &mut self.access {
+            Access::Mapped(mapped) => mapped.next(&self.file, &mut self.page),
+            Access::Read => match self.file.read(&mut self.page) {
                 Ok(0) => Ok(None),
-                Ok(_) => Ok(Some(Part {
+                Ok(_) => Ok(Some(PagePart {
                     from: 0,
                     to: page::len(&self.page),
-                    lost: page::missed(&self.page).map_or(Lost::Some, Lost::More),
+                    lost: page::missed(&self.page).map_or(LossCount::Unknown, LossCount::New),
                 })),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
                 Err(error) => Err(error),
@@ -126,11 +126,11 @@ impl Ring {
         }
     }
 
-    /// Events that were overwritten, when there will be no further page.
-    pub(super) fn lost_at_the_end(&self) -> Lost {
-        match &self.how {
-            How::Mapped(mapped) => Lost::InAll(mapped.word(OVERRUN)),
-            How::Read => Lost::More(0),
+    /// The events that were overwritten, after the last page.
+    pub(super) fn lost_at_the_end(&self) -> LossCount {
+        match &self.access {
+            Access::Mapped(mapped) => LossCount::Total(mapped.word(OVERRUN)),
+            Access::Read => LossCount::New(0),
         }
     }
 }
@@ -153,7 +153,8 @@ impl Mapped {
             start,
             subbuf,
             count,
-            // None: all of the first one is new, even if another recorder has read it.
+            // No page yet: everything in the first one is new, even if another recorder has read
+            // it.
             id: usize::MAX,
             read: 0,
         };
@@ -164,20 +165,20 @@ impl Mapped {
         self.memory.bytes().load(at)
     }
 
-    fn next(&mut self, file: &File, page: &mut [u8]) -> io::Result<Option<Part>> {
+    fn next(&mut self, file: &File, page: &mut [u8]) -> io::Result<Option<PagePart>> {
         let is_first = self.id == usize::MAX;
-        // What another recorder had taken, and perhaps not written, is there until the next one is
-        // asked for.
+        // A previous recorder may have taken this page without writing it. It stays available until
+        // the next one is requested.
         let there_is = is_first && self.word(READER_ID) >> 32 != 0;
         if !there_is {
-            // SAFETY: no memory of this program is involved.
+            // SAFETY: this ioctl takes no argument, and accesses no memory of this process.
             let ret = unsafe { libc::ioctl(file.as_raw_fd(), GET_READER) };
             if ret != 0 {
                 return Err(io::Error::last_os_error());
             }
         }
-        // The call above is what orders this: the kernel has seen the records before it says where
-        // they end.
+        // Orders the loads below after the ioctl, in which the kernel has stored the end of the
+        // records.
         fence(Ordering::Acquire);
         let word = self.word(READER_ID);
         let (id, read) = (word as u32 as usize, (word >> 32) as usize);
@@ -193,14 +194,14 @@ impl Mapped {
         self.memory
             .bytes()
             .read(at, &mut page[..page::HEADER + read]);
-        // Older ones than those of this page, if it is the oldest that is there.
+        // Overwritten events are older than this page, unless it was read before.
         let lost = if is_same || there_is {
-            Lost::More(0)
+            LossCount::New(0)
         } else {
-            Lost::InAll(self.word(OVERRUN))
+            LossCount::Total(self.word(OVERRUN))
         };
         (self.id, self.read) = (id, read);
-        Ok(Some(Part {
+        Ok(Some(PagePart {
             from,
             to: read,
             lost,
@@ -209,7 +210,7 @@ impl Mapped {
 }
 
 fn page_size() -> usize {
-    // SAFETY: no memory is involved.
+    // SAFETY: `sysconf` takes a number, and accesses no memory of this process.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }

@@ -1,24 +1,24 @@
-//! What a recording has of the kernel's own events.
+//! The summary of recorded kernel events.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// What was recorded of the kernel's events.
+/// The result of recording the kernel's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelSummary {
-    /// Where the trace is; none is made for no event.
+    /// The trace's directory, which does not exist if there were no events.
     pub directory: PathBuf,
-    /// The clock of ftrace that it is on.
+    /// The name of the ftrace clock that was used.
     pub clock: &'static str,
-    /// Kinds of events that were asked for.
+    /// Number of enabled events.
     pub event_kinds: usize,
-    /// Events in the trace, of those that this recorder wrote.
+    /// Events in the trace that this recorder wrote.
     pub events: u64,
-    /// Events that found no room, or were overwritten before they were read.
+    /// Events that were dropped, or overwritten before they were read.
     pub lost: u64,
-    /// Bytes of the trace's files.
+    /// Size of the trace's files in bytes.
     pub bytes: u64,
-    /// What went wrong.
+    /// Problems, as text.
     pub problems: Vec<String>,
 }

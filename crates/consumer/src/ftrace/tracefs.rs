@@ -1,5 +1,5 @@
-//! ftrace's files (Linux, `Documentation/trace/ftrace.rst`, `events.rst`, and "Instances" in the
-//! former).
+//! The files of ftrace (Linux, `Documentation/trace/ftrace.rst`, there also "Instances", and
+//! `events.rst`).
 
 use std::fs;
 use std::io;
@@ -11,39 +11,39 @@ use usertrace_sys::uapi::LttClockSync;
 use super::FtraceError;
 use super::format::Format;
 
-/// Where tracefs usually is, below the root directory.
+/// Usual mount points of tracefs, below the root directory.
 const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
-/// What instances of ours are called.
+/// Prefix of this project's instances.
 const PREFIX: &str = "usertrace.";
 
-/// The file system, mounted.
+/// The mounted file system.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
     path: PathBuf,
 }
 
-/// Buffers and settings of our own, beside those of all other users of ftrace.
+/// An ftrace instance: buffers and settings that no other user of ftrace shares.
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
     pub(super) clock: Clock,
-    /// Somebody else's recording left it.
+    /// An earlier recording left it.
     pub(super) is_old: bool,
-    /// It is left to the next one.
+    /// It is not removed, so that a later recording can use it.
     pub(super) stays: bool,
 }
 
-/// What times of the kernel's records are in.
+/// The clock of ftrace's timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// The processor's counter, which is the traces' clock too.
+    /// The processor's counter, which programs use as well.
     Counter,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     Monotonic,
 }
 
 impl Clock {
-    /// By the name in `trace_clock`.
+    /// The name in `trace_clock`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Counter => "x86-tsc",
@@ -51,7 +51,7 @@ impl Clock {
         }
     }
 
-    /// What time it is.
+    /// Reads the clock.
     pub(super) fn sync(self) -> LttClockSync {
         clock::sync(match self {
             Self::Counter => Source::Processor,
@@ -61,18 +61,18 @@ impl Clock {
 }
 
 impl Tracefs {
-    /// Where it is mounted.
+    /// Finds the mount point.
     ///
     /// # Errors
-    /// When it is not, or when this program may not use it.
+    /// If tracefs is not mounted, or this program may not use it.
     pub fn find() -> Result<Self, FtraceError> {
         Self::find_below(Path::new("/"))
     }
 
-    /// Likewise, of a machine whose files are below `root`.
+    /// Finds the mount point on a machine whose root directory is `root`.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// As for [`find`](Self::find).
     pub fn find_below(root: &Path) -> Result<Self, FtraceError> {
         let mut refused = None;
         for path in PLACES {
@@ -89,17 +89,17 @@ impl Tracefs {
         Err(refused.unwrap_or(FtraceError::NoTracefs))
     }
 
-    /// Where it is.
+    /// The mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Recordings of the kernel's events that were killed have left these: they go on, and cost
-    /// time, until somebody removes the directories.
+    /// Instances that killed recordings have left. They keep recording, and cost time, until
+    /// somebody removes their directories.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the instances cannot be listed.
     pub fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.path.join("instances"))? {
@@ -116,15 +116,14 @@ impl Tracefs {
         Ok(found)
     }
 
-    /// All events that there are, as `SYSTEM:NAME`.
+    /// All events of the kernel, as `SYSTEM:NAME`.
     pub(super) fn events(&self) -> Result<Vec<String>, FtraceError> {
         lines(&self.path.join("available_events"))
     }
 
-    /// An instance for the trace of this name: a new one, which is not on, or that of a recording
-    /// that was killed, if this one goes on with that. Its times are those of the processor's
-    /// counter, if there are such and `is_monotonic` does not say that the traces beside it have
-    /// others.
+    /// Creates an inactive instance for the trace of this name, or takes over that of a killed
+    /// recorder with `goes_on`. Its clock is the processor's counter, unless ftrace lacks it, or
+    /// `is_monotonic` says that the other traces do not use it.
     pub(super) fn instance(
         &self,
         trace: &str,
@@ -133,8 +132,8 @@ impl Tracefs {
     ) -> Result<Instance, FtraceError> {
         let path = self.path.join("instances").join(format!("{PREFIX}{trace}"));
         if !goes_on {
-            // What is there is of another recording, and only as long as that one is there, it
-            // cannot be removed.
+            // An existing instance belongs to another recording. If that recording still runs, the
+            // instance cannot be removed.
             match fs::remove_dir(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -181,7 +180,7 @@ impl Instance {
         fs::write(&path, text).map_err(|source| FtraceError::File { path, source })
     }
 
-    /// What an event is made of.
+    /// Reads the format of an event.
     pub(super) fn format(&self, event: &str) -> Result<Format, FtraceError> {
         let path = self.event(event).join("format");
         let text = read(&path)?;
@@ -189,13 +188,13 @@ impl Instance {
         Format::parse(system, &text).map_err(|source| FtraceError::Format { path, source })
     }
 
-    /// Makes the kernel record it, as soon as the instance is on.
+    /// Enables an event, which is recorded while the instance is active.
     pub(super) fn enable(&self, event: &str) -> Result<(), FtraceError> {
         let file = self.event(event).join("enable");
         fs::write(&file, "1").map_err(|source| FtraceError::File { path: file, source })
     }
 
-    /// Those for which that is so.
+    /// The enabled events.
     pub(super) fn enabled(&self) -> Result<Vec<String>, FtraceError> {
         lines(&self.path.join("set_event"))
     }
@@ -205,7 +204,7 @@ impl Instance {
         self.path.join("events").join(system).join(name)
     }
 
-    /// The CPUs, and where their rings are.
+    /// The CPUs, and the paths of their rings.
     pub(super) fn cpus(&self) -> Result<Vec<(u32, PathBuf)>, FtraceError> {
         let path = self.path.join("per_cpu");
         let entries = fs::read_dir(&path).map_err(|source| FtraceError::File { path, source })?;
@@ -223,7 +222,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // If this fails, somebody else uses it too; `doctor` names it.
+        // If this fails, somebody else uses the instance; `doctor` reports it.
         let _ = self.set("tracing_on", "0");
         if !self.stays {
             let _ = fs::remove_dir(&self.path);

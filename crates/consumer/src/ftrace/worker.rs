@@ -18,20 +18,19 @@ use super::format::Format;
 use super::summary::KernelSummary;
 use super::tracefs;
 
-/// What each event says besides its fields: the thread in which it happened; 0 is that of an idle
-/// CPU.
+/// The context of each event: the id of its thread, or 0 for the idle thread.
 const CONTEXTS: &[u8] = b"@1 s32 tid";
-/// Between two looks at the rings.
+/// Polling interval of the rings.
 const WAIT: Duration = Duration::from_millis(20);
-/// How long to try to write what is left, if that fails.
+/// How long to retry writing the remaining events after an error.
 const STOPPING: Duration = Duration::from_secs(2);
 
-/// What it and who started it tell each other.
+/// State that the thread shares with its owner.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The kernel records no more.
+    /// The kernel has stopped recording.
     pub(super) stop: AtomicBool,
-    /// The clock of the traces beside it, as well as it is known.
+    /// The clock of the programs' traces, as known now.
     pub(super) clock: Mutex<Option<Clock>>,
 }
 
@@ -40,9 +39,9 @@ pub(super) struct Worker {
     pub(super) trace: TraceWriter,
     pub(super) clock: tracefs::Clock,
     pub(super) start: LttClockSync,
-    /// The clock is that of the other traces.
+    /// The clock is that of the programs' traces.
     pub(super) is_dated: bool,
-    /// By the ids of events.
+    /// By event id.
     pub(super) formats: HashMap<u16, Format>,
     pub(super) cpus: Vec<Cpu>,
     pub(super) shared: Arc<Shared>,
@@ -53,8 +52,8 @@ impl Worker {
     pub(super) fn run(mut self) -> KernelSummary {
         let mut stopping: Option<Instant> = None;
         loop {
-            // Pairs with the releasing store of who stopped the instance: what is read from here on
-            // is all there is.
+            // Pairs with the release store of the owner, after it stopped the instance: what the
+            // rings contain from here on is everything.
             if self.shared.stop.load(Ordering::Acquire) {
                 stopping.get_or_insert_with(Instant::now);
             }
@@ -85,7 +84,7 @@ impl Worker {
         self.finish()
     }
 
-    /// Has the clock of the other traces, if they have one by now.
+    /// Adopts the clock of the programs' traces, if it is known.
     fn take_clock(&mut self) -> io::Result<()> {
         if self.clock != tracefs::Clock::Counter {
             return Ok(());
@@ -127,7 +126,7 @@ impl Worker {
             summary.bytes += cpu.stream.as_ref().map_or(0, StreamWriter::written);
         }
         if !self.is_dated {
-            // What was measured over all of the time is better than what was at the start.
+            // A measurement over the whole recording is more accurate than the one at the start.
             let measured = self.trace.set_clock(clock(self.clock, &self.start));
             failed = failed.or(measured.err());
         }
@@ -137,7 +136,7 @@ impl Worker {
             .iter()
             .all(|cpu| cpu.stream.is_none() && cpu.state.is_none())
         {
-            // Readers want no trace without a stream.
+            // Trace readers reject a trace without streams.
             let _ = fs::remove_dir_all(self.trace.directory());
             summary.bytes = 0;
         }
@@ -151,7 +150,7 @@ impl Worker {
     }
 }
 
-/// Begins the trace, or goes on with the one that there is.
+/// Starts the trace, or continues the existing one.
 pub(super) fn begin(
     directory: &Path,
     info: TraceInfo,
@@ -174,7 +173,7 @@ pub(super) fn begin(
     Ok((trace, streams))
 }
 
-/// The streams in a directory, and the UUID of which all are.
+/// The states of the streams in a directory, and their common UUID.
 fn streams(directory: &Path) -> io::Result<(Option<[u8; 16]>, Streams)> {
     let (mut uuid, mut streams) = (None, Streams::new());
     let files = match fs::read_dir(directory) {
@@ -199,7 +198,7 @@ fn contexts() -> Contexts {
     }
 }
 
-/// What is known of the clock by now, if nobody else knows better.
+/// The clock as measured so far, for use without programs' traces.
 pub(super) fn clock(clock: tracefs::Clock, start: &LttClockSync) -> Clock {
     Clock::new(start, &[clock.sync()])
 }

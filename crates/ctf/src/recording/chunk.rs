@@ -1,55 +1,55 @@
-//! Chunks by their names: the parts of a recording that rotates.
+//! Names of chunks, the parts of a recording that rotates.
 //!
-//! A name has the time at which the chunk was begun, and its number, which is never used again in
-//! that directory; so names sort by time.
+//! A name has the start time of the chunk and its number. The number is never reused in a
+//! directory, so names sort by time.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What the name of the chunk that is written ends with.
+/// Suffix of the name of the chunk that is being written.
 pub const CURRENT: &str = ".current";
-/// The directory beside the traces in which a recorder notes what it does.
+/// Directory beside the traces with the recorder's notes.
 pub const DIRECTORY: &str = ".usertrace";
-/// The last second of the year 9999, behind which dates have other lengths.
+/// The last second of the year 9999. Later dates have other lengths.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Chunk {
-    /// From 1 on.
+    /// Number, from 1 on.
     pub number: u64,
-    /// When it was begun: seconds since 1970.
+    /// Start time in seconds since 1970.
     pub begin: u64,
 }
 
 impl Chunk {
-    /// The name of its directory when it is finished.
+    /// Name of its directory when it is finished.
     pub fn name(&self) -> String {
         let seconds = Duration::from_secs(self.begin.min(LAST_SECOND));
         let time = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + seconds).to_string();
         format!("{}-{:06}", time.replace(['-', ':'], ""), self.number)
     }
 
-    /// And until then.
+    /// Name of its directory while it is being written.
     pub fn current(&self) -> String {
         self.name() + CURRENT
     }
 
-    /// The file, for this output, that those lock who write to the chunk. Not the chunk's
-    /// directory: everybody who may read that could keep others from writing there.
+    /// The file that writers of the chunk lock, below `output`. It is not the chunk's directory:
+    /// everybody who may read that could lock it and block writers.
     pub fn lock(&self, output: &Path) -> PathBuf {
         let name = format!("lock-{}", self.number);
         output.join(DIRECTORY).join(name)
     }
 
-    /// What a file says that names one; nothing if it names none.
+    /// Parses a file that names a chunk. None if it names none.
     pub fn from_text(text: &str) -> Option<Self> {
         let number = |key| value(text, key)?.parse().ok();
         let (number, begin) = (number("number")?, number("begin")?);
         (number != 0 && begin <= LAST_SECOND).then_some(Self { number, begin })
     }
 
-    /// The one to be begun now, behind `before`.
+    /// The chunk to start now, after number `before`.
     pub fn after(before: u64, now: SystemTime) -> Self {
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         Self {
@@ -58,8 +58,7 @@ impl Chunk {
         }
     }
 
-    /// The one to be begun now, behind this one. Names sort by time also when somebody sets that
-    /// back.
+    /// The chunk to start now, after this one. Names sort by time even if the clock is set back.
     pub fn next(&self, now: SystemTime) -> Self {
         let next = Self::after(self.number, now);
         Self {
@@ -68,7 +67,7 @@ impl Chunk {
         }
     }
 
-    /// What a directory's name says.
+    /// Parses the number in a directory's name.
     pub fn number_of(name: &str) -> Option<u64> {
         let (time, number) = name.split_once('-')?;
         let is_time = time.len() == 16
@@ -83,14 +82,14 @@ impl Chunk {
             .flatten()
     }
 
-    /// The text of a file that names it: [`Self::from_text`] reads that.
+    /// Text of a file that names it: [`Self::from_text`] parses that.
     #[must_use]
     pub fn to_text(self) -> String {
         format!("number {}\nbegin {}\n", self.number, self.begin)
     }
 }
 
-/// What a line that begins with `key` says.
+/// The value of the line that begins with `key`.
 pub fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find_map(|(of, value)| (of == key).then_some(value))
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_chunks_sort_by_time_and_are_told_from_others() {
+    fn names_of_chunks_sort_by_time() {
         let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let chunk = Chunk::after(0, time(1_795_359_827));
         assert_eq!(chunk.name(), "20261122T150347Z-000001");
@@ -129,9 +128,9 @@ mod tests {
         }
     }
 
-    /// Whatever a file says, the name of a chunk is one of a directory, in the directory.
+    /// Whatever a file contains, a chunk's name is that of a directory below the output.
     #[test]
-    fn a_file_may_name_any_chunk() {
+    fn arbitrary_files_name_valid_chunks() {
         let chunk = Chunk::after(0, SystemTime::UNIX_EPOCH + Duration::from_secs(7));
         assert_eq!(Chunk::from_text(&chunk.to_text()), Some(chunk));
         let latest = format!("number {}\nbegin {LAST_SECOND}\n", u64::MAX);

@@ -1,4 +1,4 @@
-//! The log: a file beside the traces that says what went wrong.
+//! The log file beside the traces, for errors.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -9,13 +9,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use usertrace_os::files;
 use usertrace_sys::clock::realtime;
 
-/// The log's name.
+/// Name of the log.
 pub const LOG: &str = "usertrace.log";
 
-/// Appends a line to the log: the time, the program, and what it says.
+/// Appends a line with the time, a program and a message.
 ///
 /// # Errors
-/// If the file cannot be written, or is something that one would have to wait for.
+/// If the file cannot be written, or is something other than a regular file.
 pub fn append_to_log(directory: &Path, [who, what]: &[&str; 2]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.create(true).append(true).mode(0o600);
@@ -23,7 +23,7 @@ pub fn append_to_log(directory: &Path, [who, what]: &[&str; 2]) -> io::Result<()
     log.write_all(format!("{} {who}: {what}\n", date()).as_bytes())
 }
 
-/// Reads the log, `at_most` so many bytes of it.
+/// Reads at most `at_most` bytes of the log.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -34,7 +34,7 @@ pub fn read_log(directory: &Path, at_most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The time of day as RFC 3339 has it.
+/// The current time in the format of RFC 3339.
 fn date() -> String {
     let now = UNIX_EPOCH + Duration::from_nanos(realtime());
     humantime::format_rfc3339_millis(now).to_string()

@@ -1,34 +1,34 @@
-//! The directory of a recording: the files beside the traces, by which recorders and readers know
-//! of each other.
+//! The files beside the traces of a recording, by which recorders, daemons and readers find each
+//! other.
 
 mod chunk;
 mod daemons;
+mod location;
 mod log;
-mod place;
-mod recorded;
+mod note;
 mod summary;
 
 use std::path::{Path, PathBuf};
 
 pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
 pub use daemons::{DAEMON, WRITE_NOW};
+pub use location::TraceLocation;
 pub use log::{LOG, append_to_log, read_log};
-pub use place::Place;
-pub use recorded::{CHUNK, Recorded, TRACE, read_note};
+pub use note::{CHUNK, RecordingNote, TRACE, read_note};
 pub use summary::{Failures, add_failure, add_summary, parse_summary};
 
-/// A recorder makes this file beside the traces. Daemons lock it, so the recorder can wait until
-/// they have written all.
+/// A recorder creates this file beside the traces. Daemons lock it, so that the recorder can wait
+/// until they have written everything.
 pub const RUNNING: &str = ".running";
 
-/// Whether `usertrace record` records to this directory, or was killed when it did.
+/// Whether `usertrace record` records to this directory, or was killed while it did.
 #[must_use]
 pub fn is_recorded(directory: &Path) -> bool {
-    // A note that cannot be read does not count.
-    matches!(Recorded::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
+    // An unreadable note does not count.
+    matches!(RecordingNote::of(directory), Ok(Some(_))) || directory.join(RUNNING).exists()
 }
 
-/// Where something will be, or is already, when the chunk that it is in is finished.
+/// The path of a file when its chunk is finished.
 #[must_use]
 pub fn finished(path: &Path) -> PathBuf {
     let name = |part: &std::ffi::OsStr| {
@@ -40,7 +40,7 @@ pub fn finished(path: &Path) -> PathBuf {
         .collect()
 }
 
-/// Where something of a recording would be if that made no chunks.
+/// The path of a file in a recording without chunks.
 #[must_use]
 pub fn without_chunk(path: &Path) -> PathBuf {
     let is_chunk = |part: &std::ffi::OsStr| {

@@ -1,4 +1,4 @@
-//! How the daemons tell who waits for them what they recorded: a line for each process.
+//! Summaries that daemons write for a waiting recorder: one line for each process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,17 +10,17 @@ use usertrace_os::files;
 use super::RUNNING;
 use crate::ProcessSummary;
 
-/// Numbers in a line, in front of the name.
+/// Numbers in a line, before the name.
 const NUMBERS: usize = 13;
 
-/// Adds the line of a process to the file [`RUNNING`], if a recorder waits for that.
+/// Appends the line of a process to the file [`RUNNING`], if a recorder waits.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn add_summary(directory: &Path, summary: &ProcessSummary) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = match files::open_to_write(options.append(true), &directory.join(RUNNING)) {
-        // Who waits makes a regular file.
+        // A waiting recorder has created a regular file.
         Err(error)
             if matches!(
                 error.kind(),
@@ -34,25 +34,25 @@ pub fn add_summary(directory: &Path, summary: &ProcessSummary) -> io::Result<()>
     file.write_all(line(directory, summary).as_bytes())
 }
 
-/// What traces stayed incomplete, and the error of the last of them.
+/// Traces that stayed incomplete, and the error of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// How many.
+    /// Number of traces.
     pub processes: u32,
-    /// An error number.
+    /// Error number of the last one.
     pub errno: i32,
     /// Bytes that stayed in their rings.
     pub bytes: u64,
-    /// Events that they discarded, as their rings were full.
+    /// Events that were discarded, as the rings were full.
     pub lost: u64,
 }
 
 impl Failures {
-    /// Length of the first line of the file, which tells them.
+    /// Length of the first line of the file, which has these numbers.
     const LEN: usize = 80;
 
-    /// The first line. Who waits writes that of no failures when it makes the file: where the disk
-    /// is full later, there is room for it.
+    /// Formats the first line. The recorder writes one without failures when it creates the file,
+    /// so that a full disk has room for it later.
     #[must_use]
     pub fn line(self) -> String {
         let Self {
@@ -65,7 +65,7 @@ impl Failures {
         format!("{text:<width$}\n", width = Self::LEN - 1)
     }
 
-    /// What such a line says; nothing if it is not one.
+    /// Parses such a line. None if it is not one.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("failed ")?.split_ascii_whitespace();
@@ -78,16 +78,15 @@ impl Failures {
     }
 }
 
-/// Adds a trace that stays incomplete to the first line of the file [`RUNNING`], if a recorder
-/// waits.
+/// Adds an incomplete trace to the first line of the file [`RUNNING`], if a recorder waits.
 pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
     let Ok(file) = files::open_to_write(options, &directory.join(RUNNING)) else {
         return;
     };
-    // Nobody is there to be told that this failed.
-    let _ = count_failure(&file, |before| Failures {
+    // There is nobody to report a failure to.
+    let _ = update_failures(&file, |before| Failures {
         processes: before.processes.saturating_add(1),
         errno,
         bytes: before.bytes.saturating_add(bytes),
@@ -95,17 +94,17 @@ pub fn add_failure(directory: &Path, errno: i32, bytes: u64, lost: u64) {
     });
 }
 
-fn count_failure(file: &File, add: impl Fn(Failures) -> Failures) -> io::Result<()> {
+fn update_failures(file: &File, update: impl Fn(Failures) -> Failures) -> io::Result<()> {
     // Daemons of other programs may do the same, which takes a moment. The lock ends with the
     // descriptor.
-    files::insist(|| files::lock(file))?;
+    files::retry_lock(|| files::lock(file))?;
     let mut line = [0; Failures::LEN];
     file.read_exact_at(&mut line, 0)?;
     let line = std::str::from_utf8(&line).ok().and_then(Failures::parse);
     let Some(before) = line else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    file.write_all_at(add(before).line().as_bytes(), 0)
+    file.write_all_at(update(before).line().as_bytes(), 0)
 }
 
 fn line(directory: &Path, summary: &ProcessSummary) -> String {
@@ -126,17 +125,17 @@ fn line(directory: &Path, summary: &ProcessSummary) -> String {
         summary.last_event_ns.map_or(i128::MIN, Into::into),
     ];
     let mut line: String = numbers.iter().map(|number| format!("{number} ")).collect();
-    // With its chunk, if it is in one.
+    // Includes the chunk, if there is one.
     let name = summary.directory.strip_prefix(directory);
     let name = name.unwrap_or(&summary.directory);
     line += &format!("{} ", name.to_string_lossy());
-    // Last, as it may have spaces; but no line is to be two.
+    // Last, as it may have spaces. A line must stay a single line.
     line += &summary.comm.replace('\n', " ");
     line.push('\n');
     line
 }
 
-/// What a line says of a process that was recorded to `directory`.
+/// Parses the line of a process that was recorded to `directory`.
 #[must_use]
 pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
     let mut words = line.splitn(NUMBERS + 2, ' ');
@@ -160,7 +159,7 @@ pub fn parse_summary(directory: &Path, line: &str) -> Option<ProcessSummary> {
         lost: count(4)?,
         unfinished: count(5)?,
         holes: count(6)?,
-        // That is of the kernel's buffers only.
+        // Only the kernel's buffers have it.
         sunk: 0,
         corrupted: count(7)?,
         damaged: count(8)?,
@@ -180,7 +179,7 @@ mod tests {
     fn failures_are_counted_in_place() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(RUNNING);
-        // Nobody waits.
+        // No recorder waits.
         add_failure(directory.path(), libc::ENOSPC, 10, 3);
         assert!(!path.exists());
         let none = Failures::default().line();
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back() {
+    fn lines_round_trip() {
         let summary = ProcessSummary {
             trace: "fast".into(),
             comm: "a b".into(),

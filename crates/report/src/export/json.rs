@@ -1,16 +1,15 @@
-//! Events as JSON, an object in each line.
+//! Writes events as JSON, one object per line.
 //!
-//! Most programs that read JSON take its numbers for ones of double precision, which know 53 bits.
-//! So integers of 64 bits, and all times, are strings of digits, as in Protobuf's JSON: whoever
-//! wants numbers makes them of these, and nothing is lost on the way. What is a string is so by its
-//! type, not by its value, so that a field is the same thing in each line.
+//! Most JSON parsers convert numbers to double precision, with 53 significant bits. So 64-bit
+//! integers and all times are decimal strings, as in Protobuf's JSON, and no digit is lost. Whether
+//! a field is a string depends on its type, not on its value, so it is the same in all lines.
 
 use std::io::Write as _;
 
 use usertrace_ring::schema::Integer;
 
 use usertrace_reader::quoted::{self, Special};
-use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
+use usertrace_reader::{Event, Field, LossKind, Lost, Number, Trace, Value, Values};
 
 /// Writes events and losses as JSON.
 ///
@@ -19,16 +18,16 @@ use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
 /// | integer of up to 32 bits | number |
 /// | integer of 64 bits | string of its digits |
 /// | integer that is shown in hexadecimal | string, `0x` and its digits |
-/// | floating point | the number, all digits of it; what is none: `"NaN"`, `"Infinity"`, `"-Infinity"` |
+/// | floating point | the number with all its digits, or `"NaN"`, `"Infinity"`, `"-Infinity"` |
 /// | `bool` | number: traces have it as an integer of 8 bits |
-/// | text | string; if it is not UTF-8: an object of `text`, with U+FFFD for what is none, and `hex`, all its bytes |
-/// | enumeration | an object of `labels`, all that there are for it, and `value` |
+/// | text | string; if it is not UTF-8, an object of `text`, with U+FFFD for invalid bytes, and `hex`, all its bytes |
+/// | enumeration | an object of `labels`, all that match the value, and `value` |
 /// | array, sequence | array |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
 impl Json {
-    /// One that has written nothing.
+    /// A writer without state.
     #[must_use]
     pub fn new() -> Self {
         Self
@@ -59,15 +58,15 @@ impl Json {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Appends the line of something that is missing in a trace.
+    /// Appends the line of a loss.
     pub fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         out.extend_from_slice(b"{\"time\":\"");
         decimal(out, lost.end);
         out.push(b'"');
         origin(out, trace);
-        let (what, count) = match lost.what {
-            What::Events(count) => ("events", count),
-            What::Packets(count) => ("packets", count),
+        let (what, count) = match lost.kind {
+            LossKind::Events(count) => ("events", count),
+            LossKind::Packets(count) => ("packets", count),
         };
         let _ = write!(
             out,
@@ -80,7 +79,7 @@ impl Json {
     }
 }
 
-/// Appends what is known of where something comes from.
+/// Appends the origin of an event: host, process and trace, if known.
 fn origin(out: &mut Vec<u8>, trace: &Trace) {
     let metadata = trace.metadata();
     for (key, name) in [
@@ -150,8 +149,7 @@ fn number(out: &mut Vec<u8>, number: Number) {
     match number {
         Number::Integer(kind, bits) => integer(out, kind, bits),
         Number::Bool(byte) => decimal(out, byte),
-        // As it is: the fewest digits that tell it from others of single precision are another
-        // number.
+        // The exact value. The shortest decimal for single precision would be another double.
         Number::F32(number) => float(out, number.into()),
         Number::F64(number) => float(out, number),
     }
@@ -178,7 +176,8 @@ fn integer(out: &mut Vec<u8>, kind: Integer, bits: u64) {
 fn float(out: &mut Vec<u8>, number: f64) {
     let text = match number {
         _ if number.is_finite() => {
-            // A fraction or an exponent is always there, by which it is known not to be an integer.
+            // Debug output always has a fraction or an exponent, which distinguishes it from an
+            // integer.
             let _ = write!(out, "{number:?}");
             return;
         }
@@ -189,7 +188,7 @@ fn float(out: &mut Vec<u8>, number: f64) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Appends a text of any bytes.
+/// Appends text that may not be UTF-8.
 fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     if std::str::from_utf8(bytes).is_ok() {
         return string(out, bytes);
@@ -203,8 +202,8 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\"}");
 }
 
-/// Appends a text that is UTF-8. DEL and control characters of two bytes need not be escaped, but
-/// some terminals obey them.
+/// Appends UTF-8 text. Also escapes DEL and C1 control characters: JSON does not require that, but
+/// some terminals interpret them.
 fn string(out: &mut Vec<u8>, text: &[u8]) {
     let is_special = |byte: u8| matches!(byte, 0..0x20 | b'"' | b'\\' | 0x7f);
     quoted::append(out, text, is_special, |out, special| match special {

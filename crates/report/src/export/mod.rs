@@ -1,5 +1,5 @@
-//! Traces in the formats of others, made of what [`usertrace_reader`] gives: event by event, in the
-//! order of time, with no more in memory than that event.
+//! Exports traces to other formats: event by event in order of time, as [`usertrace_reader`] reads
+//! them. Memory holds only the current event.
 
 mod json;
 mod pairs;

@@ -1,42 +1,42 @@
-//! Events that say that something begins, or that it has ended, in one thread.
+//! Finds events that begin or end a slice in one thread.
 
 use crate::pair_names;
 
-/// What an event says.
+/// The role of an event in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SliceRole {
     Begin,
     End,
     Neither,
 }
 
-/// What an event says, and how what it says that of is called. Only if its other half is an event,
-/// too, as `is_event` says, and what it says that of is in one thread.
-pub(super) fn part(name: &str, is_event: &dyn Fn(&str) -> bool) -> (Part, String) {
-    let (part, begin) = match pair_names::begin_of(name, is_event) {
-        Some(begin) => (Part::End, begin),
-        None if pair_names::end_of(name, is_event).is_some() => (Part::Begin, name.to_owned()),
-        None => (Part::Neither, String::new()),
+/// The role of an event, and the name of its slice. An event has a role only if its counterpart
+/// exists, as `is_event` says, and its slices stay in one thread.
+pub(super) fn slice_role(name: &str, is_event: &dyn Fn(&str) -> bool) -> (SliceRole, String) {
+    let (role, begin) = match pair_names::begin_of(name, is_event) {
+        Some(begin) => (SliceRole::End, begin),
+        None if pair_names::end_of(name, is_event).is_some() => (SliceRole::Begin, name.to_owned()),
+        None => (SliceRole::Neither, String::new()),
     };
-    match part {
-        Part::Begin | Part::End if !pair_names::is_async(&begin) => {
-            (part, pair_names::stem(&begin).to_owned())
+    match role {
+        SliceRole::Begin | SliceRole::End if !pair_names::is_async(&begin) => {
+            (role, pair_names::stem(&begin).to_owned())
         }
-        _ => (Part::Neither, name.to_owned()),
+        _ => (SliceRole::Neither, name.to_owned()),
     }
 }
 
-/// What has begun on a thread, and has not ended.
+/// The open slices of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     open: Vec<u64>,
 }
 
-/// Deeper than any thread's own stack would be; ends may be missing for ever.
+/// Maximum depth, beyond that of real stacks: ends may be missing forever.
 const MAX_DEPTH: usize = 4096;
 
 impl Stack {
-    /// It begins. False: too much has.
+    /// Begins a slice. Returns false if there are too many.
     pub(super) fn begin(&mut self, what: u64) -> bool {
         let has_room = self.open.len() < MAX_DEPTH;
         if has_room {
@@ -45,8 +45,8 @@ impl Stack {
         has_room
     }
 
-    /// It ends: so many that begun within it end with it, as their own ends are missing. None: it
-    /// has not begun.
+    /// Ends a slice, and slices within it that lack their own ends. Returns the number of the
+    /// latter, or `None` if the slice is not open.
     pub(super) fn end(&mut self, what: u64) -> Option<usize> {
         let at = self.open.iter().rposition(|&open| open == what)?;
         let within = self.open.len() - at - 1;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_and_ends_in_a_thread_has_one_name() {
+    fn begin_and_end_share_the_slice_name() {
         let events = [
             "sys:read_entry",
             "sys:read_exit",
@@ -70,19 +70,19 @@ mod tests {
         ];
         let is_event = |name: &str| events.contains(&name);
         for (name, expected) in [
-            ("sys:read_entry", (Part::Begin, "sys:read")),
-            ("sys:read_exit", (Part::End, "sys:read")),
-            ("span.new", (Part::Neither, "span.new")),
-            ("span.close", (Part::Neither, "span.close")),
-            ("x:exit", (Part::Neither, "x:exit")),
+            ("sys:read_entry", (SliceRole::Begin, "sys:read")),
+            ("sys:read_exit", (SliceRole::End, "sys:read")),
+            ("span.new", (SliceRole::Neither, "span.new")),
+            ("span.close", (SliceRole::Neither, "span.close")),
+            ("x:exit", (SliceRole::Neither, "x:exit")),
         ] {
-            let (part, called) = part(name, &is_event);
-            assert_eq!((part, called.as_str()), expected, "{name}");
+            let (role, called) = slice_role(name, &is_event);
+            assert_eq!((role, called.as_str()), expected, "{name}");
         }
     }
 
     #[test]
-    fn ends_that_are_missing_are_made_up_for() {
+    fn outer_ends_close_inner_slices() {
         let mut stack = Stack::default();
         assert_eq!(stack.end(1), None);
         for what in [1, 2, 1, 3] {

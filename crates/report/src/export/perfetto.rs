@@ -1,11 +1,10 @@
-//! Events as a trace of Perfetto: packets of track events.
+//! Writes events as a Perfetto trace: packets of track events.
 //!
-//! Of each process there is a track, and below it one for each thread, if that is known, or else
-//! one for each ring. Fields are debug annotations. Of an event that says that something begins,
-//! and of the one that says that it has ended, a slice is made, where both are of one thread; all
-//! others are instants.
+//! Each process has a track. Below it, each known thread has a track, or else each ring. Fields
+//! become debug annotations. A begin event and its end event in the same thread become a slice; all
+//! other events are instants.
 //!
-//! Times are nanoseconds since 1970, and stay that: the trace's own clock is the time of day.
+//! Times stay nanoseconds since 1970: the trace's primary clock is the time of day.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,11 +12,11 @@ use std::ffi::OsString;
 
 use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
-use super::pairs::{Part, Stack, part};
-use super::proto::{Begun, Message};
-use usertrace_reader::{Event, Field, Lost, Number, Trace, Value, Values, What};
+use super::pairs::{SliceRole, Stack, slice_role};
+use super::proto::{Message, NestedMark};
+use usertrace_reader::{Event, Field, LossKind, Lost, Metadata, Number, Trace, Value, Values};
 
-/// Numbers of fields and values, of Perfetto's `protos/perfetto/trace`.
+/// Field numbers and values from Perfetto's `protos/perfetto/trace`.
 mod field {
     /// `trace.proto`
     pub(super) const TRACE_PACKET: u32 = 1;
@@ -97,18 +96,18 @@ mod field {
 
 use field::{annotation, clock, event as of_event, packet, track};
 
-/// All packets are of one sequence: names are given numbers once for all.
+/// All packets belong to one sequence, so each name is interned only once.
 const SEQUENCE: u64 = 1;
 
-/// The context that says which thread an event is of, and the one that says what that is called.
+/// The contexts with the id and the name of an event's thread.
 const THREAD: &str = "vtid";
 const THREAD_NAME: &str = "procname";
 
-/// Names that were given numbers.
+/// Interned names.
 #[derive(Debug, Default)]
 struct Interned {
     numbers: HashMap<String, u64>,
-    /// Those that no packet has told of.
+    /// Names that no packet contains yet.
     new: Vec<(String, u64)>,
 }
 
@@ -117,7 +116,7 @@ impl Interned {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        // 0 is none.
+        // 0 means no name.
         let number = self.numbers.len() as u64 + 1;
         self.numbers.insert(name.to_owned(), number);
         self.new.push((name.to_owned(), number));
@@ -129,7 +128,7 @@ impl Interned {
         names.map(|name| self.number(name)).collect()
     }
 
-    fn tell(&mut self, message: &mut Message, field: u32) {
+    fn write_new(&mut self, message: &mut Message, field: u32) {
         for (name, number) in self.new.drain(..) {
             let interned = message.begin(field);
             message.number(of_event::INTERNED_IID, number);
@@ -139,31 +138,84 @@ impl Interned {
     }
 }
 
-/// What is known of a class of events, in a class of streams.
+/// What is known of a class of events, in one class of streams.
 #[derive(Debug)]
 struct Class {
     name: u64,
     category: u64,
-    part: Part,
-    /// Of a beginning or an end: how what it is of is called, and the number of that name.
+    role: SliceRole,
+    /// For a begin or an end event: the name of the slice, interned, and as text.
     slice: u64,
     stem: String,
-    /// It is called by its first field, too, which is an address: all functions are one event.
+    /// The slice's name includes the first field, an address: all functions share one event.
     is_of_address: bool,
-    /// Numbers of the names of its fields.
+    /// Interned names of its fields.
     packet: Vec<u64>,
     contexts: Vec<u64>,
     fields: Vec<u64>,
 }
 
-/// Whose events are on a track.
+impl Class {
+    /// Begins or ends a slice on the track, and ends slices within it. Returns the type and the
+    /// name of the track event.
+    fn update_stack(
+        &self,
+        message: &mut Message,
+        ns: i64,
+        role: SliceRole,
+        track: &mut Track,
+    ) -> (u64, u64) {
+        match role {
+            SliceRole::Begin if track.stack.begin(self.slice) => {
+                (of_event::SLICE_BEGIN, self.slice)
+            }
+            SliceRole::End => match track.stack.end(self.slice) {
+                Some(within) => {
+                    for _ in 0..within {
+                        let ending = begin_event(message, ns, of_event::SLICE_END, track.uuid);
+                        end_event(message, ending);
+                    }
+                    (of_event::SLICE_END, self.slice)
+                }
+                None => (of_event::INSTANT, self.name),
+            },
+            SliceRole::Begin | SliceRole::Neither => (of_event::INSTANT, self.name),
+        }
+    }
+
+    /// Writes everything that the event says as debug annotations.
+    fn annotate(&self, message: &mut Message, event: &Event<'_>) {
+        annotations(
+            message,
+            of_event::DEBUG_ANNOTATIONS,
+            &self.fields,
+            &event.class.fields,
+            event.payload,
+        );
+        if let Some(contexts) = &event.stream.contexts {
+            dict(message, "context", &self.contexts, contexts, event.contexts);
+        }
+        if !event.stream.packet.is_empty() {
+            let fields = &event.stream.packet;
+            dict(message, "packet", &self.packet, fields, event.packet);
+        }
+        if let Some(loglevel) = event.class.loglevel {
+            let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
+            message.text(annotation::NAME, "loglevel");
+            message.number(annotation::UINT, loglevel.into());
+            message.end(mark);
+        }
+    }
+}
+
+/// The owner of the events on a track.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Process,
     Thread(i64),
-    /// A ring of streams of this class.
+    /// A ring, by its class of streams and its number.
     Ring(u32, i64),
-    /// What is missing in the streams whose files have this name.
+    /// Losses in the stream files of this name.
     Lost(OsString),
 }
 
@@ -173,9 +225,9 @@ struct Track {
     stack: Stack,
 }
 
-/// Writes events and losses as a trace of Perfetto.
+/// Writes events and losses as a Perfetto trace.
 ///
-/// What it keeps in memory is the names of classes, fields and tracks, and what has begun on them.
+/// Memory holds only the names of classes, fields and tracks, and the open slices.
 #[derive(Debug, Default)]
 pub struct Perfetto {
     has_begun: bool,
@@ -183,15 +235,15 @@ pub struct Perfetto {
     categories: Interned,
     annotations: Interned,
     classes: Vec<Class>,
-    /// Where each class is, by trace, class of streams, and id.
-    class_places: HashMap<(usize, u32, u16), usize>,
+    /// The index of each class, by trace, class of streams, and id.
+    class_indices: HashMap<(usize, u32, u16), usize>,
     tracks: Vec<Track>,
-    /// Where each track is, by process.
-    track_places: HashMap<(usize, Owner), usize>,
+    /// The index of each track, by process and owner.
+    track_indices: HashMap<(usize, Owner), usize>,
 }
 
 impl Perfetto {
-    /// One that has written nothing.
+    /// A writer at the start of a trace.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -208,38 +260,25 @@ impl Perfetto {
         let is_of_thread = matches!(owner, Owner::Thread(_));
         let track = self.track(message, event.trace, owner, thread_name.as_deref());
         let (class, track) = (&self.classes[class], &mut self.tracks[track]);
-        // Of threads that share a ring, one's end is not another one's.
-        let part = if is_of_thread {
-            class.part
+        // Threads that share a ring would end each other's slices.
+        let role = if is_of_thread {
+            class.role
         } else {
-            Part::Neither
+            SliceRole::Neither
         };
-        let (kind, name) = match part {
-            Part::Begin if track.stack.begin(class.slice) => (of_event::SLICE_BEGIN, class.slice),
-            Part::End => match track.stack.end(class.slice) {
-                Some(within) => {
-                    for _ in 0..within {
-                        let ending =
-                            begin_event(message, event.ns, of_event::SLICE_END, track.uuid);
-                        end_event(message, ending);
-                    }
-                    (of_event::SLICE_END, class.slice)
-                }
-                None => (of_event::INSTANT, class.name),
-            },
-            Part::Begin | Part::Neither => (of_event::INSTANT, class.name),
-        };
-        let begun = begin_packet(message, Some(event.ns));
+        let (kind, name) = class.update_stack(message, event.ns, role, track);
+        let mark = begin_packet(message, Some(event.ns));
         let interned = message.begin(packet::INTERNED_DATA);
-        self.categories.tell(message, of_event::INTERNED_CATEGORIES);
-        self.names.tell(message, of_event::INTERNED_NAMES);
+        self.categories
+            .write_new(message, of_event::INTERNED_CATEGORIES);
+        self.names.write_new(message, of_event::INTERNED_NAMES);
         self.annotations
-            .tell(message, of_event::INTERNED_ANNOTATION_NAMES);
+            .write_new(message, of_event::INTERNED_ANNOTATION_NAMES);
         message.end_or_drop(interned);
-        let begun_event = message.begin(packet::TRACK_EVENT);
+        let event_mark = message.begin(packet::TRACK_EVENT);
         message.number(of_event::TYPE, kind);
         message.number(of_event::TRACK_UUID, track.uuid);
-        // An end is that of what began last; by a name, it would be that of another one.
+        // An end without a name ends the last slice. With a name, it could match another one.
         if kind != of_event::SLICE_END {
             message.number(of_event::CATEGORY_IIDS, class.category);
             match Values::new(&event.class.fields, event.payload).next() {
@@ -251,44 +290,13 @@ impl Perfetto {
                 _ => message.number(of_event::NAME_IID, name),
             }
         }
-        annotations(
-            message,
-            of_event::DEBUG_ANNOTATIONS,
-            &class.fields,
-            &event.class.fields,
-            event.payload,
-        );
-        if let Some(contexts) = &event.stream.contexts {
-            dict(
-                message,
-                "context",
-                &class.contexts,
-                contexts,
-                event.contexts,
-            );
-        }
-        if !event.stream.packet.is_empty() {
-            dict(
-                message,
-                "packet",
-                &class.packet,
-                &event.stream.packet,
-                event.packet,
-            );
-        }
-        if let Some(loglevel) = event.class.loglevel {
-            let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
-            message.text(annotation::NAME, "loglevel");
-            message.number(annotation::UINT, loglevel.into());
-            message.end(begun);
-        }
-        message.end(begun_event);
-        message.end(begun);
+        class.annotate(message, event);
+        message.end(event_mark);
+        message.end(mark);
         *out = std::mem::take(&mut message.bytes);
     }
 
-    /// Appends the packets of something that is missing in a trace: a slice, from when on it may be
-    /// missing to when that was noticed.
+    /// Appends the packets of a loss: a slice for the period in which events may be missing.
     pub fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         let message = &mut Message {
             bytes: std::mem::take(out),
@@ -297,28 +305,28 @@ impl Perfetto {
         let file = lost.path.file_name().unwrap_or_default().to_owned();
         let track = self.track(message, trace, Owner::Lost(file), None);
         let uuid = self.tracks[track].uuid;
-        let (what, count) = match lost.what {
-            What::Events(count) => ("events", count),
-            What::Packets(count) => ("packets", count),
+        let (what, count) = match lost.kind {
+            LossKind::Events(count) => ("events", count),
+            LossKind::Packets(count) => ("packets", count),
         };
-        let begun = begin_event(message, lost.begin, of_event::SLICE_BEGIN, uuid);
+        let mark = begin_event(message, lost.begin, of_event::SLICE_BEGIN, uuid);
         message.text(of_event::NAME, &format!("{count} {what} lost"));
-        let count_begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+        let count_mark = message.begin(of_event::DEBUG_ANNOTATIONS);
         message.text(annotation::NAME, what);
         message.number(annotation::UINT, count);
-        message.end(count_begun);
-        end_event(message, begun);
+        message.end(count_mark);
+        end_event(message, mark);
         let ended = begin_event(message, lost.end, of_event::SLICE_END, uuid);
         end_event(message, ended);
         *out = std::mem::take(&mut message.bytes);
     }
 
-    /// The first packet: what times are, and that no packet before it matters.
+    /// Writes the first packet: it sets the clock, and starts the sequence.
     fn begin(&mut self, message: &mut Message, ns: i64) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let begun = message.begin(field::TRACE_PACKET);
+        let mark = message.begin(field::TRACE_PACKET);
         message.number(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
         message.number(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
         let defaults = message.begin(packet::TRACE_PACKET_DEFAULTS);
@@ -331,17 +339,17 @@ impl Perfetto {
         message.number(clock::CLOCK_TIMESTAMP, timestamp(ns));
         message.end(clocks);
         message.end(snapshot);
-        message.end(begun);
+        message.end(mark);
     }
 
-    /// Where the class of an event is.
+    /// The index of an event's class.
     fn class(&mut self, event: &Event<'_>) -> usize {
         let key = (event.trace.number(), event.stream.id, event.class.id);
-        if let Some(&place) = self.class_places.get(&key) {
-            return place;
+        if let Some(&index) = self.class_indices.get(&key) {
+            return index;
         }
         let name = &event.class.name;
-        let (part, stem) = part_of(event);
+        let (role, stem) = role_of(event);
         let first = event.class.fields.first();
         let is_address = first.is_some_and(|field| {
             matches!(field.kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
@@ -350,7 +358,7 @@ impl Perfetto {
         self.classes.push(Class {
             name: self.names.number(name),
             category: self.categories.number(provider),
-            part,
+            role,
             slice: self.names.number(&stem),
             is_of_address: is_address && stem == provider,
             stem,
@@ -360,12 +368,12 @@ impl Perfetto {
                 .numbers_of(event.stream.contexts.as_deref().unwrap_or_default()),
             fields: self.annotations.numbers_of(&event.class.fields),
         });
-        self.class_places.insert(key, self.classes.len() - 1);
+        self.class_indices.insert(key, self.classes.len() - 1);
         self.classes.len() - 1
     }
 
-    /// Where a track is. If it is a new one, it is described, and its process's before it.
-    /// `thread_name`: how the thread is called.
+    /// The index of a track. Describes a new track, after its process's. `thread_name` is the
+    /// thread's name.
     fn track(
         &mut self,
         message: &mut Message,
@@ -374,8 +382,8 @@ impl Perfetto {
         thread_name: Option<&str>,
     ) -> usize {
         let key = (trace.process(), owner);
-        if let Some(&place) = self.track_places.get(&key) {
-            return place;
+        if let Some(&index) = self.track_indices.get(&key) {
+            return index;
         }
         let (_, owner) = &key;
         let parent = match owner {
@@ -387,71 +395,81 @@ impl Perfetto {
         };
         let uuid = self.tracks.len() as u64 + 1;
         let metadata = trace.metadata();
-        let pid = metadata.pid();
-        let begun = begin_packet(message, None);
+        let mark = begin_packet(message, None);
         let descriptor = message.begin(packet::TRACK_DESCRIPTOR);
         message.number(track::UUID, uuid);
         if let Some(parent) = parent {
             message.number(track::PARENT_UUID, parent);
         }
-        match owner {
-            Owner::Process => {
-                let name = metadata.whose();
-                let labels = [("hostname", "host"), ("trace_name", "trace")];
-                let labels = labels.into_iter().filter_map(|(key, label)| {
-                    Some(format!("{label} {}", metadata.env_text(key)?))
-                });
-                // Without a process's id, it would be another one's.
-                match pid {
-                    Some(pid) => {
-                        let process = message.begin(track::PROCESS);
-                        message.signed(track::PROCESS_PID, pid);
-                        name.into_iter()
-                            .for_each(|name| message.text(track::PROCESS_NAME, name));
-                        if let Some(cmdline) = metadata.env_text("cmdline") {
-                            message.text(track::PROCESS_CMDLINE, cmdline);
-                        }
-                        labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
-                        message.end(process);
-                    }
-                    None => message.text(track::NAME, name.unwrap_or("?")),
-                }
-            }
-            Owner::Thread(tid) => {
-                let thread = message.begin(track::THREAD);
-                message.signed(track::THREAD_PID, pid.unwrap_or(0));
-                message.signed(track::THREAD_TID, *tid);
-                if let Some(name) = thread_name {
-                    message.text(track::THREAD_NAME, name);
-                }
-                message.end(thread);
-            }
-            Owner::Ring(class, number) => {
-                let of_class = metadata.classes().iter().find(|known| known.id == *class);
-                let name = of_class.and_then(|class| Some(&class.packet.first()?.name[..]));
-                let name = match name {
-                    Some("cpu_id") => "CPU",
-                    name => name.unwrap_or("ring"),
-                };
-                message.text(track::NAME, &format!("{name} {number}"));
-            }
-            Owner::Lost(file) => {
-                let file = file.to_string_lossy();
-                message.text(track::NAME, &format!("lost in {file}"));
-            }
-        }
+        describe_owner(message, metadata, owner, thread_name);
         message.end(descriptor);
-        message.end(begun);
+        message.end(mark);
         self.tracks.push(Track {
             uuid,
             stack: Stack::default(),
         });
-        self.track_places.insert(key, self.tracks.len() - 1);
+        self.track_indices.insert(key, self.tracks.len() - 1);
         self.tracks.len() - 1
     }
 }
 
-/// Whose an event is, and how the thread is called, if it is known.
+/// Writes the part of a track's description that depends on its owner.
+fn describe_owner(
+    message: &mut Message,
+    metadata: &Metadata,
+    owner: &Owner,
+    thread_name: Option<&str>,
+) {
+    let pid = metadata.pid();
+    match owner {
+        Owner::Process => {
+            let name = metadata.owner_name();
+            let labels = [("hostname", "host"), ("trace_name", "trace")];
+            let labels = labels
+                .into_iter()
+                .filter_map(|(key, label)| Some(format!("{label} {}", metadata.env_text(key)?)));
+            // Without a process id, this would describe another process.
+            match pid {
+                Some(pid) => {
+                    let process = message.begin(track::PROCESS);
+                    message.signed(track::PROCESS_PID, pid);
+                    name.into_iter()
+                        .for_each(|name| message.text(track::PROCESS_NAME, name));
+                    if let Some(cmdline) = metadata.env_text("cmdline") {
+                        message.text(track::PROCESS_CMDLINE, cmdline);
+                    }
+                    labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
+                    message.end(process);
+                }
+                None => message.text(track::NAME, name.unwrap_or("?")),
+            }
+        }
+        Owner::Thread(tid) => {
+            let thread = message.begin(track::THREAD);
+            message.signed(track::THREAD_PID, pid.unwrap_or(0));
+            message.signed(track::THREAD_TID, *tid);
+            if let Some(name) = thread_name {
+                message.text(track::THREAD_NAME, name);
+            }
+            message.end(thread);
+        }
+        Owner::Ring(class, number) => {
+            let of_class = metadata.classes().iter().find(|known| known.id == *class);
+            let name = of_class.and_then(|class| Some(&class.packet.first()?.name[..]));
+            let name = match name {
+                Some("cpu_id") => "CPU",
+                name => name.unwrap_or("ring"),
+            };
+            message.text(track::NAME, &format!("{name} {number}"));
+        }
+        Owner::Lost(file) => {
+            let file = file.to_string_lossy();
+            message.text(track::NAME, &format!("lost in {file}"));
+        }
+    }
+}
+
+/// The owner of an event's track, and the thread's name if known.
 fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
     let contexts = event.stream.contexts.as_deref().unwrap_or_default();
     let (mut thread, mut name) = (None, None);
@@ -472,7 +490,7 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
         return (Owner::Thread(thread), name);
     }
     let owner = match Values::new(&event.stream.packet, event.packet).next() {
-        // 0 is several.
+        // 0 means several threads.
         Some((field, Value::Scalar(Number::Integer(_, bits))))
             if field.name == "tid" && bits != 0 =>
         {
@@ -486,55 +504,55 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
     (owner, None)
 }
 
-/// Whether an event is one half of something, of which the other one was asked for, too.
-fn part_of(event: &Event<'_>) -> (Part, String) {
+/// The role of an event, considering only counterparts that were selected as well.
+fn role_of(event: &Event<'_>) -> (SliceRole, String) {
     let is_event = |name: &str| event.other(name) == Some(true);
-    part(&event.class.name, &is_event)
+    slice_role(&event.class.name, &is_event)
 }
 
-/// Times before 1970 cannot be said.
+/// Perfetto cannot represent times before 1970.
 fn timestamp(ns: i64) -> u64 {
     u64::try_from(ns).unwrap_or(0)
 }
 
-fn begin_packet(message: &mut Message, ns: Option<i64>) -> Begun {
-    let begun = message.begin(field::TRACE_PACKET);
+fn begin_packet(message: &mut Message, ns: Option<i64>) -> NestedMark {
+    let mark = message.begin(field::TRACE_PACKET);
     if let Some(ns) = ns {
         message.number(packet::TIMESTAMP, timestamp(ns));
     }
     message.number(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
     message.number(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
-    begun
+    mark
 }
 
-fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [Begun; 2] {
-    let begun = begin_packet(message, Some(ns));
+fn begin_event(message: &mut Message, ns: i64, kind: u64, track: u64) -> [NestedMark; 2] {
+    let mark = begin_packet(message, Some(ns));
     let event = message.begin(packet::TRACK_EVENT);
     message.number(of_event::TYPE, kind);
     message.number(of_event::TRACK_UUID, track);
-    [begun, event]
+    [mark, event]
 }
 
-fn end_event(message: &mut Message, [begun, event]: [Begun; 2]) {
+fn end_event(message: &mut Message, [mark, event]: [NestedMark; 2]) {
     message.end(event);
-    message.end(begun);
+    message.end(mark);
 }
 
-/// Fields as annotations. `names`: the numbers of their names.
+/// Writes fields as annotations. `names` are their interned names.
 fn annotations(message: &mut Message, field: u32, names: &[u64], fields: &[Field], bytes: &[u8]) {
     for (name, (_, value)) in names.iter().zip(Values::new(fields, bytes)) {
-        let begun = message.begin(field);
+        let mark = message.begin(field);
         message.number(annotation::NAME_IID, *name);
         value_of(message, value);
-        message.end(begun);
+        message.end(mark);
     }
 }
 
 fn dict(message: &mut Message, name: &str, names: &[u64], fields: &[Field], bytes: &[u8]) {
-    let begun = message.begin(of_event::DEBUG_ANNOTATIONS);
+    let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
     message.text(annotation::NAME, name);
     annotations(message, annotation::DICT_ENTRIES, names, fields, bytes);
-    message.end(begun);
+    message.end(mark);
 }
 
 fn value_of(message: &mut Message, value: Value<'_>) {
@@ -565,19 +583,19 @@ fn value_of(message: &mut Message, value: Value<'_>) {
         }
         Value::List(elements) => {
             for element in elements {
-                let begun = message.begin(annotation::ARRAY_VALUES);
+                let mark = message.begin(annotation::ARRAY_VALUES);
                 number(message, element);
-                message.end(begun);
+                message.end(mark);
             }
         }
     }
 }
 
 fn entry(message: &mut Message, name: &str, value: impl FnOnce(&mut Message)) {
-    let begun = message.begin(annotation::DICT_ENTRIES);
+    let mark = message.begin(annotation::DICT_ENTRIES);
     message.text(annotation::NAME, name);
     value(message);
-    message.end(begun);
+    message.end(mark);
 }
 
 fn number(message: &mut Message, number: Number) {
@@ -590,7 +608,7 @@ fn number(message: &mut Message, number: Number) {
 }
 
 fn integer(message: &mut Message, kind: Integer, bits: u64) {
-    // What is shown in hexadecimal is shown so there, too, if it is a pointer.
+    // Perfetto shows pointers in hexadecimal.
     let field = match kind {
         Integer { hex: true, .. } => annotation::POINTER,
         Integer { signed: true, .. } => annotation::INT,

@@ -1,4 +1,4 @@
-//! Writes Protocol Buffers: of their wire format, what one trace's messages need.
+//! Writes Protocol Buffers: the part of the wire format that Perfetto traces need.
 
 use crate::varint;
 
@@ -8,10 +8,10 @@ pub(super) struct Message {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Where a message within another one begins.
+/// The start of a nested message.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Begun(usize);
+pub(super) struct NestedMark(usize);
 
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
@@ -26,13 +26,13 @@ impl Message {
         self.varint(u64::from(field << 3 | wire));
     }
 
-    /// Of any type whose numbers are varints, other than `sint`.
+    /// Writes a field of any varint type other than `sint`.
     pub(super) fn number(&mut self, field: u32, number: u64) {
         self.key(field, VARINT);
         self.varint(number);
     }
 
-    /// `int32`, `int64`: the sign goes up to the top.
+    /// Writes an `int32` or `int64`, sign-extended to 64 bits.
     pub(super) fn signed(&mut self, field: u32, number: i64) {
         self.number(field, number.cast_unsigned());
     }
@@ -48,26 +48,26 @@ impl Message {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// A message within this one goes from here up to [`Message::end`].
-    pub(super) fn begin(&mut self, field: u32) -> Begun {
+    /// Begins a nested message, which [`Message::end`] ends.
+    pub(super) fn begin(&mut self, field: u32) -> NestedMark {
         self.key(field, LEN);
-        // Room for a length below 128, as most are.
+        // One byte for the length, which suffices for most.
         self.bytes.push(0);
-        Begun(self.bytes.len())
+        NestedMark(self.bytes.len())
     }
 
-    /// Ends it; if there is nothing in it, it is left out. For fields below 16, whose key is one
-    /// byte.
-    pub(super) fn end_or_drop(&mut self, begun: Begun) {
-        if self.bytes.len() > begun.0 {
-            return self.end(begun);
+    /// Ends a nested message, or removes it if it is empty. Only for fields below 16, whose keys
+    /// are one byte.
+    pub(super) fn end_or_drop(&mut self, mark: NestedMark) {
+        if self.bytes.len() > mark.0 {
+            return self.end(mark);
         }
-        self.bytes.truncate(begun.0 - 2);
+        self.bytes.truncate(mark.0 - 2);
     }
 
-    pub(super) fn end(&mut self, begun: Begun) {
-        let mut rest = self.bytes.len() - begun.0;
-        let mut at = begun.0 - 1;
+    pub(super) fn end(&mut self, mark: NestedMark) {
+        let mut rest = self.bytes.len() - mark.0;
+        let mut at = mark.0 - 1;
         while rest > 127 {
             self.bytes[at] = rest as u8 | 0x80;
             at += 1;
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// As the encoding's description has them (`protobuf.dev/programming-guides/encoding`).
+    /// The examples of the encoding's documentation (`protobuf.dev/programming-guides/encoding`).
     #[test]
     fn fields_are_encoded_by_the_book() {
         let encoded = |write: fn(&mut Message)| {
@@ -100,9 +100,9 @@ mod tests {
             [b"\x12\x07".as_slice(), b"testing"].concat()
         );
         let nested = encoded(|m| {
-            let begun = m.begin(3);
+            let mark = m.begin(3);
             m.number(1, 150);
-            m.end(begun);
+            m.end(mark);
         });
         assert_eq!(nested, [0x1a, 0x03, 0x08, 0x96, 0x01]);
         let double = encoded(|m| m.double(5, 1.0));
@@ -111,20 +111,20 @@ mod tests {
     }
 
     proptest! {
-        /// Lengths of any number of digits.
+        /// Lengths with any number of bytes.
         #[test]
         fn messages_are_as_long_as_they_say(len in 0usize..40_000) {
             let text = "x".repeat(len);
             let mut message = Message::default();
-            let begun = message.begin(1);
+            let mark = message.begin(1);
             let within = message.begin(2);
             message.bytes.extend_from_slice(text.as_bytes());
             message.end(within);
-            message.end(begun);
+            message.end(mark);
             let (mut inner, mut outer) = (Message::default(), Message::default());
             inner.text(2, &text);
             outer.text(1, std::str::from_utf8(&inner.bytes).unwrap_or_default());
-            // A length of more than 127 is no text.
+            // A length of more than 127 is not UTF-8.
             if len < 100 {
                 prop_assert_eq!(&message.bytes, &outer.bytes);
             }

@@ -1,17 +1,17 @@
-//! Bytes made smaller, and made text: what the page takes apart again.
+//! Compresses bytes and encodes them as text for the page.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 
-/// How much `miniz_oxide` tries: more makes the page little smaller, and takes much longer.
+/// Compression level of `miniz_oxide`. Higher ones take much longer, and save little.
 const LEVEL: u8 = 2;
 
-/// The same bytes in fewer ones, as `DecompressionStream("deflate-raw")` reads them.
+/// Compresses bytes for `DecompressionStream("deflate-raw")`.
 pub(super) fn deflate(bytes: &[u8]) -> Vec<u8> {
     miniz_oxide::deflate::compress_to_vec(bytes, LEVEL)
 }
 
-/// Bytes as text that no HTML is in, as a browser's `atob` takes it.
+/// Encodes bytes as text without HTML, for a browser's `atob`.
 pub(super) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }

@@ -1,11 +1,11 @@
-//! From events to a report, in one pass.
+//! Collects a report from the events of a trace, in one pass.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
 use super::detail::{self, Detail};
-use super::lanes::{Lanes, Of};
+use super::lanes::{LaneOwner, Lanes};
 use super::losses::Losses;
 use super::pairing::{Action, Pairs};
 use super::pyramid::Pyramid;
@@ -13,17 +13,17 @@ use super::rules::{self, HeapUse};
 use super::spans::{Span, Spans};
 use usertrace_reader::{EnvValue, Event, Field, Item, Metadata, Printer, Reader, value};
 
-/// Most spans of threads, and of what is in no thread.
+/// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
 const LIVES: usize = 1 << 12;
-/// Most problems that are told, and most spans that never ended.
+/// Maximum numbers of listed problems, and of unfinished spans.
 const PROBLEMS: usize = 100;
 const OPEN: usize = 4096;
 
-/// What is known of a trace, as far as a page shows it.
+/// The contents of a page.
 #[derive(Debug)]
 pub struct Report {
-    /// Time of the first event, in ns since 1970. All others are since then.
+    /// Time of the first event, in ns since 1970. All other times are relative to it.
     pub(super) begin: Option<i64>,
     pub(super) end: u64,
     pub(super) events: u64,
@@ -35,7 +35,7 @@ pub struct Report {
     pub(super) pairs: Pairs,
     pub(super) spans: Spans,
     pub(super) lives: Spans,
-    /// What had not ended at the end.
+    /// Spans without an end.
     pub(super) open: Vec<Span>,
     pub(super) detail: Detail,
     pub(super) losses: Losses,
@@ -44,7 +44,7 @@ pub struct Report {
     is_damaged: bool,
 }
 
-/// A kind of event, whichever process has it.
+/// A class of events, shared by all processes.
 #[derive(Debug)]
 pub(super) struct Class {
     pub(super) name: String,
@@ -52,29 +52,29 @@ pub(super) struct Class {
     pub(super) events: u64,
 }
 
-/// What a trace says of the crash of its kernel.
+/// What a trace records about the kernel's crash.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Crash {
     /// Seconds since 1970.
     time: Option<i64>,
-    /// ns since 1970. Decimal: numbers of JavaScript are not long enough.
+    /// ns since 1970, in decimal: the numbers of JavaScript lack precision.
     ns: Option<String>,
     cpu: Option<i64>,
     thread: Option<i64>,
-    /// The events may be a program's invention.
+    /// A program may have forged the events.
     may_be_forged: bool,
 }
 
-/// A process: that of a trace, or of those in the chunks of a recording.
+/// A process, with all its traces, for example in several chunks.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) pid: Option<i64>,
     pub(super) host: u32,
     pub(super) trace: String,
-    /// Its command line, if the trace has it.
+    /// Its command line, or empty.
     pub(super) cmdline: String,
-    /// It is from the dump of a kernel that crashed.
+    /// Set if the trace comes from the dump of a crashed kernel.
     pub(super) crash: Option<Crash>,
     pub(super) events: u64,
     pub(super) last: Option<u64>,
@@ -101,7 +101,7 @@ impl Process {
             may_be_forged: number("may_be_forged").is_some(),
         };
         Self {
-            name: metadata.whose().unwrap_or_default().to_owned(),
+            name: metadata.owner_name().unwrap_or_default().to_owned(),
             pid: metadata.pid(),
             host: host as u32,
             trace: text("trace_name"),
@@ -112,7 +112,7 @@ impl Process {
         }
     }
 
-    /// Takes what a later trace of the process says, and the first did not.
+    /// Adds what a later trace of the process knows, and the first one did not.
     fn add(&mut self, metadata: &Metadata) {
         if let (true, Some(cmdline)) = (self.cmdline.is_empty(), metadata.env_text("cmdline")) {
             cmdline.clone_into(&mut self.cmdline);
@@ -120,7 +120,7 @@ impl Process {
     }
 }
 
-/// Where a class of streams says what an event needs.
+/// Indices of the stream's fields that a report uses.
 #[derive(Clone, Copy, Debug)]
 struct StreamUse {
     cpu: Option<usize>,
@@ -129,25 +129,35 @@ struct StreamUse {
     procname: Option<usize>,
 }
 
-/// What events of a class in a class of streams mean.
+/// What the events of a class mean, in one class of streams.
 #[derive(Clone, Debug)]
 struct ClassUse {
     class: u32,
     actions: Vec<Action>,
     heap: Option<(HeapUse, u32)>,
-    /// The field that names the thread.
+    /// The field with the thread's handle.
     thread: Option<usize>,
 }
 
-/// What is needed while events are read.
+/// A cache of what streams and classes mean.
 #[derive(Debug, Default)]
-struct Known {
+struct SchemaCache {
     /// By trace, and class of streams.
     streams: HashMap<(u32, u32), StreamUse>,
-    /// By trace, class of streams, and the event's id.
+    /// By trace, class of streams, and event id.
     uses: HashMap<(u32, u32, u16), usize>,
     all: Vec<ClassUse>,
     classes: HashMap<String, u32>,
+}
+
+/// An integer in the header of an event's packet.
+fn packet_integer(event: &Event<'_>, index: Option<usize>) -> Option<u64> {
+    value::integer(&event.stream.packet, index?, event.packet)
+}
+
+/// An integer in an event's payload.
+fn payload_integer(event: &Event<'_>, index: Option<usize>) -> Option<u64> {
+    value::integer(&event.class.fields, index?, event.payload)
 }
 
 fn position(fields: &[Field], name: &str) -> Option<usize> {
@@ -155,10 +165,11 @@ fn position(fields: &[Field], name: &str) -> Option<usize> {
 }
 
 impl Report {
-    /// Bytes of single events that are kept in a page, compressed, if nobody says otherwise.
+    /// The default limit for single events in a page, in compressed bytes.
     pub const DETAIL: usize = 32 << 20;
 
-    /// Takes all that a reader gives. Of single events, so many bytes are kept, compressed.
+    /// Collects everything that a reader returns. `detail` limits the single events, in compressed
+    /// bytes.
     #[must_use]
     pub fn collect(reader: &mut Reader, detail: usize) -> Self {
         let mut report = Self {
@@ -182,7 +193,7 @@ impl Report {
         };
         for trace in reader.traces() {
             match report.processes.get_mut(trace.process()) {
-                // Another chunk of its recording, which may know more.
+                // Another chunk of the process's recording.
                 Some(process) => process.add(trace.metadata()),
                 None => {
                     let process = Process::of(trace.metadata(), &mut report.hosts);
@@ -190,20 +201,20 @@ impl Report {
                 }
             }
         }
-        let (mut known, printer) = (Known::default(), Printer::new());
+        let (mut cache, printer) = (SchemaCache::default(), Printer::new());
         while let Some(item) = reader.next() {
             match item {
-                Item::Event(event) => report.event(&mut known, &printer, &event),
+                Item::Event(event) => report.event(&mut cache, &printer, &event),
                 Item::Lost(lost) => {
                     if let Some(trace) = reader.traces().get(lost.trace) {
                         report.losses.add(&lost, trace.process() as u32);
                     }
                 }
-                Item::Problem(problem) => {
-                    report.is_damaged |= problem.is_damage();
+                Item::Error(error) => {
+                    report.is_damaged |= error.is_damage();
                     report.nr_problems += 1;
                     if report.problems.len() < PROBLEMS {
-                        report.problems.push(problem.to_string());
+                        report.problems.push(error.to_string());
                     }
                 }
             }
@@ -212,92 +223,54 @@ impl Report {
         report
     }
 
-    /// How many events there are.
+    /// Number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// How many events were lost that somebody counted.
+    /// Number of lost events, as far as they were counted.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.losses.events
     }
 
-    /// How many packets were overwritten before they were read: nobody knows how many events were
-    /// in them.
+    /// Number of packets that were overwritten before they were read. The number of events in them
+    /// is unknown.
     #[must_use]
     pub fn lost_packets(&self) -> u64 {
         self.losses.packets
     }
 
-    /// How many events the page has one by one.
+    /// Number of single events in the page.
     #[must_use]
     pub fn detailed(&self) -> u64 {
         self.detail.parts.iter().map(|part| part.events).sum()
     }
 
-    /// How many processes there are.
+    /// Number of processes.
     #[must_use]
     pub fn processes(&self) -> usize {
         self.processes.len()
     }
 
-    /// What could not be read: the first hundred of it.
+    /// The first hundred problems.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Is something damaged, or missing?
+    /// Whether data is damaged or missing.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.is_damaged
     }
 
-    fn event(&mut self, known: &mut Known, printer: &Printer, event: &Event<'_>) {
-        let begin = *self.begin.get_or_insert(event.ns);
-        // As the reader has it, no event is before the first one.
-        let time = u64::try_from(event.ns.saturating_sub(begin)).unwrap_or(0);
-        let time = time.max(self.end);
-        self.end = time;
+    fn event(&mut self, cache: &mut SchemaCache, printer: &Printer, event: &Event<'_>) {
+        let time = self.advance(event.ns);
         let process = event.trace.process() as u32;
-        let trace = event.trace.number() as u32;
-        let stream = *known
-            .streams
-            .entry((trace, event.stream.id))
-            .or_insert_with(|| StreamUse::of(event));
-        let place = (trace, event.stream.id, event.class.id);
-        let used = match known.uses.get(&place) {
-            Some(&used) => used,
-            None => self.learn(known, place, event),
-        };
-        let used = &known.all[used];
-
-        let of_packet =
-            |index: Option<usize>| value::integer(&event.stream.packet, index?, event.packet);
-        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-        let of_contexts = |index: Option<usize>| value::integer(contexts, index?, event.contexts);
-        let field =
-            |index: Option<usize>| value::integer(&event.class.fields, index?, event.payload);
-        let tid = of_contexts(stream.vtid)
-            // 0: of several threads, which had no ring of their own.
-            .or_else(|| of_packet(stream.tid).filter(|&tid| tid != 0));
-        let thread = match (tid, field(used.thread)) {
-            (Some(tid), _) => Of::Thread(process, tid),
-            (None, Some(thread)) => Of::Handle(process, thread),
-            (None, None) => Of::Process(process),
-        };
-        let lane = self.lanes.get(thread);
-        let of_thread = &mut self.lanes.all[lane as usize];
-        of_thread.events += 1;
-        if let Some(index) = stream.procname
-            && let Some(name) = value::text(contexts, index, event.contexts)
-            && !name.is_empty()
-            && name != of_thread.name
-        {
-            name.clone_into(&mut of_thread.name);
-        }
+        let (stream, used) = self.usage(cache, event);
+        let lane = self.thread_lane(process, stream, used, event);
         let host = match self.processes.get_mut(process as usize) {
             Some(process) => {
                 process.events += 1;
@@ -310,14 +283,94 @@ impl Report {
         self.classes[used.class as usize].events += 1;
         let series = self.pyramid.series(lane, used.class);
         self.pyramid.count(series, time);
-        let cpu = of_packet(stream.cpu).map(|cpu| {
-            let cpu = self.lanes.get(Of::Cpu(host, cpu as u32));
+        let cpu = packet_integer(event, stream.cpu).map(|cpu| {
+            let cpu = self.lanes.get(LaneOwner::Cpu(host, cpu as u32));
             self.lanes.all[cpu as usize].events += 1;
             let series = self.pyramid.series(cpu, used.class);
             self.pyramid.count(series, time);
             cpu
         });
+        let ended = self.end_spans(process, lane, used, event, time);
+        let ended = ended.map(|span| detail::EndedSpan {
+            pair: span.pair,
+            duration: span.duration,
+            depth: span.depth,
+        });
+        let columns = [lane, cpu.map_or(0, |cpu| cpu + 1), used.class];
+        let write = |text: &mut Vec<u8>| printer.values(text, event);
+        self.detail.add(time, columns, ended, write);
+    }
 
+    /// Converts the time of the next event to ns since the first one. Never goes back.
+    fn advance(&mut self, ns: i64) -> u64 {
+        let begin = *self.begin.get_or_insert(ns);
+        // The reader sorts events by time, so this is no earlier than the first one.
+        let time = u64::try_from(ns.saturating_sub(begin)).unwrap_or(0);
+        self.end = time.max(self.end);
+        self.end
+    }
+
+    /// What the fields of an event's stream and class mean.
+    fn usage<'k>(
+        &mut self,
+        cache: &'k mut SchemaCache,
+        event: &Event<'_>,
+    ) -> (StreamUse, &'k ClassUse) {
+        let trace = event.trace.number() as u32;
+        let stream = *cache
+            .streams
+            .entry((trace, event.stream.id))
+            .or_insert_with(|| StreamUse::of(event));
+        let place = (trace, event.stream.id, event.class.id);
+        let used = match cache.uses.get(&place) {
+            Some(&used) => used,
+            None => self.resolve_class(cache, place, event),
+        };
+        (stream, &cache.all[used])
+    }
+
+    /// The lane of the thread that wrote an event. Counts the event there, and updates the name.
+    fn thread_lane(
+        &mut self,
+        process: u32,
+        stream: StreamUse,
+        used: &ClassUse,
+        event: &Event<'_>,
+    ) -> u32 {
+        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
+        let vtid = stream
+            .vtid
+            .and_then(|vtid| value::integer(contexts, vtid, event.contexts));
+        // A `tid` of 0 is a ring that several threads share.
+        let tid = vtid.or_else(|| packet_integer(event, stream.tid).filter(|&tid| tid != 0));
+        let owner = match (tid, payload_integer(event, used.thread)) {
+            (Some(tid), _) => LaneOwner::Thread(process, tid),
+            (None, Some(thread)) => LaneOwner::Handle(process, thread),
+            (None, None) => LaneOwner::Process(process),
+        };
+        let number = self.lanes.get(owner);
+        let lane = &mut self.lanes.all[number as usize];
+        lane.events += 1;
+        if let Some(index) = stream.procname
+            && let Some(name) = value::text(contexts, index, event.contexts)
+            && !name.is_empty()
+            && name != lane.name
+        {
+            name.clone_into(&mut lane.name);
+        }
+        number
+    }
+
+    /// Begins and ends the spans of an event. Returns one that ended, if any.
+    fn end_spans(
+        &mut self,
+        process: u32,
+        lane: u32,
+        used: &ClassUse,
+        event: &Event<'_>,
+        time: u64,
+    ) -> Option<Span> {
+        let field = |index| payload_integer(event, index);
         let mut ended = None;
         for action in &used.actions {
             if action.only_if.is_some() && field(action.only_if) != Some(0) {
@@ -338,18 +391,17 @@ impl Report {
             let bytes = self.pairs.in_use.get(&process).map_or(0, |used| used.bytes);
             self.pyramid.set_level(process, time, bytes);
         }
-        let ended = ended.map(|span| detail::Ended {
-            pair: span.pair,
-            duration: span.duration,
-            depth: span.depth,
-        });
-        let columns = [lane, cpu.map_or(0, |cpu| cpu + 1), used.class];
-        let write = |text: &mut Vec<u8>| printer.values(text, event);
-        self.detail.add(time, columns, ended, write);
+        ended
     }
 
-    /// Something has ended.
-    fn span(&mut self, lane: u32, time: u64, ended: super::pairing::Ended, is_async: bool) -> Span {
+    /// Adds a span that has ended.
+    fn span(
+        &mut self,
+        lane: u32,
+        time: u64,
+        ended: super::pairing::EndedPair,
+        is_async: bool,
+    ) -> Span {
         let span = Span {
             lane,
             begin: ended.begin,
@@ -366,12 +418,17 @@ impl Report {
         span
     }
 
-    /// Finds out what events of a class mean.
+    /// Finds out what the events of a class mean, and caches it.
     #[cold]
-    fn learn(&mut self, known: &mut Known, place: (u32, u32, u16), event: &Event<'_>) -> usize {
+    fn resolve_class(
+        &mut self,
+        cache: &mut SchemaCache,
+        place: (u32, u32, u16),
+        event: &Event<'_>,
+    ) -> usize {
         let (name, fields) = (&event.class.name, &event.class.fields);
         let next = self.classes.len() as u32;
-        let class = *known.classes.entry(name.clone()).or_insert(next);
+        let class = *cache.classes.entry(name.clone()).or_insert(next);
         if class == next {
             self.classes.push(Class {
                 name: name.clone(),
@@ -387,14 +444,14 @@ impl Report {
             let pair = self.pairs.pair("libc:malloc → free".to_owned(), true);
             (used, pair)
         });
-        known.all.push(ClassUse {
+        cache.all.push(ClassUse {
             class,
             actions,
             heap,
             thread: rules::field(fields, "thread"),
         });
-        known.uses.insert(place, known.all.len() - 1);
-        known.all.len() - 1
+        cache.uses.insert(place, cache.all.len() - 1);
+        cache.all.len() - 1
     }
 
     fn finish(&mut self) {
@@ -402,11 +459,11 @@ impl Report {
         self.detail.end_part();
         let mut open: Vec<Span> = Vec::new();
         for (&lane, of_lane) in &self.pairs.open {
-            // What its process did behind its last event, nobody knows.
-            let process = match self.lanes.all[lane as usize].of {
-                Of::Thread(process, _) | Of::Handle(process, _) => process,
-                Of::Process(process) | Of::Rest(process) => process,
-                Of::Cpu(..) => continue,
+            // Spans end with the last event of their process: what it did later is unknown.
+            let process = match self.lanes.all[lane as usize].owner {
+                LaneOwner::Thread(process, _) | LaneOwner::Handle(process, _) => process,
+                LaneOwner::Process(process) | LaneOwner::Rest(process) => process,
+                LaneOwner::Cpu(..) => continue,
             };
             let process = self.processes.get(process as usize);
             let end = process.and_then(|process| process.last).unwrap_or(self.end);
@@ -418,7 +475,7 @@ impl Report {
                 depth: open.depth,
             }));
         }
-        // The longest ones, in an order that is the same each time.
+        // The oldest ones, in a reproducible order.
         open.sort_unstable_by_key(|span| (span.begin, span.lane, span.depth));
         open.truncate(OPEN);
         self.open = open;
@@ -432,7 +489,7 @@ impl StreamUse {
         Self {
             cpu: position(packet, "cpu_id"),
             tid: position(packet, "tid"),
-            // The kernel's own events say it by the other one.
+            // The kernel's own events have `tid` instead.
             vtid: position(contexts, "vtid").or_else(|| position(contexts, "tid")),
             procname: position(contexts, "procname"),
         }

@@ -1,40 +1,40 @@
-//! Single events, in compressed parts, of which the page takes those apart that are looked at.
+//! Keeps single events, in compressed parts, which the page inflates on demand.
 //!
-//! There is room for so many bytes. What is beyond that is left out, and the page says where: kept
-//! are the last events, in half of the room, and of those before them every second part, or every
-//! fourth one, and so on, so that there is something to see everywhere.
+//! The size of all parts is limited. Half of the limit is for the newest parts. Of older ones,
+//! every second part is kept, or every fourth one, and so on, so that all periods have some events.
+//! The page shows the gaps.
 
 use super::binary::deflate;
 use crate::varint;
 
-/// Events of a part.
+/// Maximum number of events in a part.
 const EVENTS: usize = 4096;
-/// Bytes of a part before it is compressed, above which it ends.
+/// Uncompressed size in bytes at which a part ends.
 const BYTES: usize = 512 << 10;
-/// Longest text of an event.
+/// Maximum length of an event's text in bytes.
 const MAX_TEXT: usize = 4096;
 
-/// What an event ends.
+/// The span that an event ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedSpan {
     pub(super) pair: u32,
     pub(super) duration: u64,
     pub(super) depth: u32,
 }
 
-/// A part: the events that follow each other.
+/// A sequence of consecutive events.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Its number among all there were.
+    /// Its number among all parts, including discarded ones.
     pub(super) number: u64,
-    /// Times of its first and its last event, in ns since the first of all.
+    /// Times of its first and its last event, in ns since the first event of the trace.
     pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) events: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Columns of a part: alike what is alike, so that it becomes small.
+/// The columns of a part. Similar values are stored together, which compresses better.
 const COLUMNS: usize = 7;
 const TIME: usize = 0;
 const LANE: usize = 1;
@@ -49,7 +49,7 @@ pub(super) struct Detail {
     pub(super) parts: Vec<Part>,
     budget: usize,
     len: usize,
-    /// Of older parts, those are there whose number is a multiple of it.
+    /// Older parts are kept if their number is a multiple of it.
     stride: u64,
     next: u64,
     columns: [Vec<u8>; COLUMNS],
@@ -73,12 +73,12 @@ impl Detail {
         }
     }
 
-    /// An event; `write` appends its text.
+    /// Adds an event. `write` appends its text.
     pub(super) fn add(
         &mut self,
         time: u64,
         [lane, cpu, class]: [u32; 3],
-        ended: Option<Ended>,
+        ended: Option<EndedSpan>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         if self.budget == 0 {
@@ -117,7 +117,7 @@ impl Detail {
         }
     }
 
-    /// The part is complete.
+    /// Compresses and stores the current part.
     pub(super) fn end_part(&mut self) {
         if self.events == 0 {
             return;
@@ -144,7 +144,7 @@ impl Detail {
         while self.len > self.budget && self.thin() {}
     }
 
-    /// Leaves out parts. False: there is none to leave out.
+    /// Discards older parts. Returns false if there are none.
     fn thin(&mut self) -> bool {
         let mut newest = 0;
         let is_newest = |part: &&Part| {
@@ -153,7 +153,7 @@ impl Detail {
         };
         let count = self.parts.iter().rev().take_while(is_newest).count();
         let (older, before) = (self.parts.len() - count, self.parts.len());
-        // First what is not among the newest any more.
+        // First those that just became old.
         for stride in [self.stride, self.stride.saturating_mul(2)] {
             let mut at = 0;
             self.parts.retain(|part| {
@@ -185,9 +185,9 @@ mod tests {
         detail
     }
 
-    /// Within its room, the newest are all there, and of the older ones some of each time.
+    /// Within the limit, all of the newest parts are kept, and of older ones some of each period.
     #[test]
-    fn what_is_beyond_the_budget_is_left_out_evenly() {
+    fn parts_beyond_the_budget_are_thinned_out_evenly() {
         let size = made(1 << 30, 1).len;
         let detail = made(40 * size, 250);
         assert!(
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_no_room_at_all() {
+    fn tiny_budgets_keep_no_parts() {
         assert!(made(0, 3).parts.is_empty());
         assert!(made(10, 3).parts.is_empty());
     }
 
     #[test]
-    fn a_long_text_is_cut_and_says_so() {
+    fn long_texts_are_truncated_with_a_note() {
         let mut detail = Detail::new(1 << 20);
         detail.add(5, [0; 3], None, |text| text.resize(MAX_TEXT + 17, b'x'));
         detail.end_part();

@@ -1,9 +1,9 @@
-//! How long things took: exact sums and extremes, and a histogram for the rest.
+//! Statistics of durations: exact sums and extremes, and a histogram for percentiles.
 
-/// Bits of a duration that are told apart: so a percentile is wrong by 1/32 at most.
+/// Significant bits of a histogram bucket. The error of a percentile is 1/32 at most.
 const BITS: u32 = 5;
 
-/// Durations of one kind, in ns.
+/// The durations of one pair, in ns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durations {
     pub(super) count: u64,
@@ -34,8 +34,8 @@ impl Durations {
         (self.sum / u128::from(self.count.max(1))) as u64
     }
 
-    /// The duration that so many of 100 are not longer than: the upper end of its bucket, or the
-    /// longest of all.
+    /// The duration that `percent` of all do not exceed. The result is the upper end of its bucket,
+    /// or the maximum.
     pub(super) fn percentile(&self, percent: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100) as u64;
         let mut seen = 0;
@@ -54,7 +54,7 @@ fn bucket(ns: u64) -> usize {
     ((above as usize) << BITS) + (ns >> above) as usize
 }
 
-/// The last duration that is in a bucket.
+/// The longest duration in a bucket.
 fn end(bucket: usize) -> u64 {
     let above = (bucket >> BITS).saturating_sub(1) as u32;
     let mantissa = (bucket - ((above as usize) << BITS)) as u128;

@@ -1,29 +1,29 @@
-//! Lanes: threads, as far as the trace tells them apart, and CPUs.
+//! Lanes: threads, as far as the trace distinguishes them, and CPUs.
 
 use std::collections::HashMap;
 
-/// Most lanes of threads. What further ones do is in one lane for each process.
+/// Maximum number of thread lanes. Further threads share one lane for each process.
 const MAX: usize = 4096;
 
-/// Whose lane it is.
+/// What a lane belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Of {
-    /// The thread of this id, of a process.
+pub(super) enum LaneOwner {
+    /// A thread of a process, by its id.
     Thread(u32, u64),
-    /// The thread that events name by this address.
+    /// A thread of a process, by the handle in its events.
     Handle(u32, u64),
-    /// Whatever threads a process has: nothing tells which one it was.
+    /// A process whose threads the trace does not distinguish.
     Process(u32),
-    /// Threads of a process beyond the number of lanes that there can be.
+    /// The threads of a process beyond the maximum.
     Rest(u32),
-    /// A CPU of a machine.
+    /// A CPU of a host.
     Cpu(u32, u32),
 }
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) of: Of,
-    /// The thread's name, as it was last.
+    pub(super) owner: LaneOwner,
+    /// The most recent name of the thread.
     pub(super) name: Vec<u8>,
     pub(super) events: u64,
 }
@@ -31,31 +31,31 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) all: Vec<Lane>,
-    by_whom: HashMap<Of, u32>,
+    by_owner: HashMap<LaneOwner, u32>,
     threads: usize,
-    last: Option<(Of, u32)>,
+    last: Option<(LaneOwner, u32)>,
 }
 
 impl Lanes {
-    pub(super) fn get(&mut self, of: Of) -> u32 {
+    pub(super) fn get(&mut self, owner: LaneOwner) -> u32 {
         if let Some((last, lane)) = self.last
-            && last == of
+            && last == owner
         {
             return lane;
         }
-        let lane = self.find(of);
-        self.last = Some((of, lane));
+        let lane = self.find(owner);
+        self.last = Some((owner, lane));
         lane
     }
 
-    fn find(&mut self, mut of: Of) -> u32 {
-        if let Some(&lane) = self.by_whom.get(&of) {
+    fn find(&mut self, mut owner: LaneOwner) -> u32 {
+        if let Some(&lane) = self.by_owner.get(&owner) {
             return lane;
         }
-        if let Of::Thread(process, _) | Of::Handle(process, _) = of {
+        if let LaneOwner::Thread(process, _) | LaneOwner::Handle(process, _) = owner {
             if self.threads == MAX {
-                of = Of::Rest(process);
-                if let Some(&lane) = self.by_whom.get(&of) {
+                owner = LaneOwner::Rest(process);
+                if let Some(&lane) = self.by_owner.get(&owner) {
                     return lane;
                 }
             } else {
@@ -63,9 +63,9 @@ impl Lanes {
             }
         }
         let lane = self.all.len() as u32;
-        self.by_whom.insert(of, lane);
+        self.by_owner.insert(owner, lane);
         self.all.push(Lane {
-            of,
+            owner,
             name: Vec::new(),
             events: 0,
         });
@@ -81,12 +81,12 @@ mod tests {
     fn threads_beyond_the_limit_share_a_lane() {
         let mut lanes = Lanes::default();
         for tid in 0..2 * MAX as u64 {
-            let lane = lanes.get(Of::Thread(1, tid));
+            let lane = lanes.get(LaneOwner::Thread(1, tid));
             assert_eq!(lane as u64, tid.min(MAX as u64));
         }
-        assert_eq!(lanes.get(Of::Thread(1, 7)), 7);
-        assert_eq!(lanes.get(Of::Cpu(0, 0)) as usize, MAX + 1);
-        assert_eq!(lanes.get(Of::Thread(2, 7)) as usize, MAX + 2);
-        assert_eq!(lanes.all[MAX + 2].of, Of::Rest(2));
+        assert_eq!(lanes.get(LaneOwner::Thread(1, 7)), 7);
+        assert_eq!(lanes.get(LaneOwner::Cpu(0, 0)) as usize, MAX + 1);
+        assert_eq!(lanes.get(LaneOwner::Thread(2, 7)) as usize, MAX + 2);
+        assert_eq!(lanes.all[MAX + 2].owner, LaneOwner::Rest(2));
     }
 }

@@ -1,11 +1,11 @@
-//! What is missing, since when and up to when.
+//! Lost events and packets, with the periods in which they were lost.
 
-use usertrace_reader::{Lost, What};
+use usertrace_reader::{LossKind, Lost};
 
-/// Most marks of a report.
+/// Maximum number of losses in a report.
 const MAX: usize = 4096;
 
-/// Something is missing.
+/// A loss in a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) process: u32,
@@ -25,7 +25,7 @@ impl Loss {
     }
 }
 
-/// All that is missing: if there is too much of it, neighbours are one, and the counts remain.
+/// All losses. If there are too many, neighbours are merged; the counts stay exact.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) all: Vec<Loss>,
@@ -34,11 +34,11 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Adds what is missing of the process of this number.
+    /// Adds a loss of the process with this number.
     pub(super) fn add(&mut self, lost: &Lost, process: u32) {
-        let (events, packets) = match lost.what {
-            What::Events(n) => (n, 0),
-            What::Packets(n) => (0, n),
+        let (events, packets) = match lost.kind {
+            LossKind::Events(n) => (n, 0),
+            LossKind::Packets(n) => (0, n),
         };
         self.events = self.events.saturating_add(events);
         self.packets = self.packets.saturating_add(packets);
@@ -55,7 +55,7 @@ impl Losses {
         }
     }
 
-    /// Makes one of two that follow each other in the same rings.
+    /// Merges pairs of consecutive losses in the same rings.
     fn merge(&mut self) {
         self.all
             .sort_by_key(|loss| (loss.process, loss.cpu, loss.begin));
@@ -81,18 +81,19 @@ impl Losses {
 mod tests {
     use super::*;
 
+    /// Requirements: E7
     #[test]
-    fn e7_counts_of_losses_are_exact_however_many_there_are() {
+    fn merged_losses_keep_exact_counts() {
         let mut losses = Losses::default();
         for n in 0..100_000u64 {
             let lost = Lost {
                 path: "main_0".into(),
                 trace: 0,
                 cpu: Some((n % 2) as u32),
-                what: if n % 10 == 0 {
-                    What::Packets(2)
+                kind: if n % 10 == 0 {
+                    LossKind::Packets(2)
                 } else {
-                    What::Events(n)
+                    LossKind::Events(n)
                 },
                 begin: n as i64,
                 end: n as i64 + 1,

@@ -1,9 +1,9 @@
-//! A recorded trace as one HTML page, which needs nothing else.
+//! Writes a recorded trace as one self-contained HTML page.
 //!
-//! The trace is read once, by time, and what is kept of it has a limit, however long it is: counts
-//! in bins (`pyramid.rs`), the longest of what lasts (`spans.rs`), and single events as far as
-//! there is room (`detail.rs`). Counts are exact whatever is left out. What comes from the trace is
-//! data in the page, never HTML.
+//! The trace is read once, in order of time. The page's size is limited, however long the trace is:
+//! it has event counts in bins (`pyramid.rs`), the longest spans (`spans.rs`), and as many single
+//! events as fit (`detail.rs`). Counts are exact, even if events are omitted. Text from the trace
+//! is data in the page, never HTML.
 //!
 //! ```no_run
 //! use usertrace_reader::{Reader, Selection};

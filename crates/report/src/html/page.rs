@@ -1,8 +1,8 @@
-//! The page: its code and its data.
+//! Writes the page: its code and its data.
 //!
-//! All data are inert: numbers and names are JSON, in which `<` is written otherwise; all else is
-//! compressed, in base64. The page's own code makes text of names, never HTML, and a policy in the
-//! page forbids all code but that, and all that is not in the page.
+//! All data are inert. Numbers and names are JSON in which `<` is escaped; everything else is
+//! compressed and in base64. The page's code converts names to text, never to HTML. A content
+//! security policy forbids all other code, and all external resources.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Report;
 use super::binary::{base64, deflate};
 use super::collect::Crash;
-use super::lanes::Of;
+use super::lanes::LaneOwner;
 use super::spans::Span;
 use crate::varint;
 
@@ -34,7 +34,7 @@ const SCRIPTS: &[&str] = &[
 struct Data<'a> {
     title: &'a str,
     version: &'static str,
-    /// Decimal: numbers of JavaScript are not long enough.
+    /// In decimal: the numbers of JavaScript lack precision.
     begin: Option<String>,
     end: u64,
     events: u64,
@@ -73,7 +73,7 @@ struct Process<'a> {
 #[derive(Serialize)]
 struct Lane {
     kind: &'static str,
-    /// The process's index, or the host's.
+    /// The index of the process or the host.
     of: u32,
     id: String,
     name: String,
@@ -114,10 +114,10 @@ impl Report {
     /// Writes the page.
     ///
     /// # Errors
-    /// When `to` does not take it.
+    /// If `to` cannot be written.
     pub fn write(&self, title: &str, to: &mut impl Write) -> io::Result<()> {
         let data = serde_json::to_string(&self.data(title))?;
-        // Nothing in it ends the element that it is in.
+        // So that no name ends the script element.
         let data = data.replace('<', "\\u003c");
         let mut nonce = String::new();
         for byte in usertrace_ctf::new_uuid()? {
@@ -166,61 +166,10 @@ impl Report {
     }
 
     fn data<'a>(&'a self, title: &'a str) -> Data<'a> {
-        let begin = self.begin.unwrap_or(0);
-        let processes = self.processes.iter().enumerate().map(|(n, process)| {
-            let in_use = self.pairs.in_use.get(&(n as u32));
-            Process {
-                name: &process.name,
-                pid: process.pid,
-                host: process.host,
-                trace: &process.trace,
-                cmdline: &process.cmdline,
-                crash: process.crash.as_ref(),
-                events: process.events,
-                last: process.last,
-                blocks: in_use.map(|used| used.blocks),
-                bytes: in_use.map(|used| used.bytes),
-            }
-        });
-        let lanes = self.lanes.all.iter().map(|lane| {
-            let (kind, of, id) = match lane.of {
-                Of::Thread(process, tid) => ("thread", process, tid.to_string()),
-                Of::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
-                Of::Process(process) => ("process", process, String::new()),
-                Of::Rest(process) => ("rest", process, String::new()),
-                Of::Cpu(host, cpu) => ("cpu", host, cpu.to_string()),
-            };
-            Lane {
-                kind,
-                of,
-                id,
-                name: String::from_utf8_lossy(&lane.name).into_owned(),
-                events: lane.events,
-            }
-        });
         let classes = self.classes.iter().map(|class| Class {
             name: &class.name,
             loglevel: class.loglevel,
             events: class.events,
-        });
-        let pairs = self.pairs.all.iter().map(|pair| Pair {
-            name: &pair.name,
-            is_async: pair.is_async,
-            count: pair.durations.count,
-            min: pair.durations.min,
-            mean: pair.durations.mean(),
-            p99: pair.durations.percentile(99),
-            max: pair.durations.max,
-            unbegun: pair.unbegun,
-            unended: pair.unended,
-        });
-        let losses = self.losses.all.iter().map(|loss| Loss {
-            process: loss.process,
-            cpu: loss.cpu,
-            begin: loss.begin.saturating_sub(begin),
-            end: loss.end.saturating_sub(begin),
-            events: loss.events,
-            packets: loss.packets,
         });
         let parts = self.detail.parts.iter();
         Data {
@@ -236,11 +185,11 @@ impl Report {
             span_threshold: self.spans.threshold,
             life_threshold: self.lives.threshold,
             hosts: &self.hosts,
-            processes: processes.collect(),
-            lanes: lanes.collect(),
+            processes: self.process_rows(),
+            lanes: self.lane_rows(),
             classes: classes.collect(),
-            pairs: pairs.collect(),
-            losses: losses.collect(),
+            pairs: self.pair_rows(),
+            losses: self.loss_rows(),
             parts: parts
                 .map(|part| [part.number, part.begin, part.end, part.events])
                 .collect(),
@@ -249,7 +198,74 @@ impl Report {
         }
     }
 
-    /// Counts, levels and spans, as `data.js` takes them apart.
+    fn process_rows(&self) -> Vec<Process<'_>> {
+        let rows = self.processes.iter().enumerate().map(|(n, process)| {
+            let in_use = self.pairs.in_use.get(&(n as u32));
+            Process {
+                name: &process.name,
+                pid: process.pid,
+                host: process.host,
+                trace: &process.trace,
+                cmdline: &process.cmdline,
+                crash: process.crash.as_ref(),
+                events: process.events,
+                last: process.last,
+                blocks: in_use.map(|used| used.blocks),
+                bytes: in_use.map(|used| used.bytes),
+            }
+        });
+        rows.collect()
+    }
+
+    fn lane_rows(&self) -> Vec<Lane> {
+        let rows = self.lanes.all.iter().map(|lane| {
+            let (kind, of, id) = match lane.owner {
+                LaneOwner::Thread(process, tid) => ("thread", process, tid.to_string()),
+                LaneOwner::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
+                LaneOwner::Process(process) => ("process", process, String::new()),
+                LaneOwner::Rest(process) => ("rest", process, String::new()),
+                LaneOwner::Cpu(host, cpu) => ("cpu", host, cpu.to_string()),
+            };
+            Lane {
+                kind,
+                of,
+                id,
+                name: String::from_utf8_lossy(&lane.name).into_owned(),
+                events: lane.events,
+            }
+        });
+        rows.collect()
+    }
+
+    fn pair_rows(&self) -> Vec<Pair<'_>> {
+        let rows = self.pairs.all.iter().map(|pair| Pair {
+            name: &pair.name,
+            is_async: pair.is_async,
+            count: pair.durations.count,
+            min: pair.durations.min,
+            mean: pair.durations.mean(),
+            p99: pair.durations.percentile(99),
+            max: pair.durations.max,
+            unbegun: pair.unbegun,
+            unended: pair.unended,
+        });
+        rows.collect()
+    }
+
+    fn loss_rows(&self) -> Vec<Loss> {
+        let begin = self.begin.unwrap_or(0);
+        let rows = self.losses.all.iter().map(|loss| Loss {
+            process: loss.process,
+            cpu: loss.cpu,
+            begin: loss.begin.saturating_sub(begin),
+            end: loss.end.saturating_sub(begin),
+            events: loss.events,
+            packets: loss.packets,
+        });
+        rows.collect()
+    }
+
+    /// Encodes counts, levels and spans, for `data.js`.
     fn counts(&self) -> Vec<u8> {
         let mut out = Vec::new();
         varint::put(&mut out, self.pyramid.series.len() as u64);
@@ -300,7 +316,7 @@ fn write_spans(out: &mut Vec<u8>, spans: &[Span]) {
     }
 }
 
-/// Text in HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

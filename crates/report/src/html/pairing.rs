@@ -1,27 +1,27 @@
-//! What has begun, until it ends.
+//! Matches begin and end events.
 
 use std::collections::HashMap;
 
 use super::durations::Durations;
 use super::rules::{self, HeapUse};
 
-/// What one thread is in the middle of at most: calls that never return would be more and more.
+/// Maximum number of open spans in a thread: calls that never return would accumulate.
 const MAX_OPEN: usize = 256;
-/// What is open beyond threads, and memory that was not given back, at most.
+/// Maximum number of asynchronous spans that are open, and of memory blocks in use.
 const MAX_KEYS: usize = 1 << 20;
 
-/// A kind of what begins and ends.
+/// A pair of a begin event and an end event.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) name: String,
     pub(super) is_async: bool,
     pub(super) durations: Durations,
-    /// Ends whose beginning was not seen, and beginnings whose end was not.
+    /// Ends without a begin, and begins without an end.
     pub(super) unbegun: u64,
     pub(super) unended: u64,
 }
 
-/// What an event does, with the pair's number for its name.
+/// What an event does: a rule with the pair's number instead of its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Action {
     pub(super) pair: u32,
@@ -31,24 +31,24 @@ pub(super) struct Action {
     pub(super) only_if: Option<usize>,
 }
 
-/// It has begun in a thread.
+/// A span that is open in a thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Open {
+pub(super) struct OpenPair {
     pub(super) pair: u32,
     key: u64,
     pub(super) begin: u64,
     pub(super) depth: u32,
 }
 
-/// Something has ended: when it had begun, and how deep in others it was.
+/// A span that has ended, with its nesting depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedPair {
     pub(super) pair: u32,
     pub(super) begin: u64,
     pub(super) depth: u32,
 }
 
-/// Memory that is in use.
+/// A memory block in use.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     pair: u32,
@@ -56,7 +56,7 @@ struct Block {
     size: u64,
 }
 
-/// How much memory of a process is in use, as far as was seen.
+/// The memory of a process that is in use, as far as events show it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InUse {
     pub(super) blocks: u64,
@@ -68,15 +68,15 @@ pub(super) struct Pairs {
     pub(super) all: Vec<Pair>,
     by_name: HashMap<String, u32>,
     /// By lane.
-    pub(super) open: HashMap<u32, Vec<Open>>,
+    pub(super) open: HashMap<u32, Vec<OpenPair>>,
     /// By process, pair and key.
-    elsewhere: HashMap<(u32, u32, u64), u64>,
+    async_open: HashMap<(u32, u32, u64), u64>,
     blocks: HashMap<(u32, u64), Block>,
     pub(super) in_use: HashMap<u32, InUse>,
 }
 
 impl Pairs {
-    pub(super) fn action(&mut self, rule: rules::Action) -> Action {
+    pub(super) fn action(&mut self, rule: rules::PairRule) -> Action {
         Action {
             pair: self.pair(rule.pair, rule.is_async),
             is_end: rule.is_end,
@@ -100,14 +100,14 @@ impl Pairs {
         })
     }
 
-    /// Something begins, or ends.
+    /// Begins or ends a span.
     pub(super) fn act(
         &mut self,
         action: &Action,
         [process, lane]: [u32; 2],
         key: u64,
         time: u64,
-    ) -> Option<Ended> {
+    ) -> Option<EndedPair> {
         let pair = action.pair;
         let ended = match (action.is_async, action.is_end) {
             (false, false) => {
@@ -116,8 +116,8 @@ impl Pairs {
             }
             (true, false) => {
                 let place = (process, pair, key);
-                if self.elsewhere.len() == MAX_KEYS && !self.elsewhere.contains_key(&place)
-                    || self.elsewhere.insert(place, time).is_some()
+                if self.async_open.len() == MAX_KEYS && !self.async_open.contains_key(&place)
+                    || self.async_open.insert(place, time).is_some()
                 {
                     self.all[pair as usize].unended += 1;
                 }
@@ -125,8 +125,8 @@ impl Pairs {
             }
             (false, true) => self.end(lane, pair, key),
             (true, true) => {
-                let begin = self.elsewhere.remove(&(process, pair, key));
-                begin.map(|begin| Ended {
+                let begin = self.async_open.remove(&(process, pair, key));
+                begin.map(|begin| EndedPair {
                     pair,
                     begin,
                     depth: 0,
@@ -147,27 +147,27 @@ impl Pairs {
             self.all[first.pair as usize].unended += 1;
         }
         let depth = open.iter().map(|open| open.depth + 1).max().unwrap_or(0);
-        open.push(Open {
+        open.push(OpenPair {
             pair,
             key,
             begin,
-            // Those that are never left do not push others down for ever.
+            // Spans that never end must not increase the depth forever.
             depth: depth.min(MAX_OPEN as u32),
         });
     }
 
-    fn end(&mut self, lane: u32, pair: u32, key: u64) -> Option<Ended> {
+    fn end(&mut self, lane: u32, pair: u32, key: u64) -> Option<EndedPair> {
         let open = self.open.get_mut(&lane)?;
-        // Mutexes are not given back in the order in which they were taken.
+        // Mutexes are not always released in reverse order.
         let at = open
             .iter()
             .rposition(|open| open.pair == pair && open.key == key)?;
-        let Open { begin, depth, .. } = open.remove(at);
-        Some(Ended { pair, begin, depth })
+        let OpenPair { begin, depth, .. } = open.remove(at);
+        Some(EndedPair { pair, begin, depth })
     }
 
-    /// The allocator gives memory, or takes it back. `value` is what a field of the event is;
-    /// `pair`, what its life is called.
+    /// Tracks an allocation or a release of memory. `value` reads a field of the event; `pair` is
+    /// the pair for the block's life.
     pub(super) fn heap(
         &mut self,
         used: HeapUse,
@@ -175,7 +175,7 @@ impl Pairs {
         process: u32,
         time: u64,
         value: impl Fn(Option<usize>) -> Option<u64>,
-    ) -> Option<Ended> {
+    ) -> Option<EndedPair> {
         let given = value(used.gives).filter(|&ptr| ptr != 0);
         let size = value(used.size).unwrap_or(0);
         let size = size.saturating_mul(value(used.times).unwrap_or(1));
@@ -190,7 +190,7 @@ impl Pairs {
                 }
                 None => self.all[pair as usize].unbegun += 1,
             }
-            block.map(|block| Ended {
+            block.map(|block| EndedPair {
                 pair: block.pair,
                 begin: block.begin,
                 depth: 0,
@@ -222,12 +222,12 @@ impl Pairs {
         Some(block)
     }
 
-    /// There is nothing more: what is open did not end.
+    /// Counts everything that is still open as unended.
     pub(super) fn finish(&mut self) {
         let open = self.open.values().flatten().map(|open| open.pair);
-        let elsewhere = self.elsewhere.keys().map(|&(_, pair, _)| pair);
+        let async_open = self.async_open.keys().map(|&(_, pair, _)| pair);
         let blocks = self.blocks.values().map(|block| block.pair);
-        for pair in open.chain(elsewhere).chain(blocks) {
+        for pair in open.chain(async_open).chain(blocks) {
             self.all[pair as usize].unended += 1;
         }
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_in_a_thread_ends_there() {
+    fn spans_nest_within_a_thread() {
         let mut pairs = Pairs::default();
         let begin = action(&mut pairs, "x", false, false);
         let end = action(&mut pairs, "x", true, false);
@@ -257,7 +257,7 @@ mod tests {
             assert_eq!(pairs.act(&begin, [0, lane], 0, time), None);
         }
         let ended = |begin, depth| {
-            Some(Ended {
+            Some(EndedPair {
                 pair: 0,
                 begin,
                 depth,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_end_in_any_order_and_what_is_asynchronous_in_any_thread() {
+    fn locks_end_in_any_order_and_async_spans_in_any_thread() {
         let mut pairs = Pairs::default();
         let [begin, end] = [false, true].map(|is_end| action(&mut pairs, "lock", is_end, false));
         for key in 0..3 {
@@ -314,13 +314,13 @@ mod tests {
         assert_eq!(act(malloc, 1, &[100, 0xa]), (None, 100, 1));
         assert_eq!(act(malloc, 2, &[50, 0xb]), (None, 150, 2));
         assert_eq!(act(realloc, 3, &[0xa, 10, 0xc]), (Some(1), 60, 2));
-        // There was no memory.
+        // The allocations failed.
         assert_eq!(act(realloc, 4, &[0xc, 1 << 40, 0]), (None, 60, 2));
         assert_eq!(act(malloc, 4, &[1 << 40, 0]), (None, 60, 2));
         assert_eq!(act(free, 5, &[0xc]), (Some(3), 50, 1));
         assert_eq!(act(free, 6, &[0xc]), (None, 50, 1));
         assert_eq!(act(free, 6, &[0]), (None, 50, 1));
-        // The free was not seen.
+        // The trace lacks the free.
         assert_eq!(act(malloc, 7, &[8, 0xb]), (None, 8, 1));
         pairs.finish();
         let pair = &pairs.all[0];

@@ -1,14 +1,13 @@
-//! How much there was, when: counts in bins of equal length, per lane and class of events.
+//! Event counts over time: in bins of equal length, by lane and class of events.
 //!
-//! The bins are as short as memory allows: when there are too many, pairs of them become one. So
-//! the time that a trace lasts need not be known before, and no count is lost. The page makes the
-//! coarser levels above them.
+//! If there are too many bins, pairs of them are merged. So the duration of a trace need not be
+//! known in advance, and no count is lost. The page computes the coarser levels.
 
 use std::collections::HashMap;
 
-/// Most bins of a report.
+/// Maximum number of bins.
 const MAX_BINS: u64 = 1 << 15;
-/// Cells that are not empty, of all series.
+/// Maximum number of non-empty cells of all series.
 const MAX_CELLS: usize = 1 << 20;
 
 /// Counts of a class of events in a lane.
@@ -16,11 +15,11 @@ const MAX_CELLS: usize = 1 << 20;
 pub(super) struct Series {
     pub(super) lane: u32,
     pub(super) class: u32,
-    /// Bins, and how many events are in each: by time, those without any are left out.
+    /// Bins with their number of events, by time, without empty ones.
     pub(super) cells: Vec<(u32, u32)>,
 }
 
-/// A value that changes, of a process: the highest that it was in each bin, and the last one.
+/// A value of a process over time: for each bin the maximum and the last one.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub(super) cells: Vec<(u32, u64, u64)>,
@@ -28,7 +27,7 @@ pub(super) struct Level {
 
 #[derive(Debug, Default)]
 pub(super) struct Pyramid {
-    /// A bin has 2 to the power of it nanoseconds.
+    /// The binary logarithm of a bin's length in ns.
     pub(super) shift: u32,
     pub(super) series: Vec<Series>,
     by_key: HashMap<(u32, u32), u32>,
@@ -38,16 +37,16 @@ pub(super) struct Pyramid {
 }
 
 impl Pyramid {
-    /// The bin of a time, in ns since the first event.
+    /// The bin of a time, in ns since the first event. Merges bins if necessary.
     fn bin(&mut self, time: u64) -> u32 {
-        // Where series are many, each has a few bins at least.
+        // With many series, leave each of them a few bins.
         while time >> self.shift >= MAX_BINS || self.cells > MAX_CELLS.max(4 * self.series.len()) {
             self.coarsen();
         }
         (time >> self.shift) as u32
     }
 
-    /// The series of a class in a lane.
+    /// The number of the series of a class in a lane.
     pub(super) fn series(&mut self, lane: u32, class: u32) -> u32 {
         let next = self.series.len() as u32;
         let place = *self.by_key.entry((lane, class)).or_insert(next);
@@ -58,7 +57,7 @@ impl Pyramid {
         place
     }
 
-    /// An event. Times never go back.
+    /// Counts an event. Times never decrease.
     pub(super) fn count(&mut self, series: u32, time: u64) {
         let bin = self.bin(time);
         let cells = &mut self.series[series as usize].cells;
@@ -71,7 +70,7 @@ impl Pyramid {
         }
     }
 
-    /// A value of a process is another one since this time.
+    /// Sets a process's value from this time on.
     pub(super) fn set_level(&mut self, process: u32, time: u64, value: u64) {
         let bin = self.bin(time);
         let cells = &mut self.levels.entry(process).or_default().cells;
@@ -86,7 +85,7 @@ impl Pyramid {
         }
     }
 
-    /// Makes one bin of two.
+    /// Merges pairs of bins.
     fn coarsen(&mut self) {
         self.shift += 1;
         let mut cells = 0;
@@ -123,7 +122,7 @@ impl Cell for (u32, u64, u64) {
     }
 }
 
-/// Halves the bins' numbers, and puts together what is in one then, if that can be.
+/// Halves the numbers of bins, and merges cells with the same number, unless `add` refuses.
 fn merge<C: Cell>(cells: &mut Vec<C>, mut add: impl FnMut(&mut C, C) -> bool) {
     let mut kept = 0;
     for at in 0..cells.len() {
@@ -145,9 +144,9 @@ fn merge<C: Cell>(cells: &mut Vec<C>, mut add: impl FnMut(&mut C, C) -> bool) {
 mod tests {
     use super::*;
 
-    /// However many cells there were, no count is lost, and there are never more than fit.
+    /// With any number of cells, no count is lost, and the limits hold.
     #[test]
-    fn counts_are_exact_when_bins_are_put_together() {
+    fn counts_are_exact_when_bins_are_merged() {
         let mut pyramid = Pyramid::default();
         let series: Vec<u32> = (0..64).map(|lane| pyramid.series(lane, lane % 3)).collect();
         let mut time = 0;

@@ -1,4 +1,4 @@
-//! Which events belong together, by their names and fields.
+//! Rules for which events form pairs, by their names and fields.
 
 use usertrace_ring::schema::{FieldType, Scalar};
 
@@ -6,7 +6,7 @@ use usertrace_reader::Field;
 
 use crate::pair_names;
 
-/// What a mutex is held from, if the event has the result 0.
+/// Events after which a thread holds a mutex, if their field `result` is 0.
 const ACQUIRED: &[&str] = &[
     "pthread:mutex_lock_acq",
     "pthread:mutex_timedlock_acq",
@@ -17,7 +17,7 @@ const ACQUIRED: &[&str] = &[
     "pthread:cond_clockwait_acq",
 ];
 
-/// And up to what: who waits for a condition does not hold it meanwhile.
+/// Events after which a thread does not hold a mutex, for example while it waits for a condition.
 const RELEASED: &[&str] = &[
     "pthread:mutex_unlock",
     "pthread:cond_wait_req",
@@ -25,23 +25,23 @@ const RELEASED: &[&str] = &[
     "pthread:cond_clockwait_req",
 ];
 
-/// What holding a mutex is called.
+/// The name of the pair for holding a mutex.
 const HELD: &str = "pthread:mutex held";
 
-/// What an event does.
+/// What an event does to a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Action {
+pub(super) struct PairRule {
     pub(super) pair: String,
     pub(super) is_end: bool,
-    /// Whichever thread ends it: the field says what it is.
+    /// Another thread may end it; the field identifies it.
     pub(super) is_async: bool,
-    /// The field that tells one from another of its kind.
+    /// The field that identifies the instance.
     pub(super) key: Option<usize>,
-    /// Only if this field is 0.
+    /// A field that must be 0 for the rule to apply.
     pub(super) only_if: Option<usize>,
 }
 
-/// An integer's index among fields.
+/// The index of an integer field.
 pub(super) fn field(fields: &[Field], name: &str) -> Option<usize> {
     let is_integer = |field: &Field| {
         matches!(
@@ -54,19 +54,23 @@ pub(super) fn field(fields: &[Field], name: &str) -> Option<usize> {
         .position(|field| field.name == name && is_integer(field))
 }
 
-/// What an event of this name and fields does, among those for which `exists` says that they exist:
-/// ends come first.
-pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> bool) -> Vec<Action> {
+/// The rules for an event with this name and these fields, ends first. `exists` says whether the
+/// trace has an event of a name.
+pub(super) fn actions(
+    name: &str,
+    fields: &[Field],
+    exists: &dyn Fn(&str) -> bool,
+) -> Vec<PairRule> {
     let mut actions = Vec::new();
     let span = field(fields, "span");
     let mut add = |begin: &str, end: &str, is_end| {
         let is_async = pair_names::is_async(begin);
-        // That of something else.
+        // The event has no span, so the name is a coincidence.
         if is_async && span.is_none() {
             return;
         }
         let short = end.split_once(':').map_or(end, |(_, short)| short);
-        actions.push(Action {
+        actions.push(PairRule {
             pair: format!("{begin} → {short}"),
             is_end,
             is_async,
@@ -82,7 +86,7 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
     }
     if let Some(mutex) = field(fields, "mutex") {
         let mut held = |is_end, only_if| {
-            actions.push(Action {
+            actions.push(PairRule {
                 pair: HELD.to_owned(),
                 is_end,
                 is_async: false,
@@ -96,7 +100,7 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
         if ACQUIRED.contains(&name)
             && let Some(result) = field(fields, "result")
         {
-            // A wait that came to its end without a signal has the mutex, too.
+            // A wait holds the mutex afterwards even if it timed out.
             let is_wait = name.starts_with("pthread:cond");
             held(false, (!is_wait).then_some(result));
         }
@@ -108,13 +112,13 @@ pub(super) fn actions(name: &str, fields: &[Field], exists: &dyn Fn(&str) -> boo
 /// What an event of the C library's allocator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeapUse {
-    /// The fields that say which memory is given back, and which one is given.
+    /// The fields with the released and the allocated address.
     pub(super) frees: Option<usize>,
     pub(super) gives: Option<usize>,
-    /// Its size is the product of these.
+    /// Fields whose product is the size.
     pub(super) size: Option<usize>,
     pub(super) times: Option<usize>,
-    /// 0, if it is given.
+    /// A field that is 0 if the allocation succeeded.
     pub(super) result: Option<usize>,
 }
 
@@ -173,12 +177,12 @@ mod tests {
     fn of(all: &[&str], name: &str, names: &[&str]) -> Vec<(String, bool, bool)> {
         let exists = |name: &str| all.contains(&name);
         let actions = actions(name, &fields(names), &exists);
-        let tell = |action: Action| (action.pair, action.is_end, action.is_async);
+        let tell = |action: PairRule| (action.pair, action.is_end, action.is_async);
         actions.into_iter().map(tell).collect()
     }
 
     #[test]
-    fn names_say_what_belongs_together() {
+    fn pairs_are_found_by_name() {
         let all = [
             "a:read_entry",
             "a:read_exit",
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutex_is_held_between_others() {
+    fn mutexes_are_held_between_lock_and_unlock() {
         let all = [
             "pthread:cond_wait_req",
             "pthread:cond_wait_acq",
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_allocator_does_is_known_by_names_and_fields() {
+    fn heap_events_are_recognized() {
         let of = |name, names| HeapUse::of(name, &fields(names));
         let malloc = of("libc:malloc", &["size", "ptr"]).unwrap();
         assert_eq!(

@@ -1,6 +1,6 @@
-//! What lasts: the longest ones are kept.
+//! Keeps the longest spans.
 
-/// From one event to another.
+/// A period between two events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) lane: u32,
@@ -13,7 +13,7 @@ pub(super) struct Span {
 #[derive(Debug)]
 pub(super) struct Spans {
     pub(super) all: Vec<Span>,
-    /// All are there that are not shorter.
+    /// All spans of at least this duration are kept.
     pub(super) threshold: u64,
     max: usize,
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_are_kept_and_all_of_them() {
+    fn all_spans_above_the_threshold_are_kept() {
         let mut spans = Spans::new(1000);
         let duration = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         for n in 0..100_000 {

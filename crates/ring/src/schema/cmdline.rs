@@ -1,16 +1,16 @@
-//! The command line of a process, as its tracing library found it.
+//! Descriptions of a process's command line.
 
 use super::{DescriptionError, percent};
 
-/// What its description begins with, in place of an event's id.
+/// Prefix of the description, in place of an event id.
 const MARK: &str = "$ ";
 
-/// Whether a description is one of a command line.
+/// Whether a line describes a command line.
 pub(super) fn is_described_by(line: &str) -> bool {
     line.starts_with(MARK)
 }
 
-/// Its text, of a description without the NUL at its end.
+/// Parses a description without the NUL at its end.
 pub(super) fn parse(line: &str) -> Result<String, DescriptionError> {
     let word = line.strip_prefix(MARK).filter(|word| !word.is_empty());
     let bytes = word.and_then(percent::decode_bytes);
@@ -19,7 +19,7 @@ pub(super) fn parse(line: &str) -> Result<String, DescriptionError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Its description, as it is parsed.
+/// Formats a description, see [`parse`].
 pub(super) fn line(text: &str) -> String {
     format!("{MARK}{}", percent::encode(text))
 }
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_comes_back(text in ".{1,200}") {
+        fn command_lines_round_trip(text in ".{1,200}") {
             let description = Description::Cmdline(text);
             prop_assert_eq!(Description::parse(description.line().as_bytes()), Ok(description));
         }

@@ -1,32 +1,32 @@
-//! What the payloads of a channel begin with, in front of the fields of events.
+//! Contexts: the fields with which all payloads of a channel begin.
 
 use usertrace_sys::description::decimal;
 
-use super::event::fields;
+use super::event::{fields, fixed_len, len_of};
 use super::{DescriptionError, EventTable, Field};
 use crate::PayloadLengths;
 
-/// What a description of contexts begins with, in place of an event's id.
+/// Prefix of a description of contexts, in place of an event id.
 const MARK: char = '@';
 
-/// The contexts of a channel, as its process described them.
+/// The contexts of a channel, as the process described them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contexts {
-    /// The channel's index.
+    /// Index of the channel.
     pub channel: u32,
-    /// The contexts, in the order in which they are in the payload: at least one.
+    /// The contexts in the order of the payload: at least one.
     pub fields: Vec<Field>,
-    /// How long they are, if that does not depend on the values.
+    /// Length in bytes, if it is the same for all values.
     fixed_len: Option<usize>,
 }
 
 impl Contexts {
-    /// Whether a description is one of contexts.
+    /// Whether a line describes contexts.
     pub(super) fn is_described_by(line: &str) -> bool {
         line.starts_with(MARK)
     }
 
-    /// Parses a description, without the NUL at its end.
+    /// Parses a description without the NUL at its end.
     pub(super) fn parse(line: &str) -> Result<Self, DescriptionError> {
         let rest = line.strip_prefix(MARK).ok_or(DescriptionError::Channel)?;
         let (channel, described) = rest.split_once(' ').ok_or(DescriptionError::Channel)?;
@@ -35,37 +35,33 @@ impl Contexts {
         if format.is_some() {
             return Err(DescriptionError::Channel);
         }
-        let mut lens = fields.iter();
-        let fixed_len = lens.try_fold(0usize, |len, field| {
-            len.checked_add(field.kind.fixed_len()?)
-        });
         Ok(Self {
             channel,
+            fixed_len: fixed_len(&fields),
             fields,
-            fixed_len,
         })
     }
 
-    /// Its description, as it is parsed.
+    /// Formats the description.
     #[must_use]
     pub fn line(&self) -> String {
         let fields: Vec<_> = self.fields.iter().map(Field::to_string).collect();
         format!("{MARK}{} {}", self.channel, fields.join(";"))
     }
 
-    /// A payload's contexts, and what is left of it for its event. None if it is too short.
+    /// Splits a payload into its contexts and the payload of the event. None if it is too short.
     #[must_use]
     pub fn split<'a>(&self, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         let len = match self.fixed_len {
             Some(len) => len,
-            None => super::event::len_of(&self.fields, payload)?,
+            None => len_of(&self.fields, payload)?,
         };
         let padded = len.checked_next_multiple_of(8)?;
         Some((payload.get(..len)?, payload.get(padded..)?))
     }
 }
 
-/// The payloads in a channel that has these contexts, if it has any.
+/// Payload lengths in a channel with or without contexts.
 #[derive(Clone, Copy, Debug)]
 pub struct InChannel<'a> {
     /// The events of the process.
@@ -117,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_behind_its_padded_contexts() {
+    fn events_follow_their_padded_contexts() {
         let mut events = EventTable::default();
         events.describe(b"7 a:b 0 u8 x;str s").unwrap();
         let payload = b"\x01\0\0\0\0\0\0\0xabc\0 and more";
@@ -142,9 +138,11 @@ mod tests {
     }
 
     proptest! {
-        /// F4: lines that are nearly right, and payloads of anything.
+        /// Nearly valid lines, and arbitrary payloads.
+        ///
+        /// Requirements: F4
         #[test]
-        fn no_contexts_are_too_strange(
+        fn arbitrary_contexts_are_survived(
             line in "@[0-9]{0,2} (u8|str|c8\\[16\\]|u64\\[\\]|fmt) [a-z.]{0,3}(;(u64|str|s16\\[9\\]|none) x){0,3}",
             payload in prop::collection::vec(0u8..3, 0..64),
         ) {
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_description_of_contexts_is_refused() {
+    fn invalid_contexts_are_refused() {
         for (line, error) in [
             ("@", DescriptionError::Channel),
             ("@1", DescriptionError::Channel),

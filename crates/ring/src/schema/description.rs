@@ -1,15 +1,15 @@
-//! A line of the control channel.
+//! Descriptions: the lines of the control channel.
 
 use super::{Contexts, DescriptionError, Event, cmdline, line};
 
-/// What a process described.
+/// A parsed description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Description {
     /// An event.
     Event(Event),
-    /// What the payloads of a channel begin with.
+    /// The contexts of a channel.
     Contexts(Contexts),
-    /// The command line of the process: arguments with spaces between them, and cut if it is long.
+    /// The command line of the process: arguments separated by spaces. A long one is truncated.
     Cmdline(String),
 }
 
@@ -17,7 +17,7 @@ impl Description {
     /// Parses a description, with or without the NUL at its end.
     ///
     /// # Errors
-    /// When it is not one.
+    /// If the line is not a description.
     pub fn parse(line: &[u8]) -> Result<Self, DescriptionError> {
         let line = line::text(line)?;
         if Contexts::is_described_by(line) {
@@ -29,7 +29,7 @@ impl Description {
         Event::of_line(line).map(Self::Event)
     }
 
-    /// As it is parsed.
+    /// Formats the description, see [`Description::parse`].
     #[must_use]
     pub fn line(&self) -> String {
         match self {

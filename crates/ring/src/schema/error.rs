@@ -1,20 +1,20 @@
-//! Why a description is none.
+//! Errors of descriptions.
 
 use usertrace_sys::uapi::LTT_META_MAX;
 
 use super::field::FieldError;
 
-/// A description that is none.
+/// Why a description is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
-    /// Longer than a description can be.
+    /// The line is too long.
     #[error("longer than {LTT_META_MAX} bytes")]
     TooLong,
-    /// Not UTF-8, or with control characters.
+    /// The line is not UTF-8, or has control characters.
     #[error("not text")]
     NotText,
-    /// The id is missing, not a number, or none of an event's.
+    /// The id is missing, not a number, or out of range.
     #[error("bad event id")]
     Id,
     /// The name is missing, or not `PROVIDER:NAME`.
@@ -23,21 +23,21 @@ pub enum DescriptionError {
     /// The log level is missing, or not a number.
     #[error("bad log level")]
     Loglevel,
-    /// A field is none.
+    /// A field is invalid.
     #[error("bad field {text:?}: {error}")]
     Field {
-        /// What stands for it in the description.
+        /// The field as the description has it.
         text: String,
-        /// What is wrong.
+        /// What is wrong with it.
         error: FieldError,
     },
-    /// It is one of contexts, and says of no channel, or not which, what its payloads begin with.
+    /// The contexts name no channel, or have a format.
     #[error("bad contexts of a channel")]
     Channel,
-    /// It is one of a command line, and that is none.
+    /// The command line is empty or not properly encoded.
     #[error("bad command line")]
     Cmdline,
-    /// The id has another description.
+    /// The id already has another description.
     #[error("event id {0} has another description")]
     Conflict(u16),
 }

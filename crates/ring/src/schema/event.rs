@@ -1,4 +1,4 @@
-//! One event's description.
+//! Descriptions of events.
 
 use usertrace_sys::description;
 use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN};
@@ -7,7 +7,7 @@ use super::error::DescriptionError;
 use super::field::{Field, FieldError};
 use super::{line, percent};
 
-/// An event, as its process described it.
+/// An event class, as the process described it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its id in this process: from [`LTT_ID_MIN`] to [`LTT_ID_MAX`].
@@ -16,9 +16,9 @@ pub struct Event {
     pub name: String,
     /// Its log level.
     pub loglevel: u32,
-    /// If it is a marker: what it says to people, with its fields' names in braces. Not empty.
+    /// If it is a marker: its message, with field names in braces. Not empty.
     pub format: Option<String>,
-    /// Its fields, in the order in which they are in the payload.
+    /// Its fields, in the order of the payload.
     pub fields: Vec<Field>,
 }
 
@@ -26,12 +26,12 @@ impl Event {
     /// Parses a description, with or without the NUL at its end.
     ///
     /// # Errors
-    /// When it is not one.
+    /// If the line is not a description of an event.
     pub fn parse(line: &[u8]) -> Result<Self, DescriptionError> {
         Self::of_line(line::text(line)?)
     }
 
-    /// Parses a description that is text.
+    /// Parses a line that was validated as text.
     pub(super) fn of_line(line: &str) -> Result<Self, DescriptionError> {
         let words = description::words(line);
         let id = description::decimal(words.id)
@@ -51,7 +51,7 @@ impl Event {
         })
     }
 
-    /// Its description, as it is parsed.
+    /// Formats the description, see [`Event::parse`].
     #[must_use]
     pub fn line(&self) -> String {
         let format = self
@@ -66,22 +66,19 @@ impl Event {
         format!("{id} {name} {loglevel}{space}{}", fields.join(";"))
     }
 
-    /// Length of the payload at the start of `bytes`; None if it does not end there.
+    /// Length of the payload at the start of `bytes`. None if the payload does not end there.
     #[must_use]
     pub fn payload_len(&self, bytes: &[u8]) -> Option<usize> {
         len_of(&self.fields, bytes)
     }
 
-    /// Length of each payload, if that does not depend on the values.
+    /// Length of every payload, if it does not depend on the values.
     pub(super) fn fixed_len(&self) -> Option<usize> {
-        let mut fields = self.fields.iter();
-        fields.try_fold(0usize, |len, field| {
-            len.checked_add(field.kind.fixed_len()?)
-        })
+        fixed_len(&self.fields)
     }
 }
 
-/// A marker's format, and the fields of a description.
+/// Parses the fields of a description, and the format of a marker.
 pub(super) fn fields(described: &str) -> Result<(Option<String>, Vec<Field>), DescriptionError> {
     let (mut format, mut fields) = (None, Vec::new());
     for (index, text) in described.split(';').enumerate() {
@@ -99,7 +96,13 @@ pub(super) fn fields(described: &str) -> Result<(Option<String>, Vec<Field>), De
     Ok((format, fields))
 }
 
-/// Length of these fields at the start of `bytes`; None if they do not end there.
+/// Length of these fields, if it does not depend on their values.
+pub(super) fn fixed_len(fields: &[Field]) -> Option<usize> {
+    let mut lens = fields.iter().map(|field| field.kind.fixed_len());
+    lens.try_fold(0usize, |sum, len| sum.checked_add(len?))
+}
+
+/// Length of these fields at the start of `bytes`. None if they do not end there.
 pub(super) fn len_of(fields: &[Field], bytes: &[u8]) -> Option<usize> {
     let mut len = 0usize;
     for field in fields {
@@ -131,7 +134,7 @@ mod tests {
     };
 
     #[test]
-    fn a_description_is_parsed() {
+    fn descriptions_are_parsed() {
         let event =
             Event::parse(b"17 libc:malloc 13 u64 size;x64 address;str why;s8 t;f32 f;bool b\0");
         let event = event.unwrap();
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!(event.format, None);
     }
 
-    /// B1.
+    /// Requirements: B1
     #[test]
     fn arrays_sequences_enumerations_and_formats_are_parsed() {
         let line = "7 a:b 3 fmt %7Ba%7D%20%C3%BC;x64[3] a;c8[65535] b;s32be[] c;c8[] d;bool[1] e;\
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_field_is_named() {
+    fn errors_name_the_invalid_field() {
         for (field, error) in [
             ("", FieldError::Name),
             ("u32", FieldError::Name),
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_ends_where_its_fields_do() {
+    fn payloads_end_with_their_fields() {
         let event = Event::parse(b"1 a:b 0 u16 x;str s;u8 y").unwrap();
         assert_eq!(event.payload_len(b"xxabc\0y"), Some(7));
         assert_eq!(event.payload_len(b"xxabc\0yzzzz"), Some(7));
@@ -283,9 +286,11 @@ mod tests {
         );
     }
 
-    /// F4: a sequence that says that it is longer than what there is.
+    /// A sequence may claim to be longer than its payload.
+    ///
+    /// Requirements: F4
     #[test]
-    fn a_sequence_ends_in_its_payload() {
+    fn sequences_end_in_their_payload() {
         let event = Event::parse(b"1 a:b 0 u8 x;u16be[] s;c8[] t").unwrap();
         assert_eq!(event.fixed_len(), None);
         assert_eq!(event.payload_len(b"x\x02\0\0\0abcd\x01\0\0\0t"), Some(14));
@@ -298,13 +303,13 @@ mod tests {
     }
 
     proptest! {
-        /// F4.
+        /// Requirements: F4
         #[test]
-        fn no_line_is_too_strange(line in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_lines_are_survived(line in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Event::parse(&line);
         }
 
-        /// What a program takes for a description, readers do, and the other way round.
+        /// Programs and readers accept the same descriptions.
         #[test]
         fn programs_and_readers_agree(
             description in "[a-z:]{1,9} [0-9]{1,3}( (fmt|u8|u64be|str|f32|bool\\[2\\]|nonsense) [a-z%0-9]{0,3}\
@@ -317,9 +322,11 @@ mod tests {
             );
         }
 
-        /// F4: lines that are nearly right, and payloads of anything.
+        /// Nearly valid lines, and arbitrary payloads.
+        ///
+        /// Requirements: F4
         #[test]
-        fn no_payload_is_too_strange(
+        fn arbitrary_payloads_are_survived(
             line in "[0-9]{1,6} [a-z:]{1,9} [0-9]{1,3}( (fmt|u8|u64be|str|f32|bool\\[2\\]|nonsense) [a-z%0-9]{0,3}\
                      (;(u16\\[\\]|str|c8\\[3?\\]|s16(be)?(\\{(%4[1-9]=-?[1-9](\\.\\.9)?,?){1,3}\\})?) [a-z]){0,9})?",
             payload in prop::collection::vec(0u8..3, 0..64),
@@ -331,7 +338,7 @@ mod tests {
                 && let Some(len) = event.payload_len(&payload)
             {
                 prop_assert!(len <= payload.len());
-                // More bytes do not change where it ends.
+                // Trailing bytes do not change the length.
                 prop_assert_eq!(event.payload_len(&payload[..len]), Some(len));
             }
         }

@@ -1,4 +1,4 @@
-//! One field of an event: its type.
+//! Fields of events, and their types.
 
 use std::fmt;
 
@@ -12,28 +12,28 @@ use super::percent;
 pub struct Label {
     /// Any text.
     pub name: String,
-    /// The lowest value that it stands for.
+    /// First value of its range.
     pub first: i128,
-    /// The highest one.
+    /// Last value of its range.
     pub last: i128,
 }
 
-/// What a field is.
+/// Type of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldType {
     /// A number.
     Scalar(Scalar),
-    /// Bytes up to a NUL, and the NUL.
+    /// A string with a NUL at its end.
     Str,
-    /// An integer with names for some values, perhaps several for one. There is at least one.
+    /// An integer with labels, of which there is at least one. Ranges may overlap.
     Enum(Integer, Vec<Label>),
-    /// So many elements: at least one.
+    /// An array with a fixed number of elements: at least one.
     Array(Element, u16),
-    /// How many elements there are, as a `u32` in the machine's byte order, and they.
+    /// A number of elements as a `u32` in native byte order, and the elements.
     Sequence(Element),
 }
 
-/// Bytes of what stands before a sequence's elements.
+/// Length of a sequence's count in bytes.
 const COUNT_LEN: usize = size_of::<u32>();
 
 impl Label {
@@ -71,7 +71,7 @@ impl FieldType {
         })
     }
 
-    /// Bytes of a value, if they do not depend on it.
+    /// Length of a value in bytes, if it is the same for all values.
     pub fn fixed_len(&self) -> Option<usize> {
         match self {
             FieldType::Scalar(scalar) => Some(scalar.size()),
@@ -81,8 +81,8 @@ impl FieldType {
         }
     }
 
-    /// Length of such a field at the start of `bytes`; it may be more than there is. None: a string
-    /// without end, or a sequence without beginning.
+    /// Length of a value at the start of `bytes`. It may exceed `bytes`. None for a string without
+    /// its NUL, or a sequence without its count.
     pub fn len(&self, bytes: &[u8]) -> Option<usize> {
         match self {
             FieldType::Str => bytes.iter().position(|&b| b == 0).map(|nul| nul + 1),
@@ -115,7 +115,7 @@ impl fmt::Display for FieldType {
 /// A field of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name: not empty, no white space, no control characters.
+    /// Name: not empty, without white space and control characters.
     pub name: String,
     /// Its type.
     pub kind: FieldType,

@@ -1,10 +1,10 @@
-//! A line of the control channel, before it is known what it describes.
+//! Validation of lines of the control channel, before they are parsed.
 
 use usertrace_sys::uapi::LTT_META_MAX;
 
 use super::DescriptionError;
 
-/// The line as text, without the NUL that may be at its end.
+/// Validates a line as text, and strips the NUL at its end.
 pub(super) fn text(line: &[u8]) -> Result<&str, DescriptionError> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     if line.len() >= LTT_META_MAX {

@@ -1,10 +1,10 @@
-//! Descriptions of events, from the control channel (E6).
+//! Descriptions in the control channel: events, contexts, command lines (E6).
 //!
-//! A description is one line of text, `ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE FIELD]...]`;
-//! `LTT_ID_META` in `sys/include/linux/ltt.h` has the details. The traced process wrote it, so it
-//! may be anything (F4): what is not such a line is refused, and an id keeps its first description.
-//! Another kind of line, `@CHANNEL TYPE FIELD[;TYPE FIELD]...`, says what the payloads of a channel
-//! begin with, and `$ TEXT` has the process's command line.
+//! A description of an event is one line of text, `ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE
+//! FIELD]...]`. `LTT_ID_META` in `sys/include/linux/ltt.h` specifies it. A line `@CHANNEL TYPE
+//! FIELD[;TYPE FIELD]...` describes the contexts of a channel, and `$ TEXT` the command line of the
+//! process. The traced process wrote these lines, so they may be anything (F4): the parser refuses
+//! invalid lines, and an id keeps its first description.
 
 mod cmdline;
 mod contexts;

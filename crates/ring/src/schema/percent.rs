@@ -1,9 +1,9 @@
-//! Any text as one word: bytes other than letters, digits and `_ . -` are `%` and two hexadecimal
-//! digits (RFC 3986).
+//! Percent encoding of a text as one word (RFC 3986): bytes other than letters, digits and `_ . -`
+//! become `%` and two hexadecimal digits.
 
 use usertrace_sys::word::{decoded, encoded};
 
-/// The text as such a word.
+/// Encodes a text.
 pub(super) fn encode(text: &str) -> String {
     let mut word = String::new();
     for byte in text.bytes() {
@@ -13,12 +13,12 @@ pub(super) fn encode(text: &str) -> String {
     word
 }
 
-/// The text of such a word. None: it is no such word, or of bytes that are not UTF-8.
+/// Decodes a word. None if it is invalid, or does not decode to UTF-8.
 pub(super) fn decode(word: &str) -> Option<String> {
     String::from_utf8(decode_bytes(word)?).ok()
 }
 
-/// The bytes of such a word. None: it is no such word.
+/// Decodes a word to bytes. None if it is invalid.
 pub(super) fn decode_bytes(word: &str) -> Option<Vec<u8>> {
     decoded(word).collect()
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_plain_is_a_number() {
+    fn other_bytes_are_percent_encoded() {
         assert_eq!(encode("az_AZ.0-9"), "az_AZ.0-9");
         assert_eq!(encode("a b%ü\n"), "a%20b%25%C3%BC%0A");
         for word in ["%", "%2", "%2g", "%c3", "%+1", " ", "ü", "=", "%FF", "a%"] {
@@ -41,13 +41,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_comes_back(text in any::<String>()) {
+        fn texts_round_trip(text in any::<String>()) {
             prop_assert_eq!(decode(&encode(&text)), Some(text));
         }
 
-        /// F4.
+        /// Requirements: F4
         #[test]
-        fn no_word_is_too_strange(word in "[%0-9A-Fa-f]{0,20}|\\PC{0,20}") {
+        fn arbitrary_words_are_survived(word in "[%0-9A-Fa-f]{0,20}|\\PC{0,20}") {
             if let Some(text) = decode(&word) {
                 prop_assert_eq!(decode(&encode(&text)), Some(text));
             }

@@ -1,59 +1,59 @@
-//! The events of a process, by id.
+//! The event table of a process.
 
 use std::collections::BTreeMap;
 
 use super::{DescriptionError, Event};
 use crate::PayloadLengths;
 
-/// The events that a process described. What it holds is bounded by the size of the control
-/// channel, which is never overwritten.
+/// The events that a process described, by id. The control channel bounds its size, as it is never
+/// overwritten.
 #[derive(Clone, Debug, Default)]
 pub struct EventTable {
-    /// Not by hash: the keys of the standard library's hasher are thread-local, see
+    /// Not a hash map: the standard library keeps its hash keys in thread-local storage, see
     /// `writer/thread/`.
     events: BTreeMap<u16, Event>,
-    /// By id, how long payloads are: a reader asks for each record. Ids are given one after the
-    /// other, so they are low.
+    /// Payload lengths by id. A reader needs one for each record. Ids are low, as they are given
+    /// consecutively.
     lengths: Lengths,
 }
 
-/// Lengths of payloads, and of records that are always of one length: 0 is none.
+/// Lengths of payloads, and of records if all records of the event have the same length. 0 is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lengths {
     payloads: Vec<Length>,
     records: Vec<u32>,
 }
 
-/// How long payloads of an event are.
+/// Length of an event's payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Length {
     /// There is no such event.
     #[default]
     Unknown,
-    /// Always so long.
+    /// Every payload has this length.
     Fixed(u32),
-    /// What is in them says it.
+    /// The length depends on the values.
     Variable,
 }
 
 impl EventTable {
-    /// Takes a description. Some: it is new.
+    /// Adds a description. Some if it is new.
     ///
     /// # Errors
-    /// When it is not one, or contradicts the one that its id has.
+    /// If the line is not a description, or contradicts the one that its id has.
     pub fn describe(&mut self, line: &[u8]) -> Result<Option<&Event>, DescriptionError> {
         self.add(Event::parse(line)?)
     }
 
-    /// Takes an event. Some: it is new.
+    /// Adds an event. Some if it is new.
     ///
     /// # Errors
-    /// When it contradicts the one that its id has.
+    /// If it contradicts the one that its id has.
     pub fn add(&mut self, event: Event) -> Result<Option<&Event>, DescriptionError> {
         use std::collections::btree_map::Entry;
         match self.events.entry(event.id) {
             Entry::Vacant(entry) => {
-                self.lengths.note(&event);
+                self.lengths.add(&event);
                 Ok(Some(entry.insert(event)))
             }
             // Threads on two CPUs may describe the same event.
@@ -68,13 +68,13 @@ impl EventTable {
         self.events.get(&id)
     }
 
-    /// How many there are.
+    /// Number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Is there none?
+    /// Whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
@@ -82,11 +82,11 @@ impl EventTable {
 }
 
 impl FromIterator<Event> for EventTable {
-    /// Of events of the same id, the last one.
+    /// The last of several events with the same id wins.
     fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> Self {
         let mut table = Self::default();
         for event in events {
-            table.lengths.note(&event);
+            table.lengths.add(&event);
             table.events.insert(event.id, event);
         }
         table
@@ -94,7 +94,7 @@ impl FromIterator<Event> for EventTable {
 }
 
 impl Lengths {
-    fn note(&mut self, event: &Event) {
+    fn add(&mut self, event: &Event) {
         let id = usize::from(event.id);
         if self.payloads.len() <= id {
             self.payloads.resize(id + 1, Length::Unknown);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_keeps_its_first_description() {
+    fn ids_keep_their_first_description() {
         let mut table = EventTable::default();
         assert!(table.describe(b"7 a:b 0 u8 x\0").unwrap().is_some());
         assert_eq!(table.describe(b"7 a:b 0 u8 x\0"), Ok(None));

@@ -1,12 +1,12 @@
-//! The reader of memory that is whatever a process makes of it, while it is read (A11, F4): it
-//! ends, in bounded time and memory, goes forward, and tells of nothing that the bytes do not say.
+//! Tests of the reader on memory that a process changes arbitrarily during the read (A11, F4). The
+//! reader ends in bounded time and memory, advances, and only reports what the bytes contain.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 
 use proptest::prelude::*;
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
+    Format, Frozen, Geometry, Item, PayloadLengths, Positions, RingMemory, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -17,17 +17,17 @@ use usertrace_testing::{RingWriter, events};
 const SUBBUF: u64 = 4096;
 const COUNT: u64 = 4;
 const RING: u64 = SUBBUF * COUNT;
-/// In the place of pages that there was no memory for.
+/// Contents of a lost page.
 const LOST: u64 = 0x4c54_544c_4f53_fffb;
 
-/// A ring whose words and positions change at any time.
+/// A ring whose words and positions may change at any time.
 struct Hostile {
     bytes: Vec<u8>,
-    /// What is done before each access: a word that is changed, or a position.
+    /// The change before each access: to a word, or to a position.
     changes: Vec<Change>,
     next: usize,
     positions: Positions,
-    /// All that was given out.
+    /// All bytes that the reader received.
     copied: u64,
     accesses: u64,
     last_copy: Vec<u8>,
@@ -60,7 +60,7 @@ impl Hostile {
     }
 }
 
-/// The ring, which is looked at while a reader has it.
+/// The ring, which the test inspects while a reader uses it.
 struct Shared(RefCell<Hostile>);
 
 impl RingMemory for &Shared {
@@ -87,7 +87,7 @@ impl RingMemory for &Shared {
     }
 }
 
-/// Words that mean something, or nothing.
+/// Words with and without a meaning.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -113,7 +113,7 @@ fn position() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Where the words of headers are, and anywhere.
+/// Offsets of header words, and any others.
 fn place() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0..COUNT, 0u64..12).prop_map(|(subbuf, word)| subbuf * SUBBUF + word * 8),
@@ -139,30 +139,30 @@ fn format() -> impl Strategy<Value = Format> {
     })
 }
 
-fn patience() -> impl Strategy<Value = Patience> {
+fn policy() -> impl Strategy<Value = WaitPolicy> {
     prop_oneof![
-        Just(Patience::Wait),
-        position().prop_map(|below| Patience::GiveUp { below }),
-        Just(Patience::Last),
+        Just(WaitPolicy::Wait),
+        position().prop_map(|below| WaitPolicy::GiveUp { below }),
+        Just(WaitPolicy::Last),
     ]
 }
 
-/// Reads so often, up to such heads.
+/// Reads up to each of the heads in turn.
 fn check(
     ring: &Shared,
     reader: &mut RingReader,
-    reads: &[(u64, Patience)],
+    reads: &[(u64, WaitPolicy)],
 ) -> Result<(), TestCaseError> {
-    for &(head, patience) in reads {
+    for &(head, policy) in reads {
         (ring.0.borrow_mut().copied, ring.0.borrow_mut().accesses) = (0, 0);
         let before = reader.position();
-        let (mut told, mut wrong) = (0u64, None);
+        let (mut reported, mut wrong) = (0u64, None);
         let mut count = reader.counts().events;
-        let Ok(()) = reader.read(&mut &*ring, head, patience, events(), &mut |item: Item<
+        let Ok(()) = reader.read(&mut &*ring, head, policy, events(), &mut |item: Item<
             '_,
         >| {
             if let Item::Record { id, payload, .. } = item {
-                told += 8 + payload.len() as u64;
+                reported += 8 + payload.len() as u64;
                 count += 1;
                 if events().payload_len(id, payload) != Some(payload.len()) {
                     wrong = Some("a payload that its event does not have");
@@ -179,9 +179,9 @@ fn check(
         prop_assert_eq!(wrong, None);
         prop_assert_eq!(reader.counts().events, count);
         prop_assert!(reader.position() >= before);
-        prop_assert!(told <= ring.copied);
-        // Each sub-buffer is copied once, and what is waited for once more. What is committed piece
-        // by piece while it is read is looked at that often.
+        prop_assert!(reported <= ring.copied);
+        // The reader copies each sub-buffer once, and once more after it waited. A sub-buffer that
+        // writers commit piece by piece is copied as often.
         let copied = ring.copied;
         prop_assert!(copied <= RING + 2 * SUBBUF, "{} bytes", copied);
         prop_assert!(ring.accesses <= RING, "{} accesses", ring.accesses);
@@ -189,7 +189,7 @@ fn check(
     Ok(())
 }
 
-/// There is no memory for these pages.
+/// Marks these pages as lost.
 fn lose(bytes: &mut [u8], pages: u8) {
     for (n, page) in bytes.chunks_mut(4096).enumerate() {
         if pages & 1 << n != 0 {
@@ -210,10 +210,9 @@ fn shared(bytes: Vec<u8>, changes: Vec<Change>, positions: Positions) -> Shared 
     }))
 }
 
-/// Nearly all records are taken as they are, where nothing else is between them: of the page in
-/// which a sub-buffer begins, too.
+/// The sink receives nearly all records unparsed, including those of a sub-buffer's first page.
 #[test]
-fn records_are_taken_as_they_are() {
+fn runs_are_taken_unparsed() {
     const SUBBUF: u64 = 16 << 10;
     let mut ring = RingWriter::new(SUBBUF, 4, 0);
     while ring.event(2, 1000, &[7; 8]) {}
@@ -229,9 +228,15 @@ fn records_are_taken_as_they_are() {
         let mut memory = Frozen::new(&ring.bytes, positions);
         let mut reader = RingReader::live(format, 0, u64::MAX);
         let mut runs = Runs::new(events(), u64::MAX, has_room);
-        let Ok(()) = reader.read(&mut memory, ring.head, Patience::Wait, events(), &mut runs);
+        let Ok(()) = reader.read(
+            &mut memory,
+            ring.head,
+            WaitPolicy::Wait,
+            events(),
+            &mut runs,
+        );
         assert_eq!(runs.taken, ring.accepted.len() as u64);
-        // All but what is in that page, and in the last one, where less than a page is left.
+        // All except in that page, and in the last one, of which less than a page is left.
         let in_room = if has_room {
             runs.taken - 4 * 2 * 256
         } else {
@@ -269,12 +274,14 @@ impl RingMemory for Overtaken<'_> {
     }
 }
 
-/// E3: what was copied to its place, and overwritten meanwhile, is not taken.
+/// Records that a writer overwrote after they were copied to the sink's buffer are dropped.
+///
+/// Requirements: E3
 #[test]
-fn records_that_were_overtaken_are_not_taken() {
+fn overtaken_runs_are_dropped() {
     const SUBBUF: u64 = 16 << 10;
     let mut ring = RingWriter::new(SUBBUF, 2, 0);
-    // What is before the second page, where one begins.
+    // Records before the second page, where one begins.
     while ring.event(2, 1000, &[7; 8]) {}
     let format = Format {
         geometry: Geometry::new(SUBBUF as u32, 2).unwrap(),
@@ -289,7 +296,13 @@ fn records_that_were_overtaken_are_not_taken() {
     };
     let mut reader = RingReader::live(format, 0, u64::MAX);
     let mut runs = Runs::new(events(), u64::MAX, true);
-    let Ok(()) = reader.read(&mut memory, ring.head, Patience::Wait, events(), &mut runs);
+    let Ok(()) = reader.read(
+        &mut memory,
+        ring.head,
+        WaitPolicy::Wait,
+        events(),
+        &mut runs,
+    );
     assert_eq!(memory.positions.claimed, SUBBUF);
     let lost = told(Item::Overwritten { subbuffers: 1 });
     let at = runs.items.iter().position(|item| *item == lost);
@@ -298,14 +311,13 @@ fn records_that_were_overtaken_are_not_taken() {
     assert!(runs.taken_in_room > 500, "{}", runs.taken_in_room);
 }
 
-/// Of a piece of a ring, in pages: what is copied at once.
+/// Window size in pages.
 const WINDOWS: [u64; 3] = [1, 3, 16];
 
 proptest! {
-    /// What takes records as they are gets those that it would be told of one by one, and all else
-    /// in between.
+    /// A sink of unparsed runs receives the same records and items as one of single records.
     #[test]
-    fn records_that_are_taken_as_they_are_are_the_same(
+    fn runs_have_the_same_records(
         events in prop::collection::vec((1u16..=3, 0u64..3, 0usize..60), 1..64),
         written in 1u64..4000,
         rare in 1u64..1000,
@@ -315,7 +327,7 @@ proptest! {
         consumed in any::<prop::sample::Index>(),
         window in prop::sample::select(&WINDOWS),
         (refuses, has_room) in (2u64..9, any::<bool>()),
-        // The high bits of the time may change, and some of it may be later than is believed.
+        // The high bits of the time may change, and some times may exceed the limit.
         first in prop::sample::select(&[1000, (1 << 48) - 1000]),
         believed in prop_oneof![Just(u64::MAX >> 1), 0u64..4000],
     ) {
@@ -339,7 +351,7 @@ proptest! {
         for (at, word) in changes {
             ring.store((at % ring.head) & !7, word);
         }
-        // Few: with each, all behind it in its sub-buffer is lost.
+        // Few changes: each costs the rest of its sub-buffer.
         for (page, bytes) in ring.bytes.chunks_mut(4096).enumerate() {
             if lost & 0xff == page as u16 {
                 bytes.as_chunks_mut().0.fill(LOST.to_le_bytes());
@@ -361,13 +373,13 @@ proptest! {
             reader.set_window(window << 12);
             let mut other = reader.clone();
             let mut items = Vec::new();
-            let patience = Patience::Last;
-            let Ok(()) = reader.read(&mut memory, ring.head, patience, usertrace_testing::events(), &mut |item: Item<'_>| {
+            let policy = WaitPolicy::Last;
+            let Ok(()) = reader.read(&mut memory, ring.head, policy, usertrace_testing::events(), &mut |item: Item<'_>| {
                 items.push(told(item));
                 Ok::<_, Infallible>(())
             });
             let mut runs = Runs::new(usertrace_testing::events(), refuses, has_room);
-            let Ok(()) = other.read(&mut memory, ring.head, patience, usertrace_testing::events(), &mut runs);
+            let Ok(()) = other.read(&mut memory, ring.head, policy, usertrace_testing::events(), &mut runs);
             prop_assert_eq!(&runs.items, &items);
             prop_assert_eq!(other.position(), reader.position());
             prop_assert_eq!(other.counts(), reader.counts());
@@ -378,16 +390,16 @@ proptest! {
 proptest! {
     /// Requirements: F4
     #[test]
-    fn no_bytes_are_too_strange(
+    fn arbitrary_changing_memory_is_survived(
         words in prop::collection::vec(word(), 509),
         headers in any::<bool>(),
         lost in 0u8..16,
         changes in changes(),
         format in format(),
         (head, claimed, consumed) in (position(), position(), position()),
-        reads in prop::collection::vec((position(), patience()), 1..6),
+        reads in prop::collection::vec((position(), policy()), 1..6),
     ) {
-        // A whole ring of these is slow to make: they are repeated, out of step with sub-buffers.
+        // A whole ring of these is slow to generate: repeat them, out of step with sub-buffers.
         let words = words.iter().cycle().take(RING as usize / 8);
         let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
         if headers {
@@ -403,17 +415,17 @@ proptest! {
         check(&ring, &mut RingReader::dump(format, &mut &ring, u64::MAX), &reads)?;
     }
 
-    /// Rings as they should be, but for what is changed in them while they are read.
+    /// Valid rings, some words of which change during the read.
     #[test]
-    fn no_change_is_too_strange(
+    fn arbitrary_changes_are_survived(
         written in 1u64..700,
         overwrites: bool,
         lost in 0u8..16,
         sleeping in prop::collection::vec((0u64..700, 0usize..12), 0..4),
         changes in changes(),
         reads in prop::collection::vec(prop_oneof![
-            3 => patience().prop_map(|patience| (None, patience)),
-            1 => (position(), patience()).prop_map(|(head, patience)| (Some(head), patience)),
+            3 => policy().prop_map(|policy| (None, policy)),
+            1 => (position(), policy()).prop_map(|(head, policy)| (Some(head), policy)),
         ], 1..6),
     ) {
         let mut ring = SharedRing::new(SUBBUF, COUNT, overwrites);
@@ -431,7 +443,7 @@ proptest! {
         };
         let reads: Vec<_> = reads
             .iter()
-            .map(|(head, patience)| (head.unwrap_or(ring.head), *patience))
+            .map(|(head, policy)| (head.unwrap_or(ring.head), *policy))
             .collect();
         let positions = Positions { head: ring.head, claimed: 0 };
         let consumed = ring.consumed;

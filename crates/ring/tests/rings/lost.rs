@@ -1,10 +1,9 @@
-//! The reader of rings in which pages are missing that there was no memory for (F2, F4): what lies
-//! before them in their sub-buffers is told, and nothing else; each hole is counted, and is no
-//! damage.
+//! Tests of the reader on rings with lost pages, for which there was no memory (F2, F4). It reports
+//! exactly the records before them in their sub-buffers, and counts each hole, which is not damage.
 
 use proptest::prelude::*;
 use usertrace_ring::{
-    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
+    Counts, Format, Frozen, GapKind, Geometry, Item, Positions, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -15,7 +14,7 @@ const PAGE: u64 = 4096;
 const SUBBUF: u64 = 4 * PAGE;
 const COUNT: u64 = 4;
 const RING: u64 = SUBBUF * COUNT;
-/// What stands in their place.
+/// Contents of a lost page.
 const LOST: u64 = 0x4c54_544c_4f53_fffb;
 
 type Event = (u16, u64, Vec<u8>);
@@ -38,7 +37,7 @@ fn event(n: u64, longest: u64) -> (u16, Vec<u8>) {
     }
 }
 
-/// An event, and where it lies.
+/// An event and its position.
 #[derive(Clone, Debug)]
 struct Placed {
     position: u64,
@@ -46,7 +45,7 @@ struct Placed {
     event: Event,
 }
 
-/// Which pages of a ring are missing.
+/// The lost pages of a ring, as a bit mask.
 #[derive(Clone, Copy, Debug)]
 struct LostPages(u16);
 
@@ -59,21 +58,21 @@ impl LostPages {
         }
     }
 
-    /// Where the first one of a sub-buffer is.
+    /// Position of the first lost page of a sub-buffer.
     fn first(self, subbuf: u64) -> Option<u64> {
         (subbuf..subbuf + SUBBUF)
             .step_by(PAGE as usize)
             .find(|position| self.0 & 1 << (position % RING / PAGE) != 0)
     }
 
-    /// Does an event lie before it?
-    fn leave(self, placed: &Placed) -> bool {
+    /// Whether an event ends before the lost page.
+    fn keeps(self, placed: &Placed) -> bool {
         let subbuf = placed.position - placed.position % SUBBUF;
         self.first(subbuf)
             .is_none_or(|lost| placed.position + placed.len <= lost)
     }
 
-    /// Holes in sub-buffers from `oldest` up to `head`, and the bytes in them; `placed`: all events
+    /// Number and bytes of holes in sub-buffers from `oldest` up to `head`. `placed`: all events
     /// there.
     fn holes(self, placed: &[Placed], oldest: u64, head: u64) -> (u64, u64) {
         let (mut holes, mut bytes) = (0, 0);
@@ -89,7 +88,7 @@ impl LostPages {
             let there = |end: &u64| *end <= lost;
             let begin = if lost == subbuf { subbuf } else { subbuf + 64 };
             let first = ends.clone().filter(there).max().unwrap_or(begin);
-            // Nothing but padding may be missing.
+            // Only padding may be lost.
             let last = ends.max().unwrap_or(begin);
             if last < lost && limit == subbuf + SUBBUF {
                 continue;
@@ -101,17 +100,17 @@ impl LostPages {
     }
 }
 
-/// By pages, and as much as there is at once.
+/// Reads page by page, and with the largest window.
 fn read(
     reader: &mut RingReader,
     bytes: &[u8],
     positions: Positions,
-    patience: Patience,
+    policy: WaitPolicy,
 ) -> Vec<Event> {
     let mut by_pages = reader.clone();
     by_pages.set_window(PAGE);
-    let got = read_once(reader, bytes, positions, patience);
-    assert_eq!(read_once(&mut by_pages, bytes, positions, patience), got);
+    let got = read_once(reader, bytes, positions, policy);
+    assert_eq!(read_once(&mut by_pages, bytes, positions, policy), got);
     assert_eq!(by_pages.counts(), reader.counts());
     got
 }
@@ -120,7 +119,7 @@ fn read_once(
     reader: &mut RingReader,
     bytes: &[u8],
     positions: Positions,
-    patience: Patience,
+    policy: WaitPolicy,
 ) -> Vec<Event> {
     let mut got = Vec::new();
     let mut memory = Frozen::new(bytes, positions);
@@ -128,7 +127,7 @@ fn read_once(
         reader,
         &mut memory,
         positions.head,
-        patience,
+        policy,
         events(),
         |item| match item {
             Item::Record { id, time, payload } => got.push((id, time, payload.to_vec())),
@@ -145,7 +144,7 @@ fn check(
     placed: &[Placed],
     (oldest, head): (u64, u64),
 ) -> Result<(), TestCaseError> {
-    let there = |placed: &&Placed| placed.position >= oldest && lost.leave(placed);
+    let there = |placed: &&Placed| placed.position >= oldest && lost.keeps(placed);
     let want: Vec<_> = placed
         .iter()
         .filter(there)
@@ -161,14 +160,14 @@ fn check(
     Ok(())
 }
 
-/// A ring of restartable sequences.
+/// A ring of protocol `Rseq`.
 fn written(count: u64, longest: u64, overwrites: bool) -> (RingWriter, Vec<Placed>) {
     let mut ring = RingWriter::new(SUBBUF, COUNT, 3);
     ring.overwrites = overwrites;
     let mut placed = Vec::new();
     for n in 0..count {
         let (id, payload) = event(n, longest);
-        // Some are long ones.
+        // Some are long records.
         let done = if n % 5 == 0 {
             ring.long(id, n, &payload, 62)
         } else {
@@ -210,8 +209,9 @@ fn placed_in(ring: &SharedRing) -> Vec<Placed> {
 }
 
 proptest! {
+    /// Requirements: F2
     #[test]
-    fn f2_what_lies_before_a_lost_page_is_told(
+    fn records_before_a_lost_page_are_reported(
         count in 0u64..2000,
         longest in 1u64..2000,
         overwrites: bool,
@@ -225,11 +225,11 @@ proptest! {
         let oldest = format.geometry.oldest(ring.head);
 
         let mut reader = RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX);
-        let got = read(&mut reader, &ring.bytes, positions, Patience::Last);
+        let got = read(&mut reader, &ring.bytes, positions, WaitPolicy::Last);
         prop_assert_eq!(reader.position(), ring.head);
         check((got, reader.counts()), lost, &placed, (oldest, ring.head))?;
 
-        // Likewise by a reader that comes again and again.
+        // A live reader that reads repeatedly finds the same.
         let mut heads: Vec<_> = stops
             .iter()
             .filter(|_| !placed.is_empty())
@@ -242,14 +242,15 @@ proptest! {
         let mut reader = RingReader::live(format, oldest, u64::MAX);
         let mut got = Vec::new();
         for head in heads {
-            got.extend(read(&mut reader, &ring.bytes, Positions { head, ..positions }, Patience::Wait));
+            got.extend(read(&mut reader, &ring.bytes, Positions { head, ..positions }, WaitPolicy::Wait));
             prop_assert_eq!(reader.position(), head);
         }
         check((got, reader.counts()), lost, &placed, (oldest, ring.head))?;
     }
 
+    /// Requirements: F2
     #[test]
-    fn f2_what_lies_before_a_lost_page_of_a_shared_ring_is_told(
+    fn records_before_a_lost_page_of_a_shared_ring_are_reported(
         count in 0u64..2000,
         longest in 1u64..2000,
         overwrites: bool,
@@ -261,22 +262,24 @@ proptest! {
         let positions = Positions { head: ring.head, claimed: 0 };
         let oldest = ring.oldest();
         let readers = [
-            (RingReader::live(format, oldest, u64::MAX), Patience::Wait),
+            (RingReader::live(format, oldest, u64::MAX), WaitPolicy::Wait),
             (
                 RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX),
-                Patience::Last,
+                WaitPolicy::Last,
             ),
         ];
-        for (mut reader, patience) in readers {
-            let got = read(&mut reader, &ring.bytes, positions, patience);
+        for (mut reader, policy) in readers {
+            let got = read(&mut reader, &ring.bytes, positions, policy);
             prop_assert_eq!(reader.position(), ring.head);
             check((got, reader.counts()), lost, &placed, (oldest, ring.head))?;
         }
     }
 
-    /// Where writers died, too, less may be told, but nothing else, and none of it is damage.
+    /// If writers died too, the reader may report less, but no other events and no damage.
+    ///
+    /// Requirements: F2
     #[test]
-    fn f2_lost_pages_of_a_ring_in_which_writers_died(
+    fn lost_pages_and_dead_writers_are_no_damage(
         count in 1u64..600,
         longest in 1u64..1000,
         lost in any::<u16>().prop_map(LostPages),
@@ -295,10 +298,10 @@ proptest! {
         let format = format(Protocol::Shared);
         let positions = Positions { head: ring.head, claimed: 0 };
         let mut reader = RingReader::dump(format, &mut Frozen::new(&ring.bytes, positions), u64::MAX);
-        let got = read(&mut reader, &ring.bytes, positions, Patience::Last);
+        let got = read(&mut reader, &ring.bytes, positions, WaitPolicy::Last);
         prop_assert_eq!(reader.position(), ring.head);
         prop_assert_eq!(reader.counts().damaged, 0);
-        let mut there = placed.iter().filter(|placed| lost.leave(placed));
+        let mut there = placed.iter().filter(|placed| lost.keeps(placed));
         for event in got {
             prop_assert!(there.any(|placed| placed.event == event), "{event:?}");
         }

@@ -1,4 +1,4 @@
-//! The reader of rings: whatever a program wrote, and however far it came (F4, E7).
+//! Tests of the ring reader, whatever the program wrote, and wherever it stopped (F4, E7).
 
 mod hostile;
 mod lost;

@@ -1,12 +1,13 @@
-//! The reader of rings, on rings that are whole, cut off, overtaken, and damaged (A10, C7, E7, F4).
+//! Tests of the reader on rings that are complete, truncated, overtaken or damaged (A10, C7, E7,
+//! F4).
 
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use usertrace_ring::schema::EventTable;
 use usertrace_ring::{
-    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, PayloadLengths, Positions,
-    RingMemory, RingReader, SUBBUF_HEADER_LEN,
+    Counts, Format, Frozen, GapKind, Geometry, Item, PayloadLengths, Positions, RingMemory,
+    RingReader, SUBBUF_HEADER_LEN, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -54,14 +55,14 @@ struct Got {
     overwritten: u64,
 }
 
-fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) -> Got {
+fn read(reader: &mut RingReader, bytes: &[u8], head: u64, policy: WaitPolicy) -> Got {
     let mut got = Got::default();
     let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
     read_each(
         reader,
         &mut memory,
         head,
-        patience,
+        policy,
         events(),
         |item| match item {
             Item::SubBuffer { lost, cpu, .. } => {
@@ -76,45 +77,38 @@ fn read(reader: &mut RingReader, bytes: &[u8], head: u64, patience: Patience) ->
     got
 }
 
-/// What a reader says of records, in its order.
-enum Told {
+/// Reported records and overwritten sub-buffers, in order.
+enum Reported {
     Record((u16, u64, Vec<u8>)),
     Overwritten(u64),
 }
 
-fn tell(
+fn report(
     reader: &mut RingReader,
     memory: &mut impl RingMemory,
     head: u64,
-    patience: Patience,
-    told: &mut Vec<Told>,
+    policy: WaitPolicy,
+    reported: &mut Vec<Reported>,
 ) {
-    read_each(
-        reader,
-        memory,
-        head,
-        patience,
-        events(),
-        |item| match item {
-            Item::Record { id, time, payload } => {
-                told.push(Told::Record((id, time, payload.to_vec())));
-            }
-            Item::Overwritten { subbuffers } => told.push(Told::Overwritten(subbuffers)),
-            Item::Gap { kind } => panic!("{kind:?}"),
-            Item::SubBuffer { .. } => {}
-        },
-    );
+    read_each(reader, memory, head, policy, events(), |item| match item {
+        Item::Record { id, time, payload } => {
+            reported.push(Reported::Record((id, time, payload.to_vec())));
+        }
+        Item::Overwritten { subbuffers } => reported.push(Reported::Overwritten(subbuffers)),
+        Item::Gap { kind } => panic!("{kind:?}"),
+        Item::SubBuffer { .. } => {}
+    });
 }
 
 fn dump(ring: &RingWriter) -> (Got, Counts) {
     let (head, claimed) = (ring.head, 0);
     let mut memory = Frozen::new(&ring.bytes, Positions { head, claimed });
     let mut reader = RingReader::dump(format(), &mut memory, u64::MAX);
-    let got = read(&mut reader, &ring.bytes, head, Patience::Last);
+    let got = read(&mut reader, &ring.bytes, head, WaitPolicy::Last);
     (got, reader.counts())
 }
 
-/// Events of several lengths, so that sub-buffers end with and without padding.
+/// Writes events of several lengths, so that sub-buffers end with and without padding.
 fn fill(ring: &mut RingWriter, from: u64, events: u64) {
     for n in from..from + events {
         match n % 3 {
@@ -129,7 +123,7 @@ fn fill(ring: &mut RingWriter, from: u64, events: u64) {
 }
 
 #[test]
-fn a_dump_has_exactly_what_the_ring_accepted() {
+fn dump_has_exactly_the_accepted_records() {
     for events in [0, 1, 2, 100, 1000] {
         let mut ring = ring();
         fill(&mut ring, 10, events);
@@ -147,9 +141,9 @@ fn a_dump_has_exactly_what_the_ring_accepted() {
 }
 
 #[test]
-fn a_sub_buffer_may_end_without_padding() {
+fn subbuf_may_end_without_padding() {
     let mut ring = ring();
-    // 64 bytes of header and 252 records of 16 bytes.
+    // A header of 64 bytes and 252 records of 16 bytes.
     for n in 0..2 * 252 {
         ring.event(2, n, &n.to_le_bytes());
     }
@@ -160,7 +154,7 @@ fn a_sub_buffer_may_end_without_padding() {
 }
 
 #[test]
-fn nothing_above_the_head_counts() {
+fn reader_stops_at_the_head() {
     let mut ring = ring();
     fill(&mut ring, 0, 50);
     let head = ring.head;
@@ -171,13 +165,13 @@ fn nothing_above_the_head_counts() {
 }
 
 #[test]
-fn a_live_ring_is_read_piece_by_piece() {
+fn live_ring_is_read_incrementally() {
     let mut ring = ring();
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     let mut records = Vec::new();
     for round in 0..300 {
         fill(&mut ring, round * 7, 7);
-        let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+        let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
         records.extend(got.records);
         assert_eq!(reader.position(), ring.head);
         ring.consumed = reader.position();
@@ -192,7 +186,7 @@ fn a_live_ring_is_read_piece_by_piece() {
 }
 
 #[test]
-fn another_reader_goes_on_in_the_middle_of_a_sub_buffer() {
+fn another_reader_resumes_within_a_subbuf() {
     let mut ring = ring();
     fill(&mut ring, 1 << 50, 30);
     let consumed = ring.head;
@@ -200,7 +194,7 @@ fn another_reader_goes_on_in_the_middle_of_a_sub_buffer() {
     fill(&mut ring, (1 << 50) + 30, 30);
     let mut reader = RingReader::live(format(), consumed, u64::MAX);
     assert_eq!(reader.position(), consumed);
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     assert_eq!(got.records, ring.accepted[before..]);
 }
 
@@ -222,19 +216,19 @@ fn times_are_full() {
 }
 
 #[test]
-fn a_time_past_the_limit_is_damage() {
+fn time_past_the_limit_is_damage() {
     let mut ring = ring();
     ring.event(1, 1000, b"");
     ring.event(1, 2000, b"");
     ring.event(1, 2001, b"");
     let mut reader = RingReader::live(format(), 0, 2000);
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Last);
     assert_eq!(got.records, ring.accepted[..2]);
     assert_eq!(got.gaps, [GapKind::Damaged]);
 }
 
 #[test]
-fn a_dump_of_a_ring_that_went_round_begins_with_its_oldest_sub_buffer() {
+fn dump_begins_with_the_oldest_subbuf() {
     let mut ring = ring();
     for round in 0..80 {
         fill(&mut ring, round * 20, 20);
@@ -243,17 +237,16 @@ fn a_dump_of_a_ring_that_went_round_begins_with_its_oldest_sub_buffer() {
     let (got, counts) = dump(&ring);
     let n = got.records.len();
     assert!(ring.head > 2 * COUNT * SUBBUF && n > 100);
-    // Consumed or not: everything that is still there, which is more than the newest sub-buffer but
-    // one ring.
+    // Everything that is still in the ring, consumed or not.
     assert_eq!(got.records, ring.accepted[ring.accepted.len() - n..]);
     assert_eq!(got.cpus.len() as u64, COUNT);
     assert_eq!(counts.damaged + counts.holes, 0);
 }
 
-/// The writer stores the next sub-buffer's header before it moves the head: any of its words may be
-/// there already.
+/// The writer stores the next sub-buffer's header before it moves the head. Any of its words may be
+/// visible already.
 #[test]
-fn a_sub_buffer_that_is_about_to_be_overwritten_is_not_damage() {
+fn half_stored_next_header_is_no_damage() {
     for stored in 0u32..16 {
         for mid in [false, true] {
             let mut ring = ring();
@@ -286,7 +279,7 @@ fn a_sub_buffer_that_is_about_to_be_overwritten_is_not_damage() {
 }
 
 #[test]
-fn a_page_that_was_never_written_is_a_hole() {
+fn unwritten_page_is_a_hole() {
     let mut ring = ring();
     fill(&mut ring, 0, 300);
     let whole = ring.clone();
@@ -304,13 +297,13 @@ fn a_page_that_was_never_written_is_a_hole() {
 }
 
 #[test]
-fn a_hole_of_a_live_ring_is_counted_once() {
+fn hole_of_a_live_ring_counts_once() {
     let mut ring = ring();
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     ring.event(1, 5, b"");
     ring.head += 64;
     for _ in 0..3 {
-        read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+        read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
         ring.head += 64;
     }
     assert_eq!(reader.position(), ring.head - 64);
@@ -320,7 +313,7 @@ fn a_hole_of_a_live_ring_is_counted_once() {
     ring.head = SUBBUF;
     ring.event(1, 6, b"");
     assert_eq!(
-        read(&mut reader, &ring.bytes, ring.head, Patience::Wait)
+        read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait)
             .records
             .len(),
         1
@@ -328,44 +321,44 @@ fn a_hole_of_a_live_ring_is_counted_once() {
 }
 
 #[test]
-fn a_long_record_is_read_when_it_is_done() {
+fn long_record_is_read_when_done() {
     let mut ring = ring();
     ring.event(1, 1, b"");
     let at = ring.head;
     ring.long(3, 2, b"ab0123456789\0", 63);
     ring.event(1, 3, b"");
-    // Nobody will complete it: a hole of known size.
+    // Nobody will complete it: an unfinished record of known size.
     let (got, counts) = dump(&ring);
     assert_eq!(got.records, ring.accepted);
     assert_eq!((got.gaps, counts.damaged), (vec![GapKind::Unfinished], 0));
     // Its writer may still complete it.
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     assert_eq!(
-        read(&mut reader, &ring.bytes, ring.head, Patience::Wait)
+        read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait)
             .records
             .len(),
         1
     );
     assert_eq!(reader.position(), at);
     ring.store(at + 8, 32 | 3 << 32 | 1 << 62);
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     assert_eq!(got.records[0], (3, 2, b"ab0123456789\0".to_vec()));
     assert_eq!(got.records[1], (1, 3, vec![]));
     assert_eq!(reader.position(), ring.head);
 }
 
-/// A reader waits, until it is told to give up what is below some position.
+/// A reader waits until its policy gives up records below some position.
 #[test]
-fn a_long_record_that_is_never_done_does_not_stop_a_live_ring() {
+fn unfinished_long_record_does_not_stop_a_live_ring() {
     let mut ring = ring();
     ring.long(3, 2, b"ab0123456789\0", 63);
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     fill(&mut ring, 10, 100);
-    for patience in [Patience::Wait, Patience::GiveUp { below: 64 }] {
-        let got = read(&mut reader, &ring.bytes, ring.head, patience);
+    for policy in [WaitPolicy::Wait, WaitPolicy::GiveUp { below: 64 }] {
+        let got = read(&mut reader, &ring.bytes, ring.head, policy);
         assert_eq!((got.records.len(), reader.position()), (0, 64));
     }
-    let give_up = Patience::GiveUp { below: 65 };
+    let give_up = WaitPolicy::GiveUp { below: 65 };
     let got = read(&mut reader, &ring.bytes, ring.head, give_up);
     assert_eq!(got.gaps, [GapKind::Unfinished]);
     assert_eq!(got.records, ring.accepted);
@@ -375,7 +368,7 @@ fn a_long_record_that_is_never_done_does_not_stop_a_live_ring() {
 }
 
 #[test]
-fn a_long_record_of_a_wrong_length_costs_itself_only() {
+fn long_record_of_a_wrong_length_costs_only_itself() {
     let mut ring = ring();
     ring.long(2, 1, &[0; 24], 62);
     ring.long(9, 2, &[0; 8], 62);
@@ -386,7 +379,7 @@ fn a_long_record_of_a_wrong_length_costs_itself_only() {
 }
 
 #[test]
-fn damage_costs_the_rest_of_its_sub_buffer() {
+fn damage_costs_the_rest_of_its_subbuf() {
     let mut ring = ring();
     fill(&mut ring, 0, 300);
     let whole = ring.accepted.clone();
@@ -411,41 +404,41 @@ fn damage_costs_the_rest_of_its_sub_buffer() {
 }
 
 #[test]
-fn impossible_heads_are_counted_and_do_no_harm() {
+fn impossible_heads_are_counted() {
     let mut ring = ring();
     fill(&mut ring, 0, 100);
     let good = ring.head;
     for head in [u64::MAX, u64::MAX - 7, 1 << 63, (1 << 62) + 8, good + 1] {
         let mut reader = RingReader::live(format(), 0, u64::MAX);
         for _ in 0..3 {
-            read(&mut reader, &ring.bytes, head, Patience::Wait);
+            read(&mut reader, &ring.bytes, head, WaitPolicy::Wait);
         }
         assert_eq!(reader.counts().damaged, 1, "{head:#x}");
     }
-    // Behind what was read.
+    // A head below the reader's position.
     let mut reader = RingReader::live(format(), 0, u64::MAX);
-    let got = read(&mut reader, &ring.bytes, good, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, good, WaitPolicy::Wait);
     assert_eq!(got.records, ring.accepted);
     assert_eq!(
-        read(&mut reader, &ring.bytes, good - 8, Patience::Wait),
+        read(&mut reader, &ring.bytes, good - 8, WaitPolicy::Wait),
         Got::default()
     );
     assert_eq!(reader.position(), good);
     assert_eq!(reader.counts().damaged, 1);
 }
 
-/// A writer that ignores what is consumed: the reader finds its place again.
+/// A writer ignores the consumed position: the reader resynchronizes.
 #[test]
-fn an_overtaken_reader_goes_on_at_a_sub_buffer() {
+fn overtaken_reader_resumes_at_a_subbuf() {
     let mut ring = ring();
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     fill(&mut ring, 0, 10);
-    read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     for n in 1..100 {
         fill(&mut ring, 10 * n, 10);
         ring.consumed = ring.head;
     }
-    let got = read(&mut reader, &ring.bytes, ring.head, Patience::Wait);
+    let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Wait);
     assert_eq!(got.gaps, []);
     assert!(got.overwritten > 0);
     let n = got.records.len();
@@ -460,12 +453,12 @@ fn overwriting() -> (RingWriter, Format) {
     (ring, format())
 }
 
-/// A ring, and what it becomes as soon as something was copied out of it.
+/// A ring that changes during the reader's copy number `when`.
 struct Overtaken<'a> {
     before: &'a RingWriter,
     after: &'a RingWriter,
     copies: u32,
-    /// How many copies come before it.
+    /// Copies before the change.
     when: u32,
 }
 
@@ -481,7 +474,7 @@ impl Overtaken<'_> {
 
 impl RingMemory for Overtaken<'_> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) {
-        // It happens in the middle of the copy.
+        // The change happens in the middle of the copy.
         let half = buffer.len() / 2;
         let positions = Positions::default();
         Frozen::new(&self.now().bytes, positions).read(offset, &mut buffer[..half]);
@@ -500,10 +493,12 @@ impl RingMemory for Overtaken<'_> {
     }
 }
 
-/// D3: a reader that is overtaken in the middle of a copy drops what it cannot believe, counts it,
-/// and misses nothing of what is still there.
+/// A reader that is overtaken in the middle of a copy drops the copy, counts the sub-buffer, and
+/// reads everything that is still there.
+///
+/// Requirements: D3
 #[test]
-fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
+fn reader_drops_an_overtaken_copy() {
     let (mut before, format) = overwriting();
     fill(&mut before, 0, 400);
     for (more, claim_only) in [0, 1, 5, 60, 70, 200, 400, 800]
@@ -513,7 +508,7 @@ fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
         let mut after = before.clone();
         fill(&mut after, 400, more);
         if claim_only {
-            // A place was claimed, and the header in it is half stored.
+            // The writer claimed a place and stored half of the header.
             let next = after.head.next_multiple_of(SUBBUF);
             after.claimed = after.claimed.max(next + SUBBUF - COUNT * SUBBUF);
             after.store(next, next);
@@ -529,18 +524,18 @@ fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
             let mut reader = RingReader::live(format, 0, u64::MAX);
             let (mut records, mut overwritten) = (Vec::new(), 0);
             for last in [false, true] {
-                let (head, patience) = if last {
+                let (head, policy) = if last {
                     memory.when = 0;
                     memory.copies = 1;
-                    (after.head, Patience::Last)
+                    (after.head, WaitPolicy::Last)
                 } else {
-                    (before.head, Patience::Wait)
+                    (before.head, WaitPolicy::Wait)
                 };
                 read_each(
                     &mut reader,
                     &mut memory,
                     head,
-                    patience,
+                    policy,
                     events(),
                     |item| match item {
                         Item::SubBuffer { .. } => {}
@@ -557,10 +552,10 @@ fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
             assert_eq!((counts.damaged, counts.holes), (0, 0), "{what}");
             assert_eq!(counts.overwritten, overwritten, "{what}");
             assert_eq!(reader.position(), after.head, "{what}");
-            // In order, and nothing but what was written.
+            // In order, and only written records.
             let mut written = after.accepted.iter();
             assert!(records.iter().all(|r| written.any(|w| w == r)), "{what}");
-            // All that can still be there.
+            // Everything that can still be in the ring.
             let oldest = RingReader::dump(format, &mut memory, u64::MAX).position();
             let end = oldest.max(after.claimed);
             assert_eq!(end, oldest, "{what}");
@@ -581,9 +576,9 @@ fn a_reader_that_is_overtaken_while_it_copies_drops_the_copy() {
     }
 }
 
-/// The newest is never lost, and a dump begins where nothing was claimed.
+/// The newest sub-buffer is never lost, and a dump begins above everything that was claimed.
 #[test]
-fn a_dump_of_a_ring_that_overwrites_has_its_newest_part() {
+fn dump_of_an_overwriting_ring_has_its_newest_part() {
     let (mut ring, format) = overwriting();
     for n in 0..8000 {
         fill(&mut ring, n, 1);
@@ -601,7 +596,7 @@ fn a_dump_of_a_ring_that_overwrites_has_its_newest_part() {
             let mut reader = RingReader::dump(format, &mut memory, u64::MAX);
             let start = reader.position();
             assert!(start >= claimed && head - start > (COUNT - 2) * SUBBUF || start == 0);
-            let got = read(&mut reader, &ring.bytes, head, Patience::Last);
+            let got = read(&mut reader, &ring.bytes, head, WaitPolicy::Last);
             let events = got.records.len();
             assert!(events > 100 || events == ring.accepted.len());
             assert_eq!(got.records, ring.accepted[ring.accepted.len() - events..]);
@@ -611,9 +606,9 @@ fn a_dump_of_a_ring_that_overwrites_has_its_newest_part() {
     assert!(ring.head > 10 * COUNT * SUBBUF && ring.lost == 0);
 }
 
-/// A claim that cannot be: it does not cost the newest sub-buffer.
+/// An impossible claim does not cost the newest sub-buffer.
 #[test]
-fn an_impossible_claim_leaves_the_newest_sub_buffer() {
+fn impossible_claim_leaves_the_newest_subbuf() {
     let (mut ring, format) = overwriting();
     fill(&mut ring, 0, 500);
     let head = ring.head;
@@ -624,9 +619,9 @@ fn an_impossible_claim_leaves_the_newest_sub_buffer() {
     }
 }
 
-/// A place where a long record is still being written is passed over by writers, and by the reader.
+/// Writers pass over a place in which a long record is still being written, and so does the reader.
 #[test]
-fn a_place_that_is_not_left_is_passed_over() {
+fn busy_place_is_passed_over() {
     let mut ring = ring();
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     let mut records = Vec::new();
@@ -637,7 +632,7 @@ fn a_place_that_is_not_left_is_passed_over() {
     for n in 151..4000 {
         fill(&mut ring, n, 1);
         let below = ring.head.saturating_sub(COUNT * SUBBUF / 2);
-        let give_up = Patience::GiveUp { below };
+        let give_up = WaitPolicy::GiveUp { below };
         records.extend(read(&mut reader, &ring.bytes, ring.head, give_up).records);
         ring.consumed = reader.position();
         if n == 2000 {
@@ -649,30 +644,30 @@ fn a_place_that_is_not_left_is_passed_over() {
     assert_eq!((counts.unfinished, counts.damaged, counts.holes), (1, 0, 0));
     assert_eq!(records, ring.accepted);
     assert_eq!(ring.lost, 0);
-    // The same header, where no writer can have passed it over, is damage.
+    // The same header is damage where no writer can have passed over it.
     let mut bytes = ring.bytes.clone();
     let newest = (ring.head - 1) / SUBBUF * SUBBUF;
     let at = (newest % (COUNT * SUBBUF)) as usize;
     bytes[at..at + 8].copy_from_slice(&(newest - COUNT * SUBBUF).to_le_bytes());
     let mut reader = RingReader::live(format(), newest, u64::MAX);
-    read(&mut reader, &bytes, ring.head, Patience::Last);
+    read(&mut reader, &bytes, ring.head, WaitPolicy::Last);
     assert_eq!((reader.counts().skipped, reader.counts().damaged), (0, 1));
 }
 
-/// Whatever was read, it is bounded by the ring, and lengths add up.
+/// The ring's size bounds everything that is read, and lengths add up.
 fn check_bounds(bytes: &[u8], head: u64, consumed: u64) -> Result<(), TestCaseError> {
     let geometry = geometry();
     let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
     let dump = RingReader::dump(format(), &mut memory, u64::MAX);
     let live = RingReader::live(format(), consumed, u64::MAX);
-    for (mut reader, patience) in [
-        (dump, Patience::Last),
-        (live.clone(), Patience::Wait),
-        (live, Patience::Last),
+    for (mut reader, policy) in [
+        (dump, WaitPolicy::Last),
+        (live.clone(), WaitPolicy::Wait),
+        (live, WaitPolicy::Last),
     ] {
         let mut total = 0;
         let start = reader.position();
-        read_each(&mut reader, &mut memory, head, patience, events(), |item| {
+        read_each(&mut reader, &mut memory, head, policy, events(), |item| {
             if let Item::Record { id, payload, .. } = item {
                 total += 8 + payload.len() as u64;
                 assert_eq!(events().payload_len(id, payload), Some(payload.len()));
@@ -695,24 +690,26 @@ fn positions() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// F4.
+    /// Requirements: F4
     #[test]
-    fn no_bytes_are_too_strange(
+    fn arbitrary_bytes_are_survived(
         words in prop::collection::vec(
             prop_oneof![any::<u64>(), 0u64..4, Just(u64::MAX), (0u64..9).prop_map(|n| n << 16 | 3)],
             509),
         head in positions(),
         consumed in positions(),
     ) {
-        // A whole ring of these is slow to make: they are repeated, out of step with sub-buffers.
+        // A whole ring of these is slow to generate: repeat them, out of step with sub-buffers.
         let words = words.iter().cycle().take((SUBBUF * COUNT / 8) as usize);
         let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
         check_bounds(&bytes, head, consumed)?;
     }
 
-    /// F4: valid rings with some words changed.
+    /// Valid rings with some changed words.
+    ///
+    /// Requirements: F4
     #[test]
-    fn no_change_is_too_strange(
+    fn arbitrary_changes_are_survived(
         events in 0u64..400,
         changes in prop::collection::vec(
             (0..SUBBUF * COUNT / 8, prop_oneof![any::<u64>(), 0u64..4, 0xfff0u64..0x1_0000]), 0..20),
@@ -728,17 +725,18 @@ proptest! {
         check_bounds(&ring.bytes, head, consumed)?;
     }
 
-    /// E3: whatever becomes of the mode while the ring is read, no record is told twice, torn, or
-    /// in a wrong order, and those that are missing were in sub-buffers that count as overwritten,
-    /// there.
+    /// Whatever the mode becomes during the read, no record is reported twice, torn, or out of
+    /// order. Missing records were in sub-buffers that count as overwritten at that point.
+    ///
+    /// Requirements: E3
     #[test]
-    fn a_mode_may_change_while_a_ring_is_read(
+    fn mode_may_change_during_a_read(
         rounds in prop::collection::vec((0u64..300, any::<bool>(), 0u64..300, any::<bool>(), 0u32..4), 1..12),
         flips: bool,
     ) {
         let mut ring = ring();
         let mut reader = RingReader::live(format(), 0, u64::MAX);
-        let (mut n, mut told) = (0, Vec::new());
+        let (mut n, mut reported) = (0, Vec::new());
         for (before, flip_before, during, flip_during, when) in rounds {
             ring.overwrites ^= flips && flip_before;
             fill(&mut ring, n, before);
@@ -747,35 +745,35 @@ proptest! {
             fill(&mut ring, n + before, during);
             n += before + during;
             let mut memory = Overtaken { before: &copied, after: &ring, copies: 0, when };
-            tell(&mut reader, &mut memory, copied.head, Patience::Wait, &mut told);
+            report(&mut reader, &mut memory, copied.head, WaitPolicy::Wait, &mut reported);
             ring.consumed = reader.position();
         }
         let mut memory = Frozen::new(&ring.bytes, Positions { head: ring.head, claimed: 0 });
-        tell(&mut reader, &mut memory, ring.head, Patience::Last, &mut told);
+        report(&mut reader, &mut memory, ring.head, WaitPolicy::Last, &mut reported);
         let counts = reader.counts();
         prop_assert_eq!((counts.damaged, counts.holes, counts.unfinished), (0, 0, 0));
         prop_assert!(flips || counts.overwritten == 0);
 
-        // The next record that is to be told, the sub-buffer of the one before, and how many were
-        // overwritten after it.
+        // The next expected record, the sub-buffer of the last one, and how many were overwritten
+        // since.
         let (mut next, mut subbuf, mut overwritten) = (0, 0, 0);
         let (mut all_overwritten, mut missing_bytes) = (0, 0);
-        for told in told {
-            match told {
-                Told::Overwritten(subbuffers) => overwritten += subbuffers,
-                Told::Record(record) => {
+        for item in reported {
+            match item {
+                Reported::Overwritten(subbuffers) => overwritten += subbuffers,
+                Reported::Record(record) => {
                     let missing = ring.accepted[next..].iter().position(|accepted| *accepted == record);
-                    prop_assert!(missing.is_some(), "{record:?} is told twice, torn, or too late");
+                    prop_assert!(missing.is_some(), "{record:?} is reported twice, torn, or too late");
                     let this = next + missing.unwrap();
                     let this_subbuf = ring.places[this] / SUBBUF;
                     if overwritten == 0 {
                         prop_assert_eq!(this, next, "missing, and nothing was overwritten");
                     } else {
-                        // The reader goes on at the start of a sub-buffer; the one before may have
-                        // been read to its end.
+                        // The reader continues at the start of a sub-buffer. It may have read the
+                        // one before to its end.
                         prop_assert!(this == 0 || ring.places[this - 1] / SUBBUF < this_subbuf);
                         prop_assert!((0..=1).contains(&(this_subbuf - subbuf - overwritten)));
-                        // Up to the header that follows.
+                        // Up to the next header.
                         missing_bytes += (this_subbuf * SUBBUF).saturating_sub(ring.places[next]);
                     }
                     all_overwritten += overwritten;
@@ -789,7 +787,9 @@ proptest! {
         prop_assert!(counts.overwritten_bytes <= all_overwritten * SUBBUF);
     }
 
-    /// A10: whatever is cut off at a committed head, what is before it is read.
+    /// Everything before a committed head is readable, wherever that is.
+    ///
+    /// Requirements: A10
     #[test]
     fn every_committed_head_is_an_end(lens in prop::collection::vec(0usize..300, 0..60)) {
         let mut ring = ring();
@@ -797,7 +797,7 @@ proptest! {
             let text = [b"ab".as_slice(), &vec![b'x'; *len], b"\0"].concat();
             ring.event(3, n as u64, &text);
             let mut reader = RingReader::live(format(), 0, u64::MAX);
-            let got = read(&mut reader, &ring.bytes, ring.head, Patience::Last);
+            let got = read(&mut reader, &ring.bytes, ring.head, WaitPolicy::Last);
             prop_assert_eq!(&got.records, &ring.accepted);
         }
     }

@@ -1,9 +1,9 @@
-//! The reader of rings of the shared protocol: whatever its writers were doing when they stopped,
-//! and in whichever order they go on (A10, D2, D3, E7).
+//! Tests of the reader on rings of protocol `Shared`, wherever its writers stop and in whichever
+//! order they run (A10, D2, D3, E7).
 
 use proptest::prelude::*;
 use usertrace_ring::{
-    Counts, Format, Frozen, GapKind, Geometry, Item, Patience, Positions, RingReader,
+    Counts, Format, Frozen, GapKind, Geometry, Item, Positions, RingReader, WaitPolicy,
 };
 use usertrace_sys::Protocol;
 
@@ -34,14 +34,14 @@ fn memory(ring: &SharedRing) -> Frozen<'_> {
     Frozen::new(&ring.bytes, Positions { head, claimed })
 }
 
-fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
+fn read(reader: &mut RingReader, ring: &SharedRing, policy: WaitPolicy) -> Got {
     let mut got = Got::default();
     let mut memory = memory(ring);
     read_each(
         reader,
         &mut memory,
         ring.head,
-        patience,
+        policy,
         events(),
         |item| match item {
             Item::SubBuffer { cpu, .. } => {
@@ -58,7 +58,7 @@ fn read(reader: &mut RingReader, ring: &SharedRing, patience: Patience) -> Got {
 
 fn dump(ring: &SharedRing) -> (Got, Counts) {
     let mut reader = RingReader::dump(format(), &mut memory(ring), u64::MAX);
-    let got = read(&mut reader, ring, Patience::Last);
+    let got = read(&mut reader, ring, WaitPolicy::Last);
     assert_eq!(reader.position(), ring.head);
     (got, reader.counts())
 }
@@ -90,7 +90,7 @@ fn fill(ring: &mut SharedRing, events: std::ops::Range<u64>) {
     }
 }
 
-/// A ring in which so many events were written, the last ones into places of an earlier round.
+/// A ring with this many events, the last of them in places of an earlier round.
 fn written(events: u64) -> SharedRing {
     let mut ring = ring(false);
     for n in 0..events {
@@ -101,7 +101,7 @@ fn written(events: u64) -> SharedRing {
 }
 
 #[test]
-fn a_dump_has_exactly_what_the_ring_accepted() {
+fn dump_has_exactly_the_accepted_records() {
     for events in [0, 1, 2, 100, 1000] {
         let mut ring = ring(false);
         fill(&mut ring, 0..events);
@@ -113,10 +113,12 @@ fn a_dump_has_exactly_what_the_ring_accepted() {
     }
 }
 
-/// A10, D3: whatever a writer was at when it was killed, its own record is all that is lost, and
-/// counted. The others' are taken, those of other writers behind it too.
+/// A writer that is killed at any step loses only its own record, which is counted. Records of
+/// other writers are read, including those behind it.
+///
+/// Requirements: A10, D3
 #[test]
-fn a_writer_may_die_at_each_step() {
+fn writer_may_die_at_each_step() {
     let (mut steps_seen, mut begins) = (0, 0);
     for events in 1..260 {
         let before = written(events);
@@ -148,7 +150,7 @@ fn a_writer_may_die_at_each_step() {
     assert!(steps_seen > 2000 && begins > 50, "{steps_seen} {begins}");
 }
 
-/// Two at once, of which the second one may have begun the next sub-buffer.
+/// Two writers die, the second of which may have begun the next sub-buffer.
 #[test]
 fn two_writers_may_die_at_each_step() {
     for events in (1..130).chain([150, 201, 259]) {
@@ -167,7 +169,7 @@ fn two_writers_may_die_at_each_step() {
                 let oldest = ring.oldest();
                 let what = format!("{events} events, steps {first} and {second}");
                 assert_eq!(got.records, ring.done_from(oldest), "{what}");
-                // Two holes side by side look like one, and one in front of padding like padding.
+                // Two adjacent holes look like one, and a hole before padding looks like padding.
                 let unfinished = ring.unfinished_from(oldest);
                 assert!(counts.unfinished <= unfinished, "{what}");
                 assert!(unfinished == 0 || counts.unfinished > 0, "{what}");
@@ -177,10 +179,10 @@ fn two_writers_may_die_at_each_step() {
     }
 }
 
-/// The first one of all, with nobody behind it: whatever it was at, nothing was committed, and
-/// nothing else is missing.
+/// The very first writer dies and no other follows: nothing was committed, and only its record is
+/// lost.
 #[test]
-fn the_first_writer_may_die_at_each_step() {
+fn first_writer_may_die_at_each_step() {
     for step in 0.. {
         let mut ring = ring(false);
         let mut writer = reserve(&mut ring, 0).unwrap();
@@ -196,9 +198,9 @@ fn the_first_writer_may_die_at_each_step() {
     }
 }
 
-/// The very first sub-buffer without its header: there is no time to start from.
+/// Without the header of the very first sub-buffer, there is no time to start from.
 #[test]
-fn a_ring_whose_first_header_is_missing_is_corrupted() {
+fn missing_first_header_is_corruption() {
     let mut ring = ring(false);
     let mut dead = reserve(&mut ring, 0).unwrap();
     ring.run(&mut dead, 3);
@@ -209,14 +211,13 @@ fn a_ring_whose_first_header_is_missing_is_corrupted() {
     assert_eq!(got.records, ring.done_from(SUBBUF));
 }
 
-/// The same, where nothing was counted as committed: a record that is done is not passed over as if
-/// nobody had been there.
+/// The same, with nothing counted as committed: the reader does not skip a completed record.
 #[test]
-fn a_record_that_is_done_and_not_counted_is_not_passed_over() {
+fn completed_uncounted_record_is_not_skipped() {
     let mut ring = ring(false);
     let _dead = reserve(&mut ring, 0).unwrap();
     let mut other = reserve(&mut ring, 1).unwrap();
-    // All but that it is counted.
+    // All steps except the commit.
     let steps = other.steps.len();
     ring.run(&mut other, steps - 1);
     assert_eq!(ring.done_from(0).len(), 1);
@@ -225,11 +226,11 @@ fn a_record_that_is_done_and_not_counted_is_not_passed_over() {
     assert_eq!((counts.corrupted, counts.unfinished), (1, 0));
 }
 
-/// Counts that do not agree with what is there.
+/// The commit counter does not agree with the records.
 ///
 /// Requirements: D3
 #[test]
-fn a_hole_that_does_not_agree_with_the_counts_is_corrupted() {
+fn hole_that_contradicts_the_counter_is_corruption() {
     for wrong in [8, 4000] {
         let mut ring = written(150);
         let subbuf = ring.head - ring.head % SUBBUF;
@@ -253,9 +254,9 @@ fn a_hole_that_does_not_agree_with_the_counts_is_corrupted() {
     }
 }
 
-/// A live reader takes what is below a writer that sleeps, and goes on when that wakes up.
+/// A live reader reads up to a writer that sleeps, and continues when the writer does.
 #[test]
-fn a_live_reader_waits_for_a_writer_at_each_step() {
+fn live_reader_waits_for_a_writer_at_each_step() {
     for events in (1..260).step_by(7) {
         let before = written(events);
         let steps = reserve(&mut before.clone(), events).unwrap().steps.len();
@@ -266,7 +267,7 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
             let position = ring.records.last().unwrap().position;
             ring.run(&mut sleeper, step);
             fill(&mut ring, events + 1..events + 30);
-            let got = read(&mut reader, &ring, Patience::Wait);
+            let got = read(&mut reader, &ring, WaitPolicy::Wait);
             if step < steps {
                 assert_eq!(
                     (got.records.len(), got.gaps.len()),
@@ -277,7 +278,7 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
             }
             let mut records = got.records;
             ring.run(&mut sleeper, usize::MAX);
-            let got = read(&mut reader, &ring, Patience::Wait);
+            let got = read(&mut reader, &ring, WaitPolicy::Wait);
             records.extend(got.records);
             assert_eq!(records, ring.done_from(position), "{events} {step}");
             assert_eq!(got.gaps, []);
@@ -286,10 +287,10 @@ fn a_live_reader_waits_for_a_writer_at_each_step() {
     }
 }
 
-/// A reader that gave up on a writer goes on behind it; the writer's place is passed over, until it
-/// woke up.
+/// A reader gives up on a writer and continues behind it. Writers pass over the place until the
+/// sleeping one leaves it.
 #[test]
-fn a_place_that_is_not_left_is_passed_over() {
+fn busy_place_is_passed_over() {
     for step in 0..3 {
         let mut ring = ring(false);
         let mut reader = RingReader::live(format(), 0, u64::MAX);
@@ -302,7 +303,7 @@ fn a_place_that_is_not_left_is_passed_over() {
             fill(&mut ring, n..n + 1);
             n += 1;
             let below = ring.head.saturating_sub(COUNT * SUBBUF / 2);
-            let got = read(&mut reader, &ring, Patience::GiveUp { below });
+            let got = read(&mut reader, &ring, WaitPolicy::GiveUp { below });
             records.extend(got.records);
             ring.consumed = reader.position();
         }
@@ -313,7 +314,7 @@ fn a_place_that_is_not_left_is_passed_over() {
         while ring.head < place + 5 * COUNT * SUBBUF {
             fill(&mut ring, n..n + 1);
             n += 1;
-            records.extend(read(&mut reader, &ring, Patience::Wait).records);
+            records.extend(read(&mut reader, &ring, WaitPolicy::Wait).records);
             ring.consumed = reader.position();
         }
         assert_eq!((reader.counts().skipped, ring.passed_over), (2, 2));
@@ -322,11 +323,11 @@ fn a_place_that_is_not_left_is_passed_over() {
     }
 }
 
-/// A writer died before the header was there, and nothing was read since the round before, as that
-/// was overwritten, or its place passed over: what is left there of that round is later than all
-/// that was read, and nothing of this one.
+/// A writer died before it stored the header, and the reader read nothing since the round before,
+/// as that was overwritten or passed over. The old records in the place are later than everything
+/// that was read, and do not belong to this round.
 #[test]
-fn a_missing_header_behind_what_was_not_read_is_corrupted() {
+fn missing_header_behind_unread_places_is_corruption() {
     const PASSED_OVER: u64 = 2;
     for (step, read_first) in (0..6).flat_map(|step| [5, 30, 60].map(|n| (step, n))) {
         let mut ring = ring(true);
@@ -334,16 +335,16 @@ fn a_missing_header_behind_what_was_not_read_is_corrupted() {
         let mut events = 0..;
         fill(&mut ring, 0..read_first);
         events.nth(read_first as usize - 1);
-        let mut records = read(&mut reader, &ring, Patience::Wait).records;
+        let mut records = read(&mut reader, &ring, WaitPolicy::Wait).records;
         let mut next = |ring: &mut SharedRing| reserve(ring, events.next().unwrap()).unwrap();
         let write = |ring: &mut SharedRing, mut writer: Writer| ring.run(&mut writer, usize::MAX);
-        // One who stays in its place for ever.
+        // A writer that never leaves its place.
         while ring.head / SUBBUF < PASSED_OVER {
             let writer = next(&mut ring);
             write(&mut ring, writer);
         }
         next(&mut ring);
-        // One who dies at the beginning of the sub-buffer behind that place.
+        // A writer that dies at the start of the next sub-buffer.
         let begins = (PASSED_OVER + 1 + COUNT) * SUBBUF;
         loop {
             let mut writer = next(&mut ring);
@@ -357,7 +358,7 @@ fn a_missing_header_behind_what_was_not_read_is_corrupted() {
             let writer = next(&mut ring);
             write(&mut ring, writer);
         }
-        let got = read(&mut reader, &ring, Patience::Last);
+        let got = read(&mut reader, &ring, WaitPolicy::Last);
         records.extend(got.records);
         let mut all = ring.records.iter().filter(|record| record.done);
         for record in &records {
@@ -369,20 +370,20 @@ fn a_missing_header_behind_what_was_not_read_is_corrupted() {
     }
 }
 
-/// What happens to a ring.
+/// A step of a scenario.
 #[derive(Clone, Debug)]
 enum Action {
-    /// Somebody writes an event.
+    /// A writer writes an event.
     Write,
-    /// Somebody begins one, does so many steps of it, and sleeps.
+    /// A writer begins an event, does this many steps of it, and sleeps.
     Sleep(usize),
-    /// A sleeper does so many steps more.
+    /// A sleeping writer does this many more steps.
     Wake(usize, usize),
-    /// A sleeper never wakes up again.
+    /// A sleeping writer dies.
     Kill(usize),
     Read,
     GiveUp,
-    /// The ring discards from now on, or overwrites (E3).
+    /// The mode changes between discard and overwrite (E3).
     Flip,
 }
 
@@ -397,7 +398,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => Just(Action::GiveUp),
         1 => Just(Action::Flip),
     ];
-    // Repeated, so that a ring goes round within few of them.
+    // Repeated, so that the ring wraps around within few steps.
     prop::collection::vec((action, 1usize..40), 1..60).prop_map(|actions| {
         let actions = actions.into_iter();
         actions
@@ -414,10 +415,12 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 proptest! {
-    /// A10, D3, E7: no event is told twice, torn, in a wrong order, or not at all, other than those
-    /// whose writers were given up or killed; and those are counted.
+    /// No event is reported twice, torn, or out of order. Only events of killed and given-up
+    /// writers are missing, and they are counted.
+    ///
+    /// Requirements: A10, D3, E7
     #[test]
-    fn whatever_writers_do_each_event_is_told_once(
+    fn each_event_is_reported_once(
         actions in actions(),
         overwrites: bool,
         flips: bool,
@@ -427,7 +430,7 @@ proptest! {
         let (mut sleepers, mut records, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut n, mut gave_up, mut overwrote) = (0, false, overwrites);
         for action in actions {
-            let mut patience = None;
+            let mut policy = None;
             match action {
                 Action::Write => {
                     fill(&mut ring, n..n + 1);
@@ -456,34 +459,34 @@ proptest! {
                     ring.overwrites ^= flips;
                     overwrote |= ring.overwrites;
                 }
-                Action::Read => patience = Some(Patience::Wait),
+                Action::Read => policy = Some(WaitPolicy::Wait),
                 Action::GiveUp => {
                     let below = ring.head.saturating_sub(ring.ring_size() / 2);
-                    patience = Some(Patience::GiveUp { below });
+                    policy = Some(WaitPolicy::GiveUp { below });
                     gave_up |= reader.position() < below;
                 }
             }
-            if let Some(patience) = patience {
-                let got = read(&mut reader, &ring, patience);
+            if let Some(policy) = policy {
+                let got = read(&mut reader, &ring, policy);
                 records.extend(got.records);
                 gaps.extend(got.gaps);
                 ring.consumed = reader.position();
             }
         }
-        let got = read(&mut reader, &ring, Patience::Last);
+        let got = read(&mut reader, &ring, WaitPolicy::Last);
         records.extend(got.records);
         gaps.extend(got.gaps);
         let counts = reader.counts();
         prop_assert_eq!(reader.position(), ring.head);
         prop_assert_eq!(counts.damaged, 0);
 
-        // In order, and nothing that was not written.
+        // In order, and only written records.
         let mut all = ring.records.iter();
         for got in &records {
             prop_assert!(all.any(|record| record.event == *got), "{:?} was told", got);
         }
         if overwrote {
-            // The newest are there, whatever else is not.
+            // The newest records are never missing.
             let newest = ring.done_from(ring.head.saturating_sub(1) / SUBBUF * SUBBUF);
             prop_assert!(counts.corrupted > 0 || records.ends_with(&newest));
         } else if !gave_up {

@@ -1,8 +1,7 @@
-//! A sub-buffer is copied and parsed window by window: whatever is in it, what is told does not
-//! depend on their size (F4).
+//! The items and counters do not depend on the window size in which the reader copies (F4).
 
 use proptest::prelude::*;
-use usertrace_ring::{Counts, Format, Frozen, Geometry, Patience, Positions, RingReader};
+use usertrace_ring::{Counts, Format, Frozen, Geometry, Positions, RingReader, WaitPolicy};
 use usertrace_sys::Protocol;
 
 use usertrace_testing::{RingWriter, events, read_each};
@@ -10,7 +9,7 @@ use usertrace_testing::{RingWriter, events, read_each};
 const PAGE: u64 = 4096;
 const SUBBUF: u64 = 8 * PAGE;
 const COUNT: u64 = 2;
-/// In the place of pages that there was no memory for.
+/// Contents of a lost page.
 const LOST: u64 = 0x4c54_544c_4f53_fffb;
 
 fn format() -> Format {
@@ -20,8 +19,8 @@ fn format() -> Format {
     }
 }
 
-/// What is told, and counted, and where the reader stands then.
-fn read(ring: &RingWriter, window: u64, patience: Patience) -> (Vec<String>, Counts, u64) {
+/// Returns the items, the counters and the reader's position.
+fn read(ring: &RingWriter, window: u64, policy: WaitPolicy) -> (Vec<String>, Counts, u64) {
     let mut reader = RingReader::live(format(), 0, u64::MAX);
     reader.set_window(window);
     let positions = Positions {
@@ -29,24 +28,25 @@ fn read(ring: &RingWriter, window: u64, patience: Patience) -> (Vec<String>, Cou
         claimed: 0,
     };
     let mut memory = Frozen::new(&ring.bytes, positions);
-    let mut told = Vec::new();
+    let mut items = Vec::new();
     read_each(
         &mut reader,
         &mut memory,
         ring.head,
-        patience,
+        policy,
         events(),
         |item| {
-            told.push(format!("{item:?}"));
+            items.push(format!("{item:?}"));
         },
     );
-    (told, reader.counts(), reader.position())
+    (items, reader.counts(), reader.position())
 }
 
 proptest! {
+    /// Requirements: F4
     #[test]
-    fn f4_what_is_told_does_not_depend_on_the_window(
-        // Some are longer than a window, some longer than two.
+    fn items_do_not_depend_on_the_window(
+        // Some records are longer than a window, some longer than two.
         records in prop::collection::vec((0usize..3, 0usize..9000, any::<bool>()), 0..60),
         small in 0usize..2000,
         changes in prop::collection::vec(
@@ -78,10 +78,10 @@ proptest! {
                 ring.store(page * PAGE + word * 8, LOST);
             }
         }
-        let patience = if last { Patience::Last } else { Patience::Wait };
-        let whole = read(&ring, u64::MAX, patience);
+        let policy = if last { WaitPolicy::Last } else { WaitPolicy::Wait };
+        let whole = read(&ring, u64::MAX, policy);
         for window in [PAGE, 3 * PAGE] {
-            prop_assert_eq!(&read(&ring, window, patience), &whole, "{}", window);
+            prop_assert_eq!(&read(&ring, window, policy), &whole, "{}", window);
         }
     }
 }

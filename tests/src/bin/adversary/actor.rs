@@ -1,4 +1,4 @@
-//! One thread of one actor, and how it makes calls.
+//! A thread of an actor, and the system calls that it makes.
 
 use std::sync::atomic::Ordering;
 
@@ -7,61 +7,61 @@ use usertrace_tests::random::Random;
 
 use crate::history;
 use crate::kinds::Kind;
-use crate::ledger::{Ledger, millis, nanos};
-use crate::plan::{Plan, Who};
+use crate::plan::{Plan, ThreadId};
+use crate::run_state::{RunState, millis, nanos};
 
-/// What a call came to: a value, or an error number.
-pub(crate) type Called = Result<usize, i32>;
+/// The result of a call: a value, or an error number.
+pub(crate) type CallResult = Result<usize, i32>;
 
 /// One thread of an actor.
 #[derive(Clone, Copy)]
 pub(crate) struct Actor {
-    pub(crate) ledger: &'static Ledger,
+    pub(crate) run: &'static RunState,
     pub(crate) plan: Plan,
-    pub(crate) who: Who,
-    /// A child, whose parent waits for it: the ledger shows what the parent does.
+    pub(crate) who: ThreadId,
+    /// Whether this is a child whose parent waits. The run state shows the parent's call meanwhile.
     pub(crate) is_child: bool,
 }
 
 /// Any system call, by its number.
 ///
-/// It is safe to call in this program only: each address given to it is 0, lies in the areas, in a
-/// mapping of the caller's that no Rust object lies in, where one of them was, or is that of an
-/// object which the call may write.
-pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> Called {
+/// It is safe in this program only, where each address is one of these: 0; in the areas, or where
+/// they were; in a mapping of the caller without Rust objects; of an object that the call may
+/// write.
+pub(crate) fn system<const N: usize>(number: usize, arguments: [usize; N]) -> CallResult {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&arguments);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: What the comment above says of the addresses.
+    // SAFETY: the function's comment lists the addresses that this program passes.
     let result = unsafe { raw::syscall6(number, a, b, c, d, e, f) };
     Errno::from_ret(result).map_err(Errno::into_raw)
 }
 
 /// Likewise, by its name.
-pub(crate) fn call<const N: usize>(name: Sysno, arguments: [usize; N]) -> Called {
+pub(crate) fn call<const N: usize>(name: Sysno, arguments: [usize; N]) -> CallResult {
     system(name as usize, arguments)
 }
 
 impl Actor {
-    /// The numbers of this thread's step.
+    /// The random numbers of a step of this thread.
     pub(crate) fn stream(&self, step: u64) -> Random {
         self.plan.stream(self.who, step)
     }
 
-    /// A call of this kind, which is counted, and seen while it lasts.
-    pub(crate) fn around(&self, kind: Kind, call: impl FnOnce() -> Called) -> Called {
+    /// Makes a call, counts it, and shows it in the run state while it lasts.
+    pub(crate) fn around(&self, kind: Kind, call: impl FnOnce() -> CallResult) -> CallResult {
         self.with(kind, &[], call)
     }
 
-    /// Likewise, with arguments that the history shows.
+    /// Like [`around`](Self::around), with arguments for the history.
     pub(crate) fn with(
         &self,
         kind: Kind,
         arguments: &[usize],
-        call: impl FnOnce() -> Called,
-    ) -> Called {
+        call: impl FnOnce() -> CallResult,
+    ) -> CallResult {
         let at = history::begin(kind, self.who.thread, arguments);
-        let now = &self.ledger.now[self.who.actor][self.who.thread];
+        let now = &self.run.now[self.who.actor][self.who.thread];
         if !self.is_child {
             now.since.store(millis(), Ordering::Relaxed);
             now.kind.store(kind as u32 + 1, Ordering::Release);
@@ -72,7 +72,7 @@ impl Actor {
         if !self.is_child {
             now.kind.store(0, Ordering::Release);
         }
-        self.ledger.count(kind, result, time);
+        self.run.count(kind, result, time);
         history::end(at, result);
         result
     }
@@ -83,13 +83,13 @@ impl Actor {
         kind: Kind,
         name: Sysno,
         arguments: [usize; N],
-    ) -> Called {
+    ) -> CallResult {
         self.with(kind, &arguments, || call(name, arguments))
     }
 
-    /// Something is wrong.
+    /// Reports a finding.
     pub(crate) fn find(&self, text: &str) {
-        let Who {
+        let ThreadId {
             actor,
             round,
             thread,
@@ -98,52 +98,52 @@ impl Actor {
             "actor {actor}, round {round}, thread {thread}{}",
             if self.is_child { ", a child" } else { "" }
         );
-        if self.ledger.find(&format!("{who}: {text}")) {
+        if self.run.find(&format!("{who}: {text}")) {
             history::tell(&who, text);
         }
     }
 
-    /// Waits until it is this actor's turn, if they take turns. False at the end of the run.
+    /// Waits for this actor's turn, if actors take turns. Returns false at the end of the run.
     pub(crate) fn wait_for_turn(&self) -> bool {
         let turn = self.who.actor as u32 + 1;
         loop {
-            if self.ledger.stops() {
+            if self.run.stops() {
                 return false;
             }
-            let now = self.ledger.turn.load(Ordering::Acquire);
+            let now = self.run.turn.load(Ordering::Acquire);
             if !self.plan.turns || now == turn {
                 return true;
             }
-            self.ledger.sleep_while(now);
+            self.run.sleep_while(now);
         }
     }
 
-    /// A step begins. False at the end of the run.
+    /// Begins a step. Returns false at the end of the run.
     pub(crate) fn begin_step(&self) -> bool {
         if !self.wait_for_turn() {
             return false;
         }
-        let steps = self.ledger.steps.fetch_add(1, Ordering::Relaxed);
+        let steps = self.run.steps.fetch_add(1, Ordering::Relaxed);
         if self.plan.calls != 0 && steps >= self.plan.calls {
-            self.ledger.stop.store(1, Ordering::Relaxed);
+            self.run.stop.store(1, Ordering::Relaxed);
             return false;
         }
         true
     }
 
-    /// The step is over. `what` goes into the sum of the run.
+    /// Ends a step. `what` goes into the sum of the run.
     pub(crate) fn end_step(&self, step: u64, what: u64) {
         if self.plan.turns {
-            let sum = self.ledger.sum.load(Ordering::Relaxed);
-            let Who { actor, round, .. } = self.who;
+            let sum = self.run.sum.load(Ordering::Relaxed);
+            let ThreadId { actor, round, .. } = self.who;
             let words = [actor as u64, round, step, what];
             let sum = words.iter().fold(sum, |sum, word| {
                 (sum ^ word)
                     .wrapping_mul(0x0000_0100_0000_01b3)
                     .rotate_left(23)
             });
-            self.ledger.sum.store(sum, Ordering::Relaxed);
-            self.ledger.set_turn(0);
+            self.run.sum.store(sum, Ordering::Relaxed);
+            self.run.set_turn(0);
         }
     }
 }
@@ -155,13 +155,12 @@ pub(crate) fn nap(millis: u64) {
 
 /// Ends this process at once.
 pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: No memory is touched, and nobody waits for what else an exit does.
+    // SAFETY: no memory is involved, and no exit handler is needed.
     unsafe { libc::_exit(status) }
 }
 
-/// Waits for the end of a child. It is killed when it does not end, and what the wait came to is
-/// its status.
-pub(crate) fn reap(pid: usize) -> Called {
+/// Waits for the end of a child, and returns its status. Kills it after two seconds.
+pub(crate) fn reap(pid: usize) -> CallResult {
     let begun = millis();
     loop {
         let mut status = 0_i32;
@@ -184,7 +183,7 @@ pub(crate) fn reap(pid: usize) -> Called {
         if millis() - begun > 2000 {
             let _ = call(Sysno::kill, [pid, libc::SIGKILL as usize]);
         }
-        // A child that cannot be killed is what the watchdog sees: this call lasts.
+        // The watchdog reports a child that cannot be killed, because this call lasts.
         std::thread::sleep(std::time::Duration::from_micros(200));
     }
 }

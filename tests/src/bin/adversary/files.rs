@@ -2,17 +2,17 @@
 
 use syscalls::Sysno;
 
-use crate::actor::{Actor, Called, call};
+use crate::actor::{Actor, CallResult, call};
 use crate::kinds::Kind;
 use crate::scene::SPARE;
 
-/// A disk, opened with O_DIRECT, in all actors; nothing where there is none.
+/// The descriptor of a disk, opened with O_DIRECT, in all actors. Closed if there is no disk.
 pub(crate) const DISK_FD: i32 = 201;
-/// Where traced programs get descriptors from consumers: both ends of a socket.
+/// Both ends of a socket by which consumers pass descriptors to traced programs.
 pub(crate) const SOCKET_FDS: [i32; 2] = [202, 203];
 
-/// A file of this program's words, in memory.
-pub(crate) fn own(words: usize) -> Called {
+/// Creates a file in memory with words of this program.
+pub(crate) fn own(words: usize) -> CallResult {
     let name = c"own".as_ptr() as usize;
     let fd = call(Sysno::memfd_create, [name, libc::MFD_CLOEXEC as usize])?;
     let written = call(Sysno::pwrite64, [fd, words, SPARE, 0]);
@@ -21,7 +21,7 @@ pub(crate) fn own(words: usize) -> Called {
     })
 }
 
-/// Opens the disk, before any actor is there.
+/// Opens the disk, before any actor starts.
 pub(crate) fn open_disk() -> bool {
     let path = c"/dev/ram0".as_ptr();
     // SAFETY: The path is a C string, and the rest are numbers.
@@ -49,12 +49,12 @@ pub(crate) fn make_socket() {
     }
 }
 
-/// The room for one descriptor beside a message, in words: a header of two, and the number.
+/// The length of a control message with one descriptor, in words: two of header, and the number.
 const CONTROL: usize = 3;
 
 /// `struct msghdr` for `words`, and `control`.
 fn message(vector: &mut [usize; 2], control: &mut [usize; CONTROL], len: usize) -> libc::msghdr {
-    // SAFETY: Zeros are a message without anything.
+    // SAFETY: zeros are an empty message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = vector.as_mut_ptr().cast();
     message.msg_iovlen = 1;
@@ -63,7 +63,7 @@ fn message(vector: &mut [usize; 2], control: &mut [usize; CONTROL], len: usize) 
     message
 }
 
-/// Passes a descriptor on, of a file of this process.
+/// Passes on a descriptor of a consumer file of process `pid`.
 pub(crate) fn pass(actor: &Actor, fd: usize, pid: u32) {
     let mut pid = u64::from(pid);
     let mut vector = [&raw mut pid as usize, 8];
@@ -82,7 +82,7 @@ pub(crate) fn pass(actor: &Actor, fd: usize, pid: u32) {
     );
 }
 
-/// Takes a descriptor that was passed on, and the process that its file is of.
+/// Receives a descriptor, and the process that its file belongs to.
 pub(crate) fn receive(actor: &Actor) -> Option<(usize, u32)> {
     let mut pid = 0_u64;
     let mut vector = [&raw mut pid as usize, 8];
@@ -104,7 +104,7 @@ pub(crate) fn receive(actor: &Actor) -> Option<(usize, u32)> {
     has_one.then_some((fd & 0xffff_ffff, std::hint::black_box(pid) as u32))
 }
 
-/// Forgets the descriptors that nobody has taken: they hold what they are of.
+/// Closes the descriptors that nobody received: they keep their files alive.
 pub(crate) fn drain(actor: &Actor) {
     while let Some((fd, _)) = receive(actor) {
         let _ = call(Sysno::close, [fd]);

@@ -1,17 +1,17 @@
-//! The last calls of this process, which it tells when it has found something.
+//! The last calls of this process, which are printed with a finding.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::actor::Called;
+use crate::actor::CallResult;
 use crate::kinds::Kind;
 
 const CALLS: usize = 64;
 const ARGUMENTS: usize = 6;
-/// No call comes to that.
+/// The result of a call that is not over. No call returns it.
 const NOT_OVER: i64 = i64::MIN;
 
 struct Entry {
-    /// Its kind, and the thread, plus 1; 0: none.
+    /// The kind and the thread, plus 1. 0: no entry.
     kind: AtomicU64,
     result: AtomicU64,
     arguments: [AtomicU64; ARGUMENTS],
@@ -26,7 +26,7 @@ static HISTORY: [Entry; CALLS] = [const {
 }; CALLS];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that a call begins. What this gives is for [`end`].
+/// Notes the begin of a call. Returns the index for [`end`].
 pub(crate) fn begin(kind: Kind, thread: usize, arguments: &[usize]) -> usize {
     let at = NEXT.fetch_add(1, Ordering::Relaxed) % CALLS;
     let entry = &HISTORY[at];
@@ -42,8 +42,8 @@ pub(crate) fn begin(kind: Kind, thread: usize, arguments: &[usize]) -> usize {
     at
 }
 
-/// Notes what it came to.
-pub(crate) fn end(at: usize, result: Called) {
+/// Notes the result of a call.
+pub(crate) fn end(at: usize, result: CallResult) {
     let word = match result {
         Ok(value) => value as u64,
         Err(errno) => (-i64::from(errno)).cast_unsigned(),
@@ -51,7 +51,7 @@ pub(crate) fn end(at: usize, result: Called) {
     HISTORY[at].result.store(word, Ordering::Relaxed);
 }
 
-/// Tells them, the oldest first.
+/// Prints the calls, oldest first.
 pub(crate) fn tell(who: &str, what: &str) {
     let mut text = format!("--- {who}: {what}; its last calls, by thread:\n");
     let next = NEXT.load(Ordering::Relaxed);

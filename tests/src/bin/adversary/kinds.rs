@@ -1,13 +1,13 @@
-//! All kinds of calls, and what the kernel should say to each.
+//! All kinds of calls, and the expected result of each.
 
-/// What should come of a kind of calls.
+/// The expected result of a kind of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// It often succeeds: a run in which it never does tests too little.
+    /// Often succeeds. A run in which it never does tests too little.
     Succeeds,
-    /// It may do either, which depends on the kernel and on what others do.
+    /// May succeed or fail, depending on the kernel and on other actors.
     Either,
-    /// It never succeeds, whatever was done before.
+    /// Never succeeds.
     Refused,
 }
 
@@ -18,7 +18,7 @@ macro_rules! kinds {
         #[repr(u32)]
         pub(crate) enum Kind { $($kind),* }
 
-        /// By kind: its name, and what should come of it.
+        /// Each kind's name and expected result.
         const ALL: &[(Kind, &str, Expect)] = &[$((Kind::$kind, $name, Expect::$expect)),*];
     };
 }
@@ -118,7 +118,7 @@ kinds! {
     ForkAreas Succeeds "fork, areas in the child",
     ForkGrandchild Succeeds "fork, the parent of the child dies",
     Vfork Succeeds "vfork",
-    Sharer Succeeds "clone, CLONE_VM",
+    SharerArguments Succeeds "clone, CLONE_VM",
     SharerExec Succeeds "clone, CLONE_VM, and exec",
     Exec Succeeds "exec",
     ExecPending Succeeds "exec, with an update signal on its way",
@@ -196,7 +196,7 @@ kinds! {
     OthersFd Either "root: pidfd_getfd",
     OthersVm Either "root: process_vm_readv, process_vm_writev",
     OthersPtrace Either "root: ptrace",
-    // What goes on around them.
+    // The environment.
     Pressure Succeeds "memory.high, memory.max",
     Compact Either "compaction, dropped caches",
     Offline Either "CPU goes",
@@ -208,26 +208,26 @@ kinds! {
     VictimCheck Succeeds "victim: finds its memory as it was",
 }
 
-/// How many there are.
+/// The number of kinds.
 pub(crate) const KINDS: usize = ALL.len();
 
 impl Kind {
-    /// All of them, in their order.
+    /// All kinds, in order.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         ALL.iter().map(|(kind, ..)| *kind)
     }
 
-    /// The one with this number.
+    /// The kind with this number.
     pub(crate) fn of(number: usize) -> Option<Self> {
         ALL.get(number).map(|(kind, ..)| *kind)
     }
 
-    /// What reports call it.
+    /// Its name in reports.
     pub(crate) fn name(self) -> &'static str {
         ALL[self as usize].1
     }
 
-    /// What should come of it.
+    /// Its expected result.
     pub(crate) fn expect(self) -> Expect {
         ALL[self as usize].2
     }

@@ -1,17 +1,20 @@
 //! A random adversary for the kernel's side of tracing. It runs in the guest, as root, and starts
 //! unprivileged actors.
 //!
-//! Several traced programs make the three calls, and do to their areas all that a program can do to
-//! its memory; readers of the group that may trace do the same to consumer files; root creates,
-//! changes and removes traces; memory, CPUs and programs come and go; and allocations fail. All
-//! that is written anywhere says who wrote it: whoever reads something else has found a page that
-//! is reachable after its end. When all is over, everything must be as it was before.
+//! - Several traced programs make the three calls, and do to their areas all that a program can do
+//!   to its memory.
+//! - Readers of the tracing group do the same to consumer files.
+//! - Root creates, changes and removes traces.
+//! - Memory is short, allocations fail, and CPUs and programs come and go.
+//!
+//! Each word that an actor writes names its writer. An actor that reads any other word has found a
+//! page that is still reachable after it was freed. After the run, the kernel's usage of memory,
+//! files and crash entries must be what it was before.
 //!
 //! All random numbers follow from the seed, in a stream for each step of each thread of each
-//! process. How the steps of several processes interleave follows from nothing: a run with the same
-//! seed makes the same steps, in another order among processes. `--turns` has one actor of one
-//! thread make one step at a time, in an order that follows from the seed, too: two such runs make
-//! the same steps in the same order, and print the same sum.
+//! process. The order of steps among processes does not follow from it: a run with the same seed
+//! makes the same steps in another order. With `--turns`, one single-threaded actor at a time makes
+//! one step, in an order that follows from the seed: two such runs print the same sum.
 //!
 //! ```sh
 //! cargo build --workspace && scripts/guest --config debug -- "$PWD/target/debug/adversary" --seconds 60
@@ -23,12 +26,12 @@ mod calls;
 mod files;
 mod history;
 mod kinds;
-mod ledger;
 mod oracle;
 mod pattern;
 mod plan;
 mod probe;
 mod report;
+mod run_state;
 mod scene;
 mod supervisor;
 
@@ -64,10 +67,10 @@ struct Options {
     allow: Vec<String>,
 }
 
-/// What says which back end a program takes.
+/// The variable that chooses a program's back end.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
-/// Where this program is while it runs, in memory.
+/// A copy of this program in memory.
 const COPY: &str = "/tmp/adversary-program";
 
 fn main() -> ExitCode {
@@ -89,8 +92,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if std::env::var_os(BACKEND).is_none() {
-        // The library would get this program areas before `main`. And its actors execute it again
-        // and again, which takes long from the host's file system.
+        // Without the variable, the library would attach this program before `main`. Actors execute
+        // the program often, which is slow from the host's file system.
         if let Err(error) = std::fs::copy("/proc/self/exe", COPY) {
             eprintln!("adversary: {COPY}: {error}");
             return ExitCode::FAILURE;
@@ -117,10 +120,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// What this program does when an actor executes it.
+/// Runs when an actor executes this program.
 fn executed(by_sharer: bool) {
-    // A signal that another program has asked for would end this one now.
-    // SAFETY: The set is whole, and nothing runs but by default.
+    // A pending update signal of the program before would end this one now.
+    // SAFETY: `sigfillset` initialises the set, and no handler is installed.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -128,7 +131,7 @@ fn executed(by_sharer: bool) {
     }
     probe::init();
     let actor = actor::Actor {
-        ledger: ledger::Ledger::inherited(),
+        run: run_state::RunState::inherited(),
         plan: Plan {
             seed: 0,
             seconds: 0,
@@ -136,7 +139,7 @@ fn executed(by_sharer: bool) {
             turns: false,
             hotplug: false,
         },
-        who: plan::Who {
+        who: plan::ThreadId {
             actor: 0,
             round: 0,
             thread: 0,

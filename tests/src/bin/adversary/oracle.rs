@@ -1,4 +1,4 @@
-//! Who may see what: the words of pages, and at the end what is left of everything.
+//! Judges the words that actors read, and what is left after the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +13,9 @@ use crate::scene::{PAGE, SCENE, is_write_area};
 
 /// Judges a word that a traced program read in its own write area.
 ///
-/// What may be there is nothing, its own, and the kernel's. Another thread may have mapped
-/// something else there meanwhile, so a word that is foreign counts only if it is one still, in a
-/// mapping of an area.
+/// Zeros, the program's own words and the kernel's are allowed. Another thread may have mapped
+/// other memory there meanwhile, so a foreign word counts only if it is still there, in a mapping
+/// of an area.
 pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     let family = Some(SCENE.family());
     if pattern::foreign(word, family).is_none() {
@@ -40,14 +40,14 @@ pub(crate) fn judge_own(actor: &Actor, address: usize, word: u64) {
     ));
 }
 
-/// Looks at some of the pages that this program wrote, some words of each. `every`: at all of them.
+/// Judges some words of some pages that this program wrote. `every`: of all pages.
 pub(crate) fn check_touched(actor: &Actor, random: &mut Random, every: bool) {
     let most = if every { usize::MAX } else { 32 };
     let first = random.below(8) as usize;
     for page in SCENE.touched().skip(first).take(most) {
         for word in (0..PAGE / 8).step_by(128) {
             let address = page + 8 * word;
-            // Where nothing is mapped there is nothing to look at.
+            // Nothing is mapped there.
             let Ok(word) = probe::read(address) else {
                 break;
             };
@@ -56,9 +56,9 @@ pub(crate) fn check_touched(actor: &Actor, random: &mut Random, every: bool) {
     }
 }
 
-/// Judges a word that a consumer read. `pid` is the process that its file is of.
+/// Judges a word that a consumer read. `pid` is the process of the consumer file.
 pub(crate) fn judge_consumed(actor: &Actor, pid: u32, offset: usize, word: u64) {
-    if let Some(foreign) = pattern::foreign(word, actor.ledger.family(pid)) {
+    if let Some(foreign) = pattern::foreign(word, actor.run.family(pid)) {
         actor.find(&format!(
             "a page of a buffer is reachable after its end, or another program's: a consumer file of process {pid} has \
              {foreign} at {offset:#x}"
@@ -66,9 +66,9 @@ pub(crate) fn judge_consumed(actor: &Actor, pid: u32, offset: usize, word: u64) 
     }
 }
 
-/// What is to be the same before and after a run.
+/// The kernel's usage of memory, files and crash entries, which a run must not change.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub(crate) struct Usage {
     memory: control::Memory,
     entries: BTreeMap<u32, usize>,
     files: u64,
@@ -78,19 +78,18 @@ pub(crate) struct Account {
     total: u64,
 }
 
-/// How much slab may differ, in KiB: the kernel keeps some for later, and the more, the more CPUs
-/// there are. KASAN keeps a 32nd of the memory back, in which it looks for late accesses; that
-/// kernel has kmemleak, too.
+/// How much slab may differ, in KiB: each CPU caches some. KASAN keeps a 32nd of the memory in
+/// quarantine, and the debug kernel has kmemleak, too.
 fn slab_tolerance(total: u64) -> u64 {
     (24 << 10) + if guest::is_debug() { total / 16 } else { 0 }
 }
 /// How much memory may differ: what the run's files and the kernel's caches take.
 const FREE: u64 = 96 << 10;
 
-impl Account {
-    /// As it is now.
+impl Usage {
+    /// The usage now.
     pub(crate) fn take() -> Self {
-        // What can be given back is.
+        // Frees caches.
         let _ = fs::write("/proc/sys/vm/drop_caches", "3");
         let text = fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
         let field = |name: &str| {
@@ -113,7 +112,7 @@ impl Account {
         }
     }
 
-    /// What has not come back to what it was; nothing if all has.
+    /// Describes each usage that has not returned to what it was before.
     pub(crate) fn differences(&self, before: &Self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.memory != before.memory {

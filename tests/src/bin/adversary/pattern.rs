@@ -1,10 +1,10 @@
-//! What actors write into pages, so that whoever reads it knows whose it is.
+//! The words that actors write into pages: each names its writer.
 
 use usertrace_sys::uapi::{LTT_ID_PAD, LTT_LOST_WORD};
 
-/// In the upper 16 bits of what traced programs write.
+/// The upper 16 bits of words of traced programs.
 const TRACED: u64 = 0xa7c3;
-/// In those of what the victim keeps in memory of its own, which nobody else may see or change.
+/// The upper 16 bits of words of the victim, whose memory nobody else may read or change.
 const SECRET: u64 = 0x5ec4;
 
 /// A word that a traced program writes: its family, and any number.
@@ -12,14 +12,14 @@ pub(crate) fn traced(family: u32, number: u64) -> u64 {
     TRACED << 48 | u64::from(family & 0xff_ffff) << 24 | number & 0xff_ffff
 }
 
-/// A word of the victim's.
+/// A word of the victim.
 pub(crate) fn secret(number: u64) -> u64 {
     SECRET << 48 | number & 0xffff_ffff_ffff
 }
 
-/// What a word is that was read where rings lie.
+/// Describes a word that must not be where rings are. None: the word is allowed.
 ///
-/// None: it may be there. `family`: who may have written it, if that is known.
+/// `family` is the only possible writer, if that is known.
 pub(crate) fn foreign(word: u64, family: Option<u32>) -> Option<String> {
     if word == 0 || word == LTT_LOST_WORD {
         return None;
@@ -36,7 +36,7 @@ pub(crate) fn foreign(word: u64, family: Option<u32>) -> Option<String> {
     if word >> 48 == SECRET {
         return Some(format!("{word:#018x}, memory of another program"));
     }
-    // The kernel's, where it ends a sub-buffer.
+    // The kernel ends a sub-buffer with this.
     if word as u16 == LTT_ID_PAD {
         return None;
     }

@@ -1,36 +1,36 @@
-//! What a run is: its seed, and the stream of random numbers of each step.
+//! The options of a run, and the stream of random numbers of each step.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use usertrace_tests::random::Random;
 
-/// What the person asked for.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// All random numbers follow from it.
+    /// The seed of all random numbers.
     pub(crate) seed: u64,
-    /// How long it runs.
+    /// How long the run lasts.
     pub(crate) seconds: u64,
-    /// How many steps all actors together make at most; 0: no limit.
+    /// The limit of steps of all actors together. 0: no limit.
     pub(crate) calls: u64,
     /// One actor of one thread at a time, in an order that follows from the seed.
     pub(crate) turns: bool,
-    /// Whether CPUs go and come.
+    /// Whether CPUs are taken offline and online.
     pub(crate) hotplug: bool,
 }
 
-/// Who makes a step.
+/// The thread that makes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct ThreadId {
     /// The actor, of which there is one process at a time.
     pub(crate) actor: usize,
-    /// Which of its processes.
+    /// The process of the actor, counted from 0.
     pub(crate) round: u64,
-    /// Which thread of that.
+    /// The thread of that process.
     pub(crate) thread: usize,
 }
 
-/// A seed that nobody has chosen.
+/// A random seed.
 pub(crate) fn any_seed() -> u64 {
     // Short enough to be typed.
     RandomState::new().build_hasher().finish() & 0xffff_ffff
@@ -45,9 +45,9 @@ fn mix(word: u64) -> u64 {
 }
 
 impl Plan {
-    /// The numbers of one step. Each step has a stream of its own: how many numbers an earlier one
-    /// took, which can depend on what the kernel answered, changes nothing.
-    pub(crate) fn stream(&self, who: Who, step: u64) -> Random {
+    /// The random numbers of one step. Each step has its own stream, because how many numbers a
+    /// step takes can depend on what the kernel returns.
+    pub(crate) fn stream(&self, who: ThreadId, step: u64) -> Random {
         let words = [who.actor as u64, who.round, who.thread as u64, step];
         Random::with(
             words
@@ -56,7 +56,7 @@ impl Plan {
         )
     }
 
-    /// How to run it again.
+    /// The command line that repeats the run.
     pub(crate) fn again(&self) -> String {
         let mut text = format!("adversary --seed {} --seconds {}", self.seed, self.seconds);
         if self.calls != 0 {
@@ -72,7 +72,7 @@ impl Plan {
     }
 }
 
-/// One of them.
+/// One of the elements, chosen at random.
 pub(crate) fn pick<T: Copy>(random: &mut Random, all: &[T]) -> T {
     all[random.below(all.len() as u64) as usize]
 }

@@ -3,16 +3,16 @@
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What an access met.
+/// Why an access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing that may be accessed so.
+    /// No mapping, or one without the right.
     Segv,
     /// A mapping with nothing behind it.
     Bus,
 }
 
-/// What both functions leave in `rax` and `rdx`.
+/// The result of both functions, in `rax` and `rdx`.
 #[repr(C)]
 struct Accessed {
     /// 0, or the signal.
@@ -32,11 +32,10 @@ extern "C" fn store(address: usize, word: u64) -> Accessed {
     naked_asm!("xor eax, eax", "mov qword ptr [rdi], rsi", "ret")
 }
 
-/// Faults that were met, so that the handler need not look at what it interrupted.
+/// How many faults the handler has caught.
 static FAULTS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the access is in [`load`] and [`store`], from their beginnings: behind a `xor` of two
-/// bytes.
+/// The offset of the access in [`load`] and [`store`]: after a `xor` of two bytes.
 const ACCESS: i64 = 2;
 /// Its length, in both.
 const LEN: i64 = 3;
@@ -55,8 +54,8 @@ extern "C" fn handle(signal: libc::c_int, _info: *mut libc::siginfo_t, context: 
         registers[libc::REG_RAX as usize] = i64::from(signal);
         return;
     }
-    // Any other is this process's end, as if there were no handler.
-    // SAFETY: No memory is touched.
+    // Any other fault ends this process.
+    // SAFETY: no memory is involved.
     unsafe { libc::_exit(128 + signal) };
 }
 
@@ -90,7 +89,7 @@ pub(crate) fn read(address: usize) -> Result<u64, Fault> {
     }
 }
 
-/// Writes a word. The address is one that no Rust object lies at: in the areas, or where they were.
+/// Writes a word. No Rust object is at the address: it is in the areas, or where they were.
 pub(crate) fn write(address: usize, word: u64) -> Result<(), Fault> {
     match store(address, word).signal {
         0 => Ok(()),

@@ -1,22 +1,22 @@
-//! What a run prints at its end.
+//! Prints the result of a run.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::kinds::{Expect, Kind};
-use crate::ledger::Ledger;
 use crate::plan::Plan;
+use crate::run_state::RunState;
 use crate::supervisor::Supervisor;
 
-/// So often must a kind of calls be tried before it is missed that none succeeded.
+/// How often a kind of calls must be tried before its lack of success is a failure.
 const OFTEN: u64 = 60;
-/// So many steps must there be before it is missed that a kind was never tried.
+/// How many steps a run must have before a kind that was never tried is a failure.
 const MANY: u64 = 40_000;
 
-/// Prints what was found, and how to run it again.
-pub(crate) fn findings(ledger: &Ledger, plan: &Plan) {
+/// Prints the findings, and the command that repeats the run.
+pub(crate) fn findings(run: &RunState, plan: &Plan) {
     let mut seen = Vec::new();
-    for finding in ledger.findings() {
+    for finding in run.findings() {
         if !seen.contains(&finding) {
             println!("FOUND: {finding}");
             seen.push(finding);
@@ -27,9 +27,9 @@ pub(crate) fn findings(ledger: &Ledger, plan: &Plan) {
     }
 }
 
-/// Prints the calls by kind. Whether all is well.
-pub(crate) fn print(supervisor: &Supervisor, ledger: &Ledger, plan: &Plan, took: Duration) -> bool {
-    let steps = ledger.steps.load(Ordering::Relaxed);
+/// Prints the calls by kind. Returns whether the run passed.
+pub(crate) fn print(supervisor: &Supervisor, run: &RunState, plan: &Plan, took: Duration) -> bool {
+    let steps = run.steps.load(Ordering::Relaxed);
     let mut calls = 0;
     let mut missing = Vec::new();
     println!(
@@ -37,7 +37,7 @@ pub(crate) fn print(supervisor: &Supervisor, ledger: &Ledger, plan: &Plan, took:
         "tried", "succeeded", "ms"
     );
     for kind in Kind::all() {
-        let count = &ledger.counts[kind as usize];
+        let count = &run.counts[kind as usize];
         let tried = count.tried.load(Ordering::Relaxed);
         let succeeded = count.succeeded.load(Ordering::Relaxed);
         calls += tried;
@@ -61,7 +61,7 @@ pub(crate) fn print(supervisor: &Supervisor, ledger: &Ledger, plan: &Plan, took:
         );
         match kind.expect() {
             Expect::Refused if succeeded != 0 => {
-                ledger.find(&format!("{} succeeded {succeeded} times", kind.name()));
+                run.find(&format!("{} succeeded {succeeded} times", kind.name()));
             }
             _ if supervisor.is_possible(kind)
                 && succeeded == 0
@@ -78,13 +78,10 @@ pub(crate) fn print(supervisor: &Supervisor, ledger: &Ledger, plan: &Plan, took:
         took.as_secs_f64()
     );
     if plan.turns {
-        println!(
-            "sum of all steps: {:016x}",
-            ledger.sum.load(Ordering::Relaxed)
-        );
+        println!("sum of all steps: {:016x}", run.sum.load(Ordering::Relaxed));
     }
-    findings(ledger, plan);
-    let found = ledger.has_findings();
+    findings(run, plan);
+    let found = run.has_findings();
     if !found && !missing.is_empty() {
         println!(
             "FAILED: what should succeed was tried and never did: {}\nseed {}, run it again by: {}",

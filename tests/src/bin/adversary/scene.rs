@@ -1,4 +1,4 @@
-//! What the threads of a traced program know of its areas.
+//! The state of a traced program's areas, shared by its threads.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use usertrace_tests::random::Random;
 use crate::pattern;
 use crate::probe;
 
-/// Pages that are remembered, to be looked at again.
+/// How many written pages are remembered, to be read again.
 const TOUCHED: usize = 256;
 pub(crate) const PAGE: usize = 4096;
 /// The length of the memory that calls copy from, and may write.
@@ -29,33 +29,33 @@ pub(crate) struct Range {
 
 /// A ring of a buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RingAt {
+pub(crate) struct RingRange {
     pub(crate) start: usize,
     pub(crate) len: usize,
     pub(crate) control: usize,
 }
 
 pub(crate) struct Scene {
-    /// Who the words are of that this program writes.
+    /// The family of the words that this program writes.
     family: AtomicU32,
     number: AtomicU64,
-    /// As `alloc_tracebuf` said last: info, control, buffers, each with its length. 0: never.
+    /// The last result of `alloc_tracebuf`: info, control, buffers, each with its length. 0: none.
     areas: [AtomicUsize; 8],
     touched: [AtomicUsize; TOUCHED],
     next: AtomicUsize,
-    /// The buffer that `ltt_update` gave last, for each slot.
+    /// The last buffer that `ltt_update` returned for each slot.
     pub(crate) buffers: [AtomicUsize; SLOTS],
-    /// The areas are mapped, all of them, and nobody has changed that since.
+    /// Whether all areas are mapped, as the kernel mapped them.
     intact: AtomicBool,
-    /// The program has one thread, and shares its memory with nobody.
+    /// Whether the program has one thread, and shares its memory with no other process.
     pub(crate) alone: AtomicBool,
-    /// Memory that no Rust object lies in.
+    /// Memory without Rust objects.
     spare: AtomicUsize,
-    /// The update signal that was asked for last.
+    /// The last update signal.
     pub(crate) signo: AtomicU32,
 }
 
-/// This process's.
+/// The areas of this process.
 pub(crate) static SCENE: Scene = Scene {
     family: AtomicU32::new(0),
     number: AtomicU64::new(0),
@@ -75,7 +75,7 @@ pub(crate) fn calls() -> Calls {
 }
 
 impl Scene {
-    /// A child of this program begins, which writes words of its own.
+    /// Begins a child of this program, which writes words of its own family.
     pub(crate) fn fork(&self, family: u32) {
         self.family.store(family, Ordering::Relaxed);
         self.intact.store(false, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Scene {
         self.fill();
     }
 
-    /// A new program begins.
+    /// Begins a new program.
     pub(crate) fn begin(&self, family: u32) {
         // SAFETY: A new mapping, at an address of the kernel's choice.
         let at = unsafe {
@@ -107,7 +107,7 @@ impl Scene {
         self.fork(family);
     }
 
-    /// All that calls may copy into an area.
+    /// Fills the memory that calls may copy into an area.
     fn fill(&self) {
         for at in (0..SPARE).step_by(8) {
             let _ = probe::write(self.spare() + at, self.word());
@@ -118,22 +118,22 @@ impl Scene {
         self.family.load(Ordering::Relaxed)
     }
 
-    /// Another word of this program.
+    /// The next word of this program.
     pub(crate) fn word(&self) -> u64 {
         pattern::traced(self.family(), self.number.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Where memory is that calls may read: this program's words.
+    /// The address of memory that calls may read: it has this program's words.
     pub(crate) fn spare(&self) -> usize {
         self.spare.load(Ordering::Relaxed)
     }
 
-    /// Where memory is that calls may write anything to.
+    /// The address of memory that calls may overwrite.
     pub(crate) fn scratch(&self) -> usize {
         self.spare() + SPARE
     }
 
-    /// The areas are there.
+    /// Notes new areas.
     pub(crate) fn mapped(&self, at: &LttTracebuf) {
         let words = [
             at.info,
@@ -151,17 +151,17 @@ impl Scene {
         self.intact.store(true, Ordering::Relaxed);
     }
 
-    /// Something may have changed what is mapped where the areas are.
+    /// Notes that the mappings of the areas may have changed.
     pub(crate) fn meddle(&self) {
         self.intact.store(false, Ordering::Relaxed);
     }
 
-    /// Whether all areas are certainly there, as the kernel made them.
+    /// Whether all areas are certainly mapped as the kernel mapped them.
     pub(crate) fn is_intact(&self) -> bool {
         self.alone.load(Ordering::Relaxed) && self.intact.load(Ordering::Relaxed)
     }
 
-    /// Where the areas are, or were.
+    /// The addresses of the areas, or where they were.
     pub(crate) fn areas(&self) -> Option<[Range; 3]> {
         let range = |at: usize| Range {
             start: self.areas[at].load(Ordering::Relaxed),
@@ -186,7 +186,7 @@ impl Scene {
     }
 
     /// A ring of a buffer, by what the info area says now.
-    pub(crate) fn ring(&self, random: &mut Random) -> Option<RingAt> {
+    pub(crate) fn ring(&self, random: &mut Random) -> Option<RingRange> {
         let [info, control, buffers] = self.areas()?;
         let slot = self.slot(random);
         let channel = random.below(3) as usize;
@@ -208,7 +208,7 @@ impl Scene {
         let count = word(offset_of!(LttInfoChannel, subbuf_count))? as usize;
         let rings = u64::from(word(offset_of!(LttInfoChannel, nr_rings))?);
         let stride = word(offset_of!(LttInfoChannel, control_stride))? as usize;
-        // The info area is the kernel's, but something else may lie where it was.
+        // Other memory may be where the info area was.
         if rings == 0 || !(PAGE..=RING).contains(&size) || !(1..=RING / size).contains(&count) {
             return None;
         }
@@ -221,7 +221,7 @@ impl Scene {
             + long(offset_of!(LttInfoChannel, control_offset))? as u32 as usize
             + ring * stride;
         let is_inside = start + len <= buffers.len && block + PAGE <= control.len;
-        is_inside.then_some(RingAt {
+        is_inside.then_some(RingRange {
             start: buffers.start + start,
             len,
             control: control.start + block,
@@ -245,13 +245,13 @@ impl Scene {
         self.touched[at].store(address & !(PAGE - 1), Ordering::Relaxed);
     }
 
-    /// Pages that were written.
+    /// The pages that were written.
     pub(crate) fn touched(&self) -> impl Iterator<Item = usize> {
         let pages = self.touched.iter().map(|page| page.load(Ordering::Relaxed));
         pages.filter(|&page| page != 0)
     }
 
-    /// A part of an area, or all of it, of which it says so.
+    /// A part of an area, and whether it is the whole area.
     pub(crate) fn part(&self, random: &mut Random) -> Option<(Range, bool)> {
         let areas = self.areas()?;
         let area = areas[random.below(3) as usize];
@@ -262,7 +262,7 @@ impl Scene {
             2 | 3 => {
                 let at = random.below(TOUCHED as u64) as usize;
                 match self.touched[at].load(Ordering::Relaxed) {
-                    // Something else may lie where other areas were.
+                    // Other memory may be where other areas were.
                     page if !(area.start..area.start + area.len).contains(&page) => area,
                     page => Range {
                         start: page,
@@ -304,8 +304,7 @@ impl Scene {
     }
 }
 
-/// The mapping at an address, as `/proc/self/maps` has it: its name, and where in its file it
-/// begins.
+/// The name and file offset of the mapping at an address, from `/proc/self/maps`.
 fn mapping_at(address: usize) -> Option<(String, usize)> {
     let text = std::fs::read_to_string("/proc/self/maps").ok()?;
     for line in text.lines() {
@@ -332,7 +331,7 @@ pub(crate) fn is_area(address: usize) -> bool {
     name_at(address).is_some_and(|name| name.contains("[ltt]"))
 }
 
-/// Whether an address is in a write area: in the file, that follows the others.
+/// Whether an address is in a write area, which follows the other areas in the file.
 pub(crate) fn is_write_area(address: usize) -> bool {
     let Some([info, control, _]) = SCENE.areas() else {
         return false;

@@ -1,4 +1,4 @@
-//! Starts the actors, starts them again when they end, and sees that nobody hangs.
+//! Starts the actors, restarts those that end, and detects hangs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,27 +16,27 @@ use usertrace_tests::guest;
 use crate::actor::{Actor, call, exit, nap};
 use crate::actors::{Role, environment};
 use crate::kinds::{Expect, Kind};
-use crate::ledger::{ACTORS, Ledger, millis};
-use crate::oracle::Account;
-use crate::plan::{Plan, Who};
+use crate::oracle::Usage;
+use crate::plan::{Plan, ThreadId};
+use crate::run_state::{ACTORS, RunState, millis};
 use crate::{files, probe, report};
 
 /// The group that may trace.
 pub(crate) const GROUP: u32 = 4_000;
 /// The control group of traced programs.
 pub(crate) const CGROUP: &str = "/sys/fs/cgroup/adversary";
-/// Where programs leave their core dumps.
+/// The directory of core dumps.
 pub(crate) const CORES: &str = "/tmp/adversary";
-/// Limits, as they are at first.
+/// The initial limits.
 const LIMITS: &[(&str, u64)] = &[
     ("limit_total", 64 << 20),
     ("limit_user", 16 << 20),
     ("limit_process", 8 << 20),
     ("limit_dead", 8 << 20),
 ];
-/// How often the run says how far it is.
+/// How often the run prints its progress.
 const BEAT: Duration = Duration::from_secs(15);
-/// What the kernel says in its log when something is wrong with it.
+/// Texts of the kernel's log that report an error of the kernel.
 const SPLATS: &[&str] = &[
     "WARNING: ",
     "BUG: ",
@@ -58,19 +58,19 @@ const SPLATS: &[&str] = &[
     "pagealloc: ",
 ];
 
-/// How long a call, or the end of a killed process, may take. On a busy host a guest's clock can
-/// run several times too fast: the kernel measures it at boot, beside whatever else runs.
+/// How long a call, or the end of a killed process, may take. On a busy host, the guest's clock may
+/// run several times too fast, because the kernel calibrates it at boot.
 ///
-/// And where a guest has more CPUs than its host, whoever holds a lock may not run for long.
+/// In a guest with more CPUs than its host, the holder of a lock may not run for long.
 fn patience() -> Duration {
     let seconds = if guest::is_debug() { 480 } else { 180 };
     Duration::from_secs(seconds * (cpus() as u64).div_ceil(2))
 }
 
-/// Where the kernel keeps its own patience with tasks that are blocked.
+/// The kernel's own limit for blocked tasks.
 const BLOCKED: &str = "/proc/sys/kernel/hung_task_timeout_secs";
 
-/// Has the kernel say what its CPUs do, and which tasks are blocked, for whoever reads the console.
+/// Makes the kernel print what its CPUs do, and which tasks are blocked.
 fn show_tasks() {
     for _ in 0..3 {
         for command in ["l", "w"] {
@@ -80,7 +80,7 @@ fn show_tasks() {
     }
 }
 
-/// CPUs that there are.
+/// The number of CPUs.
 pub(crate) fn cpus() -> usize {
     static CPUS: OnceLock<usize> = OnceLock::new();
     *CPUS.get_or_init(|| {
@@ -90,7 +90,7 @@ pub(crate) fn cpus() -> usize {
     })
 }
 
-/// Who takes part.
+/// The roles of the actors.
 pub(crate) fn roles(plan: &Plan) -> Vec<Role> {
     let traced = (2 * cpus()).clamp(4, 10);
     let mut roles = vec![Role::Traced; traced];
@@ -129,11 +129,11 @@ impl Log {
         Some(Self { file, allowed })
     }
 
-    /// The next report of a mistake of the kernel's.
+    /// The next report of an error of the kernel.
     fn splat(&mut self) -> Option<String> {
         let mut record = [0; 8192];
         loop {
-            // An error is that there is no more, or that records were lost.
+            // An error means that there is no more, or that records were lost.
             let len = match self.file.read(&mut record) {
                 Ok(len) => len,
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => continue,
@@ -152,7 +152,7 @@ impl Log {
 
 pub(crate) struct Supervisor {
     plan: Plan,
-    ledger: &'static Ledger,
+    run: &'static RunState,
     roles: Vec<Role>,
     rounds: Vec<u64>,
     log: Option<Log>,
@@ -167,11 +167,11 @@ fn write(path: impl AsRef<Path>, text: &str) {
 }
 
 impl Supervisor {
-    pub(crate) fn new(plan: Plan, ledger: &'static Ledger, allowed: Vec<String>) -> Self {
+    pub(crate) fn new(plan: Plan, run: &'static RunState, allowed: Vec<String>) -> Self {
         let roles = roles(&plan);
         Self {
             plan,
-            ledger,
+            run,
             rounds: vec![0; roles.len()],
             roles,
             log: Log::open(allowed),
@@ -180,7 +180,7 @@ impl Supervisor {
         }
     }
 
-    /// Makes the place.
+    /// Creates directories and limits, and sets up the kernel.
     fn prepare(&self) {
         // SAFETY: Numbers only.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
@@ -199,9 +199,9 @@ impl Supervisor {
         for (file, bytes) in LIMITS {
             write(root.join(file), &bytes.to_string());
         }
-        // A number that is used again could be that of another program's words.
+        // A process id that is reused could match another program's words.
         write("/proc/sys/kernel/pid_max", "4194304");
-        // The kernel is as patient as this is.
+        // The same limit as for calls.
         if Path::new(BLOCKED).exists() {
             write(BLOCKED, &patience().as_secs().to_string());
         }
@@ -209,17 +209,17 @@ impl Supervisor {
         environment::calm();
     }
 
-    /// The process of an actor begins.
+    /// Starts the process of an actor.
     fn spawn(&mut self, at: usize) {
         let role = self.roles[at];
-        let who = Who {
+        let who = ThreadId {
             actor: at,
             round: self.rounds[at],
             thread: 0,
         };
         self.rounds[at] += 1;
         let actor = Actor {
-            ledger: self.ledger,
+            run: self.run,
             plan: self.plan,
             who,
             is_child: false,
@@ -233,13 +233,13 @@ impl Supervisor {
                 exit(0);
             }
             pid => {
-                self.ledger.pids[at].store(pid, Ordering::Relaxed);
-                self.ledger.now[at][0].tid.store(pid, Ordering::Relaxed);
+                self.run.pids[at].store(pid, Ordering::Relaxed);
+                self.run.now[at][0].tid.store(pid, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes the processes that have ended.
+    /// Reaps the processes that have ended.
     fn reap(&mut self) {
         loop {
             let mut status = 0_i32;
@@ -248,14 +248,14 @@ impl Supervisor {
             if pid <= 0 {
                 return;
             }
-            let Some(at) = (0..self.roles.len())
-                .find(|&at| self.ledger.pids[at].load(Ordering::Relaxed) == pid)
+            let Some(at) =
+                (0..self.roles.len()).find(|&at| self.run.pids[at].load(Ordering::Relaxed) == pid)
             else {
                 // A grandchild whose parent has died.
                 continue;
             };
-            self.ledger.pids[at].store(0, Ordering::Relaxed);
-            for now in &self.ledger.now[at] {
+            self.run.pids[at].store(0, Ordering::Relaxed);
+            for now in &self.run.now[at] {
                 now.kind.store(0, Ordering::Relaxed);
             }
             let end = if libc::WIFSIGNALED(status) {
@@ -265,7 +265,7 @@ impl Supervisor {
                     0 => "exit".to_owned(),
                     code if code > 128 => format!("a fault, signal {}", code - 128),
                     code => {
-                        self.ledger.find(&format!(
+                        self.run.find(&format!(
                             "actor {at} ({:?}) ends with status {code}: a mistake of the adversary's",
                             self.roles[at]
                         ));
@@ -277,10 +277,10 @@ impl Supervisor {
         }
     }
 
-    /// Whether a call has lasted too long, and which.
+    /// Describes a call that lasts too long, if there is one.
     fn hang(&self) -> Option<String> {
         let limit = patience().as_millis() as u64;
-        for (at, threads) in self.ledger.now.iter().enumerate() {
+        for (at, threads) in self.run.now.iter().enumerate() {
             for now in threads {
                 let kind = now.kind.load(Ordering::Acquire) as usize;
                 let since = now.since.load(Ordering::Relaxed);
@@ -299,29 +299,29 @@ impl Supervisor {
         None
     }
 
-    /// Looks at everybody. False if the run is to end.
+    /// Checks actors and the kernel's log. Returns false if the run has to end.
     fn look(&mut self) -> bool {
         self.reap();
         if let Some(splat) = self.log.as_mut().and_then(Log::splat) {
-            self.ledger.find(&format!("the kernel reports: {splat}"));
+            self.run.find(&format!("the kernel reports: {splat}"));
             if splat.contains("blocked for more than") {
                 show_tasks();
             }
         }
         if let Some(hang) = self.hang() {
-            self.ledger.find(&hang);
+            self.run.find(&hang);
             show_tasks();
         }
         let is_over = self.begun.elapsed() >= Duration::from_secs(self.plan.seconds);
-        !(is_over || self.ledger.has_findings() || self.ledger.stops())
+        !(is_over || self.run.has_findings() || self.run.stops())
     }
 
-    /// All actors do what they like.
+    /// Lets all actors run at the same time.
     fn run_together(&mut self) {
         let mut beat = Instant::now();
         while self.look() {
             for at in 0..self.roles.len() {
-                if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
+                if self.run.pids[at].load(Ordering::Relaxed) == 0 {
                     self.spawn(at);
                 }
             }
@@ -333,9 +333,9 @@ impl Supervisor {
         }
     }
 
-    /// One actor at a time makes one step.
+    /// Lets one actor at a time make one step.
     fn run_in_turns(&mut self) {
-        let who = Who {
+        let who = ThreadId {
             actor: ACTORS,
             round: 0,
             thread: 0,
@@ -348,22 +348,22 @@ impl Supervisor {
             let at = random.below(self.roles.len() as u64) as usize;
             // Those that were killed in the last turn.
             self.reap();
-            if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
+            if self.run.pids[at].load(Ordering::Relaxed) == 0 {
                 self.spawn(at);
             }
-            self.ledger.set_turn(at as u32 + 1);
-            while self.ledger.turn.load(Ordering::Acquire) != 0 {
+            self.run.set_turn(at as u32 + 1);
+            while self.run.turn.load(Ordering::Acquire) != 0 {
                 self.reap();
-                if self.ledger.pids[at].load(Ordering::Relaxed) == 0 {
+                if self.run.pids[at].load(Ordering::Relaxed) == 0 {
                     // It has ended, after its last step or in the middle of one.
-                    self.ledger.set_turn(0);
+                    self.run.set_turn(0);
                     break;
                 }
                 if let Some(hang) = self.hang() {
-                    self.ledger.find(&hang);
+                    self.run.find(&hang);
                     break;
                 }
-                self.ledger.sleep_while(at as u32 + 1);
+                self.run.sleep_while(at as u32 + 1);
             }
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();
@@ -376,14 +376,14 @@ impl Supervisor {
         println!(
             "{:4} s, {} steps",
             self.begun.elapsed().as_secs(),
-            self.ledger.steps.load(Ordering::Relaxed)
+            self.run.steps.load(Ordering::Relaxed)
         );
         let _ = std::io::stdout().flush();
     }
 
-    /// All actors end; what does not is killed, and what does not even then is a finding.
+    /// Ends all actors. Kills those that do not end; one that survives is a finding.
     fn stop(&mut self) {
-        self.ledger.stop.store(1, Ordering::Relaxed);
+        self.run.stop.store(1, Ordering::Relaxed);
         environment::calm();
         let begun = Instant::now();
         let mut kills = 0;
@@ -402,7 +402,7 @@ impl Supervisor {
             }
             if begun.elapsed() > grace + patience() {
                 for pid in children {
-                    self.ledger.find(&format!(
+                    self.run.find(&format!(
                         "process {pid} does not end although it was killed: {}",
                         whereabouts(pid)
                     ));
@@ -413,12 +413,12 @@ impl Supervisor {
         }
     }
 
-    /// Gives back what holds traces and processes when all actors have ended.
+    /// Frees what keeps traces and processes alive after all actors have ended.
     fn clear(&self) {
         files::drain(&Actor {
-            ledger: self.ledger,
+            run: self.run,
             plan: self.plan,
-            who: Who {
+            who: ThreadId {
                 actor: 0,
                 round: 0,
                 thread: 0,
@@ -428,18 +428,18 @@ impl Supervisor {
         control::remove_all();
     }
 
-    /// Waits until everything is as it was.
-    fn settle(&self, before: &Account) {
+    /// Waits until the kernel's usage is as before the run.
+    fn settle(&self, before: &Usage) {
         self.clear();
         let begun = Instant::now();
         loop {
-            let wrong = Account::take().differences(before);
+            let wrong = Usage::take().differences(before);
             if wrong.is_empty() {
                 return;
             }
             if begun.elapsed() > patience() {
                 for text in wrong {
-                    self.ledger
+                    self.run
                         .find(&format!("after all actors have ended, {text}"));
                 }
                 return;
@@ -448,7 +448,7 @@ impl Supervisor {
         }
     }
 
-    /// A short run that does not count, after which the kernel has what it keeps for good.
+    /// A short run that does not count, after which the kernel has filled its caches.
     fn warm_up(&mut self) {
         let seconds = std::mem::replace(
             &mut self.plan.seconds,
@@ -462,25 +462,25 @@ impl Supervisor {
         self.reset(seconds);
     }
 
-    /// The run begins again, from nothing.
+    /// Resets the state for a new run.
     fn reset(&mut self, seconds: u64) {
         self.plan.seconds = seconds;
-        self.ledger.forget();
+        self.run.forget();
         self.rounds.fill(0);
         self.ends.clear();
         self.begun = Instant::now();
     }
 
-    /// The whole run. Whether all is well.
+    /// Does the whole run. Returns whether it passed.
     pub(crate) fn run(&mut self) -> bool {
         self.prepare();
         self.warm_up();
-        let mut well = !self.ledger.has_findings();
+        let mut well = !self.run.has_findings();
         let mut took = Duration::ZERO;
         if well {
-            // What ends late is part of what was before.
+            // Processes that end late belong to the usage before the run.
             nap(1000);
-            let before = Account::take();
+            let before = Usage::take();
             self.begun = Instant::now();
             if self.plan.turns {
                 self.run_in_turns();
@@ -489,16 +489,16 @@ impl Supervisor {
             }
             took = self.begun.elapsed();
             self.stop();
-            if !self.ledger.has_findings() {
+            if !self.run.has_findings() {
                 self.settle(&before);
             }
-            // What the kernel says when memory is given back.
+            // Reports of the kernel from when memory is freed.
             while let Some(splat) = self.log.as_mut().and_then(Log::splat) {
-                self.ledger.find(&format!("the kernel reports: {splat}"));
+                self.run.find(&format!("the kernel reports: {splat}"));
             }
-            well = report::print(self, self.ledger, &self.plan, took);
+            well = report::print(self, self.run, &self.plan, took);
         } else {
-            report::findings(self.ledger, &self.plan);
+            report::findings(self.run, &self.plan);
         }
         let _ = took;
         self.restore();
@@ -515,7 +515,7 @@ impl Supervisor {
         let _ = fs::set_permissions(root, fs::Permissions::from_mode(0o755));
     }
 
-    /// What this kernel has no way to try, so that nobody misses it.
+    /// Whether this kernel can try a kind of calls.
     pub(crate) fn is_possible(&self, kind: Kind) -> bool {
         match kind {
             Kind::FailRate | Kind::FailNth => environment::can_fail(),
@@ -525,7 +525,7 @@ impl Supervisor {
     }
 }
 
-/// Processes whose parent this is.
+/// The children of this process.
 fn children() -> Vec<i32> {
     let own = std::process::id();
     let path = format!("/proc/{own}/task/{own}/children");
@@ -549,7 +549,7 @@ fn all_children(own: u32) -> Vec<i32> {
     .collect()
 }
 
-/// Where a thread is, as the kernel tells it.
+/// The state and the kernel stack of a thread.
 fn whereabouts(tid: i32) -> String {
     let read = |name| fs::read_to_string(format!("/proc/{tid}/{name}")).unwrap_or_default();
     let status = read("status");
@@ -562,7 +562,7 @@ fn whereabouts(tid: i32) -> String {
     )
 }
 
-/// This process becomes that of an actor.
+/// Turns this process into an actor's.
 fn become_actor(actor: &Actor, role: Role) {
     probe::init();
     // SAFETY: Numbers only.
@@ -591,15 +591,15 @@ fn become_actor(actor: &Actor, role: Role) {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Starts the run in a process of its own, and ends it should it hang. Whether all is well.
+/// Starts the run in a process of its own, and kills it if it hangs. Returns whether it passed.
 pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
-    let ledger = Ledger::new();
+    let run = RunState::new();
     println!("seed {}: {}", plan.seed, plan.again());
     let _ = std::io::stdout().flush();
     // SAFETY: This process has one thread.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let well = Supervisor::new(plan, ledger, allowed).run();
+        let well = Supervisor::new(plan, run, allowed).run();
         let _ = std::io::stdout().flush();
         exit(i32::from(!well));
     }
@@ -615,7 +615,7 @@ pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
             let well = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
             if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) > 1 {
                 println!("FAILED: the supervisor ended with {status:#x}");
-                report::findings(ledger, &plan);
+                report::findings(run, &plan);
             }
             return well;
         }
@@ -625,7 +625,7 @@ pub(crate) fn watch(plan: Plan, allowed: Vec<String>) -> bool {
                 begun.elapsed().as_secs(),
                 whereabouts(pid)
             );
-            report::findings(ledger, &plan);
+            report::findings(run, &plan);
             let _ = call(Sysno::kill, [pid as usize, libc::SIGKILL as usize]);
             return false;
         }

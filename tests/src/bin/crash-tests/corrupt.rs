@@ -1,5 +1,5 @@
-//! A real dump, corrupted field by field (C7, F4): extraction ends, says what is wrong, and leaves
-//! other traces as they are.
+//! A real dump, corrupted field by field (C7, F4): extraction ends, reports what is wrong, and
+//! extracts the other traces unchanged.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,16 +19,16 @@ const PAGE: u64 = 4096;
 const WORDS: u64 = PAGE / 8;
 /// How many of some ten thousand changes are tried: usually, and in the full tier.
 const SAMPLE: (u64, u64) = (700, 2000);
-/// With this in the environment, all are.
+/// The variable with which all changes are tried.
 const ALL: &str = "USERTRACE_CORRUPT_ALL";
-/// Places at which the file is cut off.
+/// How many truncations are tried.
 const CUTS: u64 = 100;
-/// What an extraction may write: the traces are some ten kilobytes.
+/// The most bytes that an extraction may write. The traces have some ten kilobytes.
 const MOST_BYTES: u64 = 64 << 20;
-/// What this process may have had in memory in the end.
+/// The highest peak of this process's memory.
 const MOST_MEMORY_KIB: u64 = 256 << 10;
 
-/// A dump, with one word changed. Which pages were read is noted.
+/// A dump with one changed word, which notes the pages that are read.
 struct Patched<'a> {
     dump: &'a Dump,
     change: Option<(u64, u64)>,
@@ -64,7 +64,7 @@ impl<'a> Patched<'a> {
     }
 }
 
-/// Extracts, and checks whatever must be so of any memory. None: there is no directory.
+/// Extracts, and checks what must hold for any memory. None: there is no directory.
 fn extracted(memory: &impl PhysicalMemory, root: u64, trace: &str) -> Option<Extraction> {
     let output = tempfile::tempdir().expect("a directory");
     let options = ExtractOptions {
@@ -80,6 +80,40 @@ fn extracted(memory: &impl PhysicalMemory, root: u64, trace: &str) -> Option<Ext
         }
     }
     Some(extraction)
+}
+
+/// Changes of words in these pages: the page, the address, and the new value.
+fn changes(dump: &Dump, root: u64, pages: &[u64]) -> Vec<(u64, u64, u64)> {
+    let mut changes = Vec::new();
+    for (n, &page) in pages.iter().enumerate() {
+        let words = if page == root {
+            size_of::<LttCrashRoot>() as u64 / 8
+        } else {
+            WORDS
+        };
+        for word in 0..words {
+            let address = page + word * 8;
+            let mut old = [0; 8];
+            dump.read(address, &mut old);
+            // Unused words are all alike.
+            if u64::from_le_bytes(old) == 0 && word % 61 != 0 {
+                continue;
+            }
+            let another = pages[(n + 1) % pages.len()];
+            let values = [
+                0,
+                u64::MAX,
+                page | LTT_CRASH_PRESENT,
+                another | LTT_CRASH_PRESENT,
+                1 << 40,
+            ];
+            let values = values
+                .into_iter()
+                .filter(|value| value.to_le_bytes() != old);
+            changes.extend(values.map(|value| (page, address, value)));
+        }
+    }
+    changes
 }
 
 /// Corrupts a dump that has two traces of these names.
@@ -103,35 +137,7 @@ pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
         |n: usize, page: &u64| of_traces[n].contains(page) && !of_traces[1 - n].contains(page);
     let all: Vec<u64> = of_traces[0].union(&of_traces[1]).copied().collect();
 
-    let mut changes = Vec::new();
-    for (n, &page) in all.iter().enumerate() {
-        let words = if page == root {
-            size_of::<LttCrashRoot>() as u64 / 8
-        } else {
-            WORDS
-        };
-        for word in 0..words {
-            let address = page + word * 8;
-            let mut old = [0; 8];
-            dump.read(address, &mut old);
-            // What is not used is all alike.
-            if u64::from_le_bytes(old) == 0 && word % 61 != 0 {
-                continue;
-            }
-            let another = all[(n + 1) % all.len()];
-            let values = [
-                0,
-                u64::MAX,
-                page | LTT_CRASH_PRESENT,
-                another | LTT_CRASH_PRESENT,
-                1 << 40,
-            ];
-            let values = values
-                .into_iter()
-                .filter(|value| value.to_le_bytes() != old);
-            changes.extend(values.map(|value| (page, address, value)));
-        }
-    }
+    let mut changes = changes(&dump, root, &all);
     let mut random = Random::new();
     if std::env::var_os(ALL).is_none() {
         let sample = counts(SAMPLE.0, SAMPLE.1) as usize;
@@ -178,7 +184,7 @@ pub(crate) fn survives(vmcore: &Path, names: [&str; 2]) {
     assert!(peak < MOST_MEMORY_KIB, "{peak} KiB");
 }
 
-/// Cuts a copy of the file off at ever earlier places.
+/// Truncates a copy of the file more and more.
 fn cut(vmcore: &Path, whole: &Extraction, random: &mut Random) {
     let directory = tempfile::tempdir().expect("a directory");
     let copy = directory.path().join("vmcore");
@@ -208,7 +214,7 @@ fn cut(vmcore: &Path, whole: &Extraction, random: &mut Random) {
     }
 }
 
-/// The most memory that this process ever had.
+/// The peak of this process's memory.
 fn peak_memory_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("a status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

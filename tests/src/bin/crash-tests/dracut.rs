@@ -13,11 +13,11 @@ use usertrace_vm::{CRASH_ROOT, repository};
 use crate::DEFAULT;
 use crate::guest::{Crash, EXTRACTION, entries};
 
-/// Where the distribution has dracut's own parts.
+/// The distribution's directory of dracut.
 const DRACUT: &str = "/usr/lib/dracut";
 
-/// What stands in for the module of Fedora's kdump, which Debian has no package of. It does what
-/// that does before it saves memory; but where a script fails, it ends everything.
+/// A stand-in for the module of Fedora's kdump, which Debian does not package. It does what that
+/// module does before it saves memory, but ends everything if a script fails.
 const KDUMP: [(&str, &str); 2] = [
     (
         "module-setup.sh",
@@ -42,7 +42,7 @@ struct Initramfs {
 }
 
 impl Initramfs {
-    /// With these modules, too.
+    /// Creates the initramfs, with more modules.
     fn make(more: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         // dracut looks for modules in one place only: that has those of the distribution, and ours.
@@ -108,12 +108,12 @@ fn link_all(from: &Path, to: &Path) {
     }
 }
 
-/// What the crash kernel is told, beside what the test says.
+/// The crash kernel's options, with more of the test.
 fn options(more: &str) -> String {
     format!("root=virtfs:{CRASH_ROOT} rd.shell=0 rd.emergency=poweroff {more}")
 }
 
-/// Without kdump's module, they are in `/var/crash` of the root file system.
+/// Without kdump's module, traces are in `/var/crash` of the root file system.
 pub(crate) fn in_the_root_file_system() {
     let root = tempfile::tempdir().expect("a directory");
     Crash::of(DEFAULT)
@@ -127,8 +127,8 @@ pub(crate) fn in_the_root_file_system() {
         .is_extracted_below(&root.path().join("var/crash"));
 }
 
-/// With it, they are where it saves memory, even if that is mounted read-only at first; or where
-/// the kernel's command line says. Memory is saved without any trace, too.
+/// With kdump's module, traces are where it saves memory, even if that is mounted read-only at
+/// first, or where the command line says. Memory is saved without any trace, too.
 pub(crate) fn where_kdump_saves_memory() {
     let initramfs = Initramfs::make("kdumpbase");
     let root = tempfile::tempdir().expect("a directory");

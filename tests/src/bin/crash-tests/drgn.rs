@@ -1,5 +1,4 @@
-//! A second opinion on a dump: `scripts/drgn/events.py`, which has no line in common with what
-//! extracts traces.
+//! A second opinion on a dump: `scripts/drgn/events.py`, which shares no code with the extraction.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +14,7 @@ struct Event {
     number: u64,
 }
 
-/// The events of a trace. Its channels and rings are told apart by what is in them.
+/// The events that the script finds of a trace, in all channels and rings.
 fn events(vmcore: &Path, trace: &str) -> Vec<Event> {
     let drgn = usertrace_vm::cache_dir()
         .expect("a cache")
@@ -56,8 +55,7 @@ fn events(vmcore: &Path, trace: &str) -> Vec<Event> {
     events.collect()
 }
 
-/// The trace that was extracted from the dump has the events that the script finds there, at the
-/// same times.
+/// Checks that the extracted trace has the events that the script finds, at the same times.
 pub(crate) fn agrees(vmcore: &Path, trace: &str, extracted: &Path) {
     let mut found = events(vmcore, trace);
     let mut read = babeltrace::read(extracted).events;

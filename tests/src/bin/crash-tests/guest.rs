@@ -1,4 +1,4 @@
-//! A guest that panics, and its dump.
+//! Guests that panic, and checks of their dumps.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,34 @@ use usertrace_vm::{Guest, ImageFormat, KernelConfig, Outcome, Run, Streams};
 
 use crate::corrupt;
 use crate::drgn;
-use crate::standing;
+use crate::stopped_guest;
 use crate::symbols;
 use crate::traces::{Dump, Expected, Writer};
 
-/// How a kernel is to be panicked.
+/// A guest that will panic: its setup, and the kernel's options.
 #[derive(Debug)]
 pub(crate) struct Crash {
     script: String,
     options: &'static str,
 }
 
-/// What QEMU's own dumps of a panicked guest are extracted from: a format, and whether the dump
-/// says where the directory is.
+/// The formats of QEMU's own dumps of a panicked guest, each with the options of its extraction.
 const IMAGES: [(&str, ImageFormat, &[&str]); 3] = [
     ("qemu-elf", ImageFormat::Elf, &[]),
     ("qemu-zlib", ImageFormat::KdumpZlib, &[]),
     ("qemu-raw", ImageFormat::Raw, &["--raw"]),
 ];
 
-/// How the name of what `usertrace extract` makes begins.
+/// The prefix of directories that `usertrace extract` creates.
 pub(crate) const EXTRACTION: &str = "usertrace-";
 
-/// Memory of a guest, unless it is said.
+/// The default memory of a guest.
 const MEMORY_MIB: u64 = 512;
 
 /// Bytes of memory that an extraction may have for its data.
 const EXTRACTION_MEMORY: u64 = 64 << 20;
 
-/// What an extraction takes.
+/// The cost of an extraction.
 #[derive(Default)]
 pub(crate) struct Cost {
     /// Bytes that were read.
@@ -52,7 +51,7 @@ pub(crate) struct Cost {
     pub(crate) events: usize,
 }
 
-/// What a panicked guest left.
+/// A panicked guest: its dump and its console.
 #[derive(Debug)]
 pub(crate) struct Crashed {
     directory: TempDir,
@@ -61,13 +60,13 @@ pub(crate) struct Crashed {
 }
 
 impl Crash {
-    /// In a guest with an active trace `crash`, whose main channel has this size and count of
+    /// A guest with an active trace `crash`, whose main channel has this size and count of
     /// sub-buffers.
     pub(crate) fn of(geometry: (u64, u64)) -> Self {
         Self::without_trace().with_trace("crash", geometry)
     }
 
-    /// With another active trace.
+    /// Adds another active trace.
     pub(crate) fn with_trace(self, name: &str, (subbuf_size, subbuf_count): (u64, u64)) -> Self {
         self.before(&format!(
             "mkdir $ltt/{name}; cd $ltt/{name}
@@ -78,7 +77,7 @@ impl Crash {
         ))
     }
 
-    /// In a guest that never had a trace.
+    /// A guest that never had a trace.
     pub(crate) fn without_trace() -> Self {
         Self {
             script: "set -e; numbered=$1; ltt=/sys/kernel/ltt; shift\n".into(),
@@ -86,13 +85,13 @@ impl Crash {
         }
     }
 
-    /// With this on its kernel's command line.
+    /// Sets options of the kernel's command line.
     pub(crate) fn on_kernel_with(mut self, options: &'static str) -> Self {
         self.options = options;
         self
     }
 
-    /// Something that the shell is to do before.
+    /// Adds a command of the shell before the panic.
     pub(crate) fn before(mut self, line: &str) -> Self {
         self.script += line;
         self.script.push('\n');
@@ -104,8 +103,8 @@ impl Crash {
         self.saved(arguments, |guest| guest)
     }
 
-    /// Likewise, but the crash kernel boots this initramfs, with more on its command line; its root
-    /// is this directory.
+    /// Like [`numbered`](Self::numbered), but the crash kernel boots this initramfs, with more
+    /// options and this root directory.
     pub(crate) fn numbered_and_then(
         self,
         initramfs: &Path,
@@ -118,7 +117,8 @@ impl Crash {
         })
     }
 
-    /// Likewise, but this runs in the crash kernel, before memory is saved.
+    /// Like [`numbered`](Self::numbered), but runs a command in the crash kernel before memory is
+    /// saved.
     pub(crate) fn numbered_and_first(
         self,
         command: impl IntoIterator<Item = PathBuf>,
@@ -140,8 +140,8 @@ impl Crash {
         }
     }
 
-    /// Likewise, and extracts the traces in the crash kernel, which has that much memory: they must
-    /// be those of the dump.
+    /// Like [`numbered`](Self::numbered), and extracts the traces in the crash kernel, which has
+    /// that much memory. They must equal those of the dump.
     pub(crate) fn extracted_in_crash_kernel(self, memory_mib: u64, arguments: &[&str]) {
         let directory = tempfile::tempdir().expect("a directory");
         let usertrace = program::path("usertrace").into_os_string();
@@ -164,9 +164,9 @@ impl Crash {
         assert!(here.events() > 0);
     }
 
-    /// Likewise, but there is no crash kernel: QEMU saves the guest's memory, in each way that it
-    /// can, with its vmcoreinfo device or without, and each must have these traces: name, whether
-    /// it is active, and the events of each process that has any.
+    /// Like [`numbered`](Self::numbered), but without a crash kernel: QEMU saves the guest's memory
+    /// in each format, with or without its vmcoreinfo device. Each dump must have these traces:
+    /// name, whether it is active, and how many events each process has.
     pub(crate) fn saved_by_qemu(
         self,
         has_vmcoreinfo: bool,
@@ -195,9 +195,9 @@ impl Crash {
         }
     }
 
-    /// Runs `numbered`, which must panic the kernel, beside a program of nobody's that has filled
-    /// much of the memory with forged root pages, directories, and all else by which events could
-    /// be found. QEMU's dumps do not say where they are. What is extracted are the real events.
+    /// Runs `numbered`, which must panic the kernel, beside an unprivileged program that has filled
+    /// much of the memory with forged root pages and directories. QEMU's dumps do not have the
+    /// address of the root page. The extraction must find the real events.
     pub(crate) fn found_among_forged(self, arguments: &[&str], traces: &[(&str, bool, &[u64])]) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
@@ -210,7 +210,7 @@ impl Crash {
                 .vmcoreinfo_device(false)
                 .save_memory(IMAGES.map(|(name, format, _)| (format, path(name))))
         });
-        let vmlinux = standing::vmlinux();
+        let vmlinux = stopped_guest::vmlinux();
         let [root, start, end] = ["ltt_crash_root", "__start_rodata", "__end_rodata"]
             .map(|symbol| symbols::address(&vmlinux, symbol));
         let is_read_only = (start..end).contains(&root);
@@ -258,8 +258,8 @@ impl Crash {
         }
     }
 
-    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory, and says
-    /// what it costs to extract the traces of what QEMU saves of it.
+    /// Runs `numbered`, which must panic the kernel, in a guest with that much memory. Returns the
+    /// cost of extracting QEMU's dump.
     pub(crate) fn cost(self, memory_mib: u64, arguments: &[&str]) -> Cost {
         let directory = tempfile::tempdir().expect("a directory");
         let dump = directory.path().join("dump");
@@ -319,19 +319,19 @@ impl Crash {
     }
 }
 
-/// Where the dump of a guest is.
+/// The path of a guest's dump.
 fn dump(run: &Run) -> PathBuf {
     match &run.dump {
         Some(Ok(vmcore)) => vmcore.clone(),
         _ => {
-            // What a command in the crash kernel said, if there was one.
+            // The output of a command in the crash kernel, if there was one.
             let log = std::fs::read_to_string(run.out.join("crash-kernel.log"));
             panic!("there is no dump: {}{}", log.unwrap_or_default(), said(run))
         }
     }
 }
 
-/// All that a guest said.
+/// The console log of a guest.
 pub(crate) fn said(run: &Run) -> String {
     format!(
         "{}{}{}",
@@ -401,8 +401,8 @@ impl Crashed {
         assert!(said.contains("earlier ones left out"), "{said}");
     }
 
-    /// There must be one directory `usertrace-TIME` in this one, with the traces of the dump. Gives
-    /// it.
+    /// Returns the one directory `usertrace-TIME` in `parent`, which must have the traces of the
+    /// dump.
     pub(crate) fn is_extracted_below(&self, parent: &Path) -> PathBuf {
         let extractions = entries(parent, EXTRACTION);
         let [extracted] = &extractions[..] else {
@@ -421,7 +421,7 @@ impl Crashed {
         assert_eq!(there, here);
     }
 
-    /// What the guest wrote, and the dump.
+    /// The directory with the guest's files and the dump.
     pub(crate) fn out(&self) -> &Path {
         self.directory.path()
     }
@@ -433,8 +433,8 @@ impl Crashed {
         drgn::agrees(&self.vmcore, trace, &to.join(trace));
     }
 
-    /// Whatever is damaged of the dump, which has two traces of these names, the rest is extracted.
-    /// It was filtered, which makes it small.
+    /// Checks that extraction survives each corruption of the dump, which has two traces of these
+    /// names. The dump is filtered first, to be small.
     pub(crate) fn survives_corruption(&self, names: [&str; 2]) {
         let small = self.directory.path().join("vmcore-small");
         filter(&self.vmcore, &small);
@@ -489,7 +489,7 @@ impl Drop for Crashed {
     }
 }
 
-/// What `makedumpfile` is told for a format.
+/// The options of `makedumpfile` for each format.
 const FORMATS: [(&str, &[&str]); 7] = [
     ("elf", &["-E"]),
     ("zlib", &["-c"]),
@@ -500,8 +500,8 @@ const FORMATS: [(&str, &[&str]); 7] = [
     ("flattened-zlib", &["-c", "-F"]),
 ];
 
-/// What `makedumpfile` leaves out: nothing; zeros, the cache (what has no private data, and what
-/// has), users' pages, and free ones, each by itself; or all of these.
+/// Levels of `makedumpfile`: it leaves out nothing; or zero pages, the cache (without and with
+/// private data), users' pages, or free pages, each alone; or all of these.
 const LEVELS: [&str; 7] = ["0", "1", "2", "4", "8", "16", "31"];
 
 /// Leaves out all pages that are free, zero, cached, or a user's.
@@ -518,18 +518,18 @@ fn filter(from: &Path, to: &Path) {
 struct Makedumpfile {
     program: PathBuf,
     version: String,
-    /// All that it says of itself.
+    /// Its text about itself.
     said: String,
 }
 
 impl Makedumpfile {
-    /// The machine's own.
+    /// The installed `makedumpfile`.
     fn installed() -> Self {
         Self::of("makedumpfile".into())
     }
 
-    /// That, and the one of Debian 13, which `scripts/setup` fetches where the machine's own is
-    /// older.
+    /// The installed one, and that of Debian 13, which `scripts/setup` fetches if the installed one
+    /// is older.
     fn all() -> Vec<Self> {
         let cache = usertrace_vm::cache_dir().expect("a cache");
         let fetched = cache.join("tools/makedumpfile-1.7.6/makedumpfile");

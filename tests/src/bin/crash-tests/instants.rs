@@ -1,7 +1,6 @@
-//! The memory of a busy guest, at any instant (C7, A10): it is stopped between two instructions,
-//! whatever its processors and its kernel are at, again and again; or it panics there, and the
-//! crash kernel saves the memory; or the machine is reset, and the next boot has what was in
-//! reserved memory.
+//! The memory of a busy guest, at random instants (C7, A10). Each guest is stopped between two
+//! instructions, again and again; or it panics there, and the crash kernel saves the memory; or the
+//! machine is reset, and the next boot finds what was in reserved memory.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -12,25 +11,25 @@ use usertrace_tests::random::Random;
 use usertrace_vm::{Outcome, Streams};
 
 use crate::guest::said;
-use crate::load::{self, Memory, Seen};
+use crate::load::{self, ImageSummary, Memory};
 
 const MEMORY_MIB: u64 = 384;
-/// How often it is stopped, if `USERTRACE_INSTANTS` does not say it.
+/// The default of `USERTRACE_INSTANTS`: how often the guest is stopped.
 const INSTANTS: u32 = 25;
-/// A crash kernel is in there, too.
+/// The memory of a guest with a crash kernel.
 const CRASH_MEMORY_MIB: u64 = 512;
-/// How often a guest panics, if `USERTRACE_PANICS` does not say it.
+/// The default of `USERTRACE_PANICS`: how often a guest panics.
 const PANICS: u32 = 1;
-/// How often a guest is reset, if `USERTRACE_RESETS` does not say it.
+/// The default of `USERTRACE_RESETS`: how often a guest is reset.
 const RESETS: u32 = 1;
-/// Half of it is one boot's: more than all rings have.
+/// The reserved memory. A boot uses half of it, which is more than all rings have.
 const RESERVE: &str = "reserve_mem=96M:4096:ltt nokaslr";
-/// Gives what the boot before has left, if there was one.
+/// A script that copies what the previous boot left, if there was one.
 const COPY: &str = "if grep -q '^previous_boot none' reserved; then :
                     elif grep -q '^previous_boot not' reserved; then cat reserved >&2; exit 1
                     else cp previous_boot /out/copying; mv /out/copying /out/previous-boot; fi";
 
-/// A number that the environment may have.
+/// A number from an environment variable.
 pub(crate) fn times(name: &str, default: u32) -> u32 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
@@ -48,7 +47,7 @@ pub(crate) fn c7_a10_memory_at_any_instant() {
     let monitor = monitor.recv().expect("QEMU's monitor");
     load::wait_until_busy(directory.path(), &run);
     let mut random = Random::new();
-    let mut seen = Seen::default();
+    let mut seen = ImageSummary::default();
     for instant in 0..instants {
         if run.is_finished() {
             break;
@@ -96,7 +95,7 @@ pub(crate) fn c7_a10_panic_at_any_instant() {
         let dump = Dump::open(vmcore).expect("a dump");
         let traces = directory.path().join("traces");
         let what = format!("panic {panic}");
-        let mut seen = Seen::default();
+        let mut seen = ImageSummary::default();
         seen.check(&dump, CRASH_MEMORY_MIB, &traces, &what);
         println!("{what}: {seen:?}");
     }
@@ -117,7 +116,7 @@ pub(crate) fn c7_a10_reset_at_any_instant() {
     let run = std::thread::spawn(move || guest.run(Streams::capture()).expect("a guest"));
     let monitor = monitor.recv().expect("QEMU's monitor");
     let mut random = Random::new();
-    let mut seen = Seen::default();
+    let mut seen = ImageSummary::default();
     for reset in 0..resets {
         let what = format!("reset {reset}");
         load::wait_until_busy(directory.path(), &run);

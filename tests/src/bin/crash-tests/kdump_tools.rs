@@ -1,5 +1,5 @@
-//! Debian's kdump-tools: its crash kernel boots the system, with a unit of systemd's that saves
-//! memory. Ours takes traces out of it before (C7).
+//! Debian's kdump-tools: its crash kernel boots the system, and a unit of systemd saves memory. Our
+//! unit extracts traces before that (C7).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use usertrace_vm::{cache_dir, repository, target_dir};
 use crate::DEFAULT;
 use crate::guest::{Crash, entries};
 
-/// Where a package has its units, below a root.
+/// The directory of units in a package.
 const UNITS: &str = "lib/systemd/system";
 
 const ITS: [&str; 2] = ["kdump-tools.service", "kdump-tools-dump.service"];
 const OURS: &str = "usertrace-crash.service";
-/// Those of the system that they name.
+/// Units of the system that these units name.
 const OTHERS: [&str; 6] = [
     "basic.target",
     "local-fs.target",
@@ -98,8 +98,8 @@ fn written(path: &Path) -> SystemTime {
     metadata.modified().expect("when it was written")
 }
 
-/// Whatever is started with these units, none is left out because it would have to come before
-/// itself. So with ours enabled, too, the crash kernel is loaded when the system boots.
+/// The dependencies of these units and ours have no cycle, for which systemd would leave out a
+/// unit. So with ours enabled, too, the crash kernel is loaded when the system boots.
 pub(crate) fn its_units_and_ours_are_in_some_order() {
     let root = units();
     let to = root.path().join(UNITS);

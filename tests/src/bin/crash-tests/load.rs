@@ -1,4 +1,4 @@
-//! A guest that is busy with traces, and what its memory must have whenever it stops (C7, A10).
+//! A guest that is busy with traces, and checks of its memory at any instant (C7, A10).
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -16,13 +16,13 @@ use usertrace_tests::{event, program};
 use usertrace_vm::{Guest, KernelConfig};
 
 const PAGE: usize = 4096;
-/// What the dead may hold, in bytes: each image has it.
+/// The limit of dead processes' buffers, in bytes: each image contains them.
 const LIMIT_DEAD: u64 = 4 << 20;
 
-/// The memory of a guest, which can be read while the guest runs, or stands.
+/// The memory of a guest, which can be read while the guest runs or is stopped.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// It is there for as long as somebody has it open.
+    /// Keeps the memory file alive.
     _file: OwnedFd,
     path: PathBuf,
 }
@@ -37,17 +37,17 @@ impl Memory {
         }
     }
 
-    /// Where others find it.
+    /// A path by which other processes can open it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is when the guest stands.
+    /// The memory as a dump, while the guest is stopped.
     pub(crate) fn dump(&self) -> Dump {
         Dump::open_raw(&self.path).expect("its memory")
     }
 
-    /// Forgets a page.
+    /// Zeroes a page.
     pub(crate) fn clear(&self, page: u64) {
         let file = OpenOptions::new().write(true).open(&self.path);
         let file = file.expect("its memory");
@@ -60,7 +60,7 @@ pub(crate) fn guest(directory: &Path) -> Guest {
     guest_that_first("", directory)
 }
 
-/// Likewise, after it has done something.
+/// Like [`guest`], but runs a script first.
 pub(crate) fn guest_that_first(script: &str, directory: &Path) -> Guest {
     let traces = SCOPES.map(|scope| {
         format!(
@@ -85,7 +85,7 @@ pub(crate) fn guest_that_first(script: &str, directory: &Path) -> Guest {
     Guest::new(KernelConfig::Release)
         .expect("a kernel")
         .smp(THREADS + 1)
-        // It has no heart while it is stopped.
+        // A stopped guest sends no heartbeats.
         .timeout(Duration::from_secs(3600))
         .silence(Duration::from_secs(600))
         .out(directory)
@@ -98,25 +98,25 @@ pub(crate) fn wait_until_busy<T>(directory: &Path, run: &std::thread::JoinHandle
     wait::until("the guest is busy", is_ready);
 }
 
-/// What was found in all images of a guest.
+/// A summary of all images of a guest.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// Where the root page is, and the page of the program: the same all the time.
+pub(crate) struct ImageSummary {
+    /// The addresses of the root page and of the program's page, which do not change.
     places: Option<(u64, u64)>,
     events: usize,
     /// Processes that had buffers, the busy one and the brief ones.
     processes: usize,
-    /// Events that were committed, and not yet counted by who wrote them.
+    /// Events that were committed, but not yet counted by their writers.
     pub(crate) in_flight: usize,
-    /// Records that were reserved, and not committed.
+    /// Records that were reserved, but not committed.
     unfinished: u64,
-    /// Events of the traces that are read, be they read or not.
+    /// Events of the traces that have a reader, whether they are consumed or not.
     of_read: usize,
-    /// How often the first ones of a thread were not there any more, as they were read.
+    /// How often the first events of a thread were gone, because they were consumed.
     pub(crate) turned: usize,
 }
 
-impl Seen {
+impl ImageSummary {
     /// Extracts an image of so much memory, called `what`, to a new directory, and checks it.
     pub(crate) fn check(&mut self, dump: &Dump, memory_mib: u64, traces: &Path, what: &str) {
         let (root, page) = *self
@@ -125,8 +125,8 @@ impl Seen {
         self.check_traces(dump, root, &counts(dump, page), traces, what);
     }
 
-    /// Likewise, of a root page; these are the events that each thread has recorded, and the
-    /// handler.
+    /// Like [`check`](Self::check), with the address of the root page, and the counts of events of
+    /// each thread and of the handler.
     pub(crate) fn check_traces(
         &mut self,
         dump: &Dump,
@@ -144,8 +144,8 @@ impl Seen {
             for thread in 0..=HANDLER {
                 let what = format!("{what}: {scope}, thread {thread}");
                 let Some(numbers) = threads.get(&thread) else {
-                    // The others may have overwritten all that it wrote before its processor was
-                    // given to another one, or before it came once more.
+                    // Others may have overwritten all events of this thread, or of the handler,
+                    // since it last ran.
                     let may_miss = scope == "global" || thread == HANDLER;
                     assert!(may_miss, "{what}: no event");
                     continue;
@@ -155,7 +155,7 @@ impl Seen {
                 assert!(numbers.windows(2).all(next), "{what}: {numbers:?}");
                 let recorded = counts[thread as usize];
                 let found = numbers.last().map_or(0, |last| last + 1);
-                // The one that it is at may be there; the one before must be.
+                // The current event may be there, and the one before must be.
                 assert!(
                     found == recorded || found == recorded + 1,
                     "{what}: {found} in the dump, {recorded} recorded"
@@ -177,7 +177,7 @@ impl Seen {
         }
     }
 
-    /// Nothing is damaged at any instant.
+    /// Checks that nothing is damaged.
     fn is_whole(&mut self, extraction: &Extraction, what: &str) {
         let problems = &extraction.problems;
         assert!(problems.is_empty(), "{what}: {problems:?}");
@@ -186,20 +186,20 @@ impl Seen {
             self.unfinished += process.unfinished;
             let bad = (process.damaged, process.corrupted, process.holes);
             assert_eq!(bad, (0, 0, 0), "{what}: {process:?}");
-            // Each thread is in the middle of one event at most, and so is the handler.
+            // Each thread, and the handler, has at most one unfinished event.
             assert!(process.unfinished <= u64::from(THREADS) + 1, "{process:?}");
         }
     }
 }
 
-/// Where the root page is.
+/// The address of the root page.
 pub(crate) fn root(dump: &Dump) -> u64 {
     let search = dump.find_roots();
     assert_eq!(search.candidates, 1, "{search:x?}");
     search.root().expect("a root page").address
 }
 
-/// Where the page is in which the program says how far it is.
+/// The address of the page with the program's progress.
 pub(crate) fn page(dump: &Dump, memory_mib: u64) -> u64 {
     let is_it = |&page: &u64| word(dump, page, 0) == TAG && word(dump, page, 1) == !TAG;
     let mut pages = (0..memory_mib << 20).step_by(PAGE);
@@ -208,16 +208,16 @@ pub(crate) fn page(dump: &Dump, memory_mib: u64) -> u64 {
         .expect("the page of the program is in the image")
 }
 
-/// What the program says there: the events that each thread has recorded, and the handler.
+/// The counts of events of each thread and of the handler, from the program's page.
 pub(crate) fn counts(dump: &Dump, page: u64) -> Vec<u64> {
     let of = |thread| word(dump, page, 2 + thread);
     (0..=HANDLER as usize).map(of).collect()
 }
 
-/// A word of it.
+/// A word of the program's page.
 pub(crate) fn word(dump: &Dump, page: u64, index: usize) -> u64 {
     let mut bytes = [0; 8];
-    // Where there is nothing, there are zeros.
+    // Missing memory reads as zeros.
     let _ = dump.read(page + 8 * index as u64, &mut bytes);
     u64::from_le_bytes(bytes)
 }
@@ -233,7 +233,7 @@ pub(crate) fn numbers(trace: &Path) -> BTreeMap<u32, Vec<u64>> {
                 threads.entry(thread).or_default().push(number);
             }
             Item::Lost(_) => {}
-            Item::Problem(problem) => panic!("{problem}"),
+            Item::Error(error) => panic!("{error}"),
         }
     }
     threads

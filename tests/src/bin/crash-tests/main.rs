@@ -1,9 +1,8 @@
-//! What is left of a trace when the kernel panics: boots guests, panics them, and reads their dumps
-//! (C7, E6, E7, F1).
+//! Tests of traces after a kernel panic: boots guests, panics them, and reads their dumps (C7, E6,
+//! E7, F1).
 //!
-//! This runs on the host. Each case is a panic of its own, right after the program's last event,
-//! and what is read from the dump must be what the rings had accepted: all of it, in order, and
-//! nothing else.
+//! This runs on the host. Most cases panic a kernel right after the program's last event. The dump
+//! must have all events that the rings had accepted, in order, and no others.
 
 mod corrupt;
 mod dracut;
@@ -13,8 +12,8 @@ mod instants;
 mod kdump_tools;
 mod load;
 mod reset;
-mod standing;
 mod stepped;
+mod stopped_guest;
 mod sweep;
 mod symbols;
 mod traces;
@@ -127,8 +126,8 @@ fn two_traces() -> Crashed {
         .numbered(&["--panic", "--events", "300"])
 }
 
-/// A process that was killed before, and not read, is in the dump as well; and so is a trace that
-/// was stopped. All that is so in each format that a dump may have.
+/// The dump has the events of a process that was killed before and not read, and those of a stopped
+/// trace: in each format that a dump may have.
 ///
 /// Requirements: C7
 fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
@@ -148,7 +147,7 @@ fn f4_whatever_is_damaged_the_rest_is_extracted() {
     two_traces().survives_corruption(["crash", "other"]);
 }
 
-/// Without a crash kernel, what QEMU saves of the guest has the same.
+/// Without a crash kernel, QEMU's dump of the guest has the same traces.
 fn saved_by_qemu(has_vmcoreinfo: bool) {
     Crash::of(DEFAULT)
         .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
@@ -181,16 +180,16 @@ fn f4_forged_root_pages_in_a_programs_memory() {
         );
 }
 
-/// Without a dump that is saved first: traces are written by the crash kernel, in as little memory
-/// as one may have.
+/// The crash kernel itself writes the traces, without a saved dump, in as little memory as it may
+/// have.
 fn c7_extraction_in_the_crash_kernel() {
     Crash::of(DEFAULT)
         .before("\"$numbered\" --events 500")
         .extracted_in_crash_kernel(64, &["--panic", "--threads", "2", "--events", "20000"]);
 }
 
-/// The same trace costs the same out of a small machine's dump and out of a large one's, and little
-/// memory. `USERTRACE_LARGE_MIB` sets how large that is.
+/// Extracting a trace costs as much from a large machine's dump as from a small one's, and takes
+/// little memory. `USERTRACE_LARGE_MIB` sets the size of the large one.
 fn c7_extraction_costs_by_trace_not_by_memory() {
     let large = std::env::var("USERTRACE_LARGE_MIB").map_or(4096, |text| {
         text.parse().expect("USERTRACE_LARGE_MIB: a number")
@@ -206,7 +205,7 @@ fn c7_extraction_costs_by_trace_not_by_memory() {
         small.read, large.read, small.time, large.time
     );
     assert_eq!((small.events, large.events), (100_000, 100_000));
-    // A bit for each page of memory is all that there is more.
+    // Only a bit for each page of memory is added.
     assert!(
         large.read * 2 < small.read * 3,
         "what is read grows with memory"

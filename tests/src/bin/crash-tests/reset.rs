@@ -1,9 +1,7 @@
-//! A machine that is reset, without a crash kernel or a dump: what the next boot finds in reserved
-//! memory (C7).
+//! Traces in reserved memory after a reset, without a crash kernel or a dump (C7).
 //!
-//! The guests of a machine begin with the memory that the one before has left, and the same
-//! firmware and kernel run in it. So do they after a reset, but here the host can look at the
-//! memory between two boots, and change it.
+//! Each boot of a machine here is a guest of its own, which starts with the memory that the guest
+//! before left. That equals a reset, but the host can read and change the memory between boots.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -35,7 +33,7 @@ struct Machine {
     boots: u32,
 }
 
-/// What one boot of it has left.
+/// The results of one boot.
 struct Boot {
     run: Run,
     out: PathBuf,
@@ -53,7 +51,7 @@ impl Machine {
         self.directory.path().join("memory")
     }
 
-    /// Boots it with this on its kernel's command line, and runs the script.
+    /// Boots the machine with these kernel options, and runs the script.
     fn boot(&mut self, options: &str, script: &str) -> Boot {
         let out = self.directory.path().join(self.boots.to_string());
         self.boots += 1;
@@ -73,7 +71,7 @@ impl Machine {
         Boot { run, out }
     }
 
-    /// Likewise, to a panic.
+    /// Like [`boot`](Self::boot), and the script must panic the kernel.
     fn boot_and_panic(&mut self, script: &str) -> Boot {
         let boot = self.boot(RESERVE, script);
         let panicked = matches!(boot.run.outcome, Outcome::Panicked(_));
@@ -81,7 +79,7 @@ impl Machine {
         boot
     }
 
-    /// Likewise, and the script must end with this status.
+    /// Like [`boot`](Self::boot), and the script must end with this status.
     fn boot_and_exit(&mut self, options: &str, script: &str, status: u8) -> Boot {
         let boot = self.boot(options, script);
         let ended = match boot.run.outcome {
@@ -93,7 +91,7 @@ impl Machine {
         boot
     }
 
-    /// Where the parts of the reserved memory are that a boot has taken.
+    /// The addresses of the parts of reserved memory that boots have used.
     fn parts(&self) -> Vec<u64> {
         let memory = File::open(self.memory()).expect("the memory");
         let pages = (0..MEMORY_MIB << 20).step_by(PAGE as usize);
@@ -121,12 +119,12 @@ impl Machine {
 }
 
 impl Boot {
-    /// What it has extracted.
+    /// The traces that the boot extracted.
     fn extracted(&self) -> Dump {
         Dump::extracted(0, &self.out.join("traces"))
     }
 
-    /// A time that it has written to a file, in nanoseconds since 1970.
+    /// A time from a file that the boot wrote, in nanoseconds since 1970.
     fn time(&self, name: &str) -> u64 {
         let text = std::fs::read_to_string(self.out.join(name)).expect("a time");
         text.trim().parse().expect("a number")
@@ -153,11 +151,10 @@ fn numbered(events: u64) -> String {
     format!("\"$numbered\" --panic --threads 2 --events {events}\n")
 }
 
-/// Each boot finds what the one before has left, and nothing of its own, whatever it traces itself
-/// meanwhile.
+/// Each boot finds the traces of the previous one, and none of its own, although it traces, too.
 pub(crate) fn each_boot_finds_the_one_before() {
     let mut machine = Machine::new();
-    // By its own clock, which may go wrong on a host that is busy.
+    // By its own clock, which may be wrong on a busy host.
     let wrote =
         "date +%s%N > /out/before; \"$numbered\" --threads 2 --events 1000; date +%s%N > /out/after
                  echo c > /proc/sysrq-trigger\n";
@@ -228,16 +225,16 @@ pub(crate) fn a_machine_that_resets_itself() {
     dump.check_traces(&[("crash", true, &[700])]);
 }
 
-/// What is no previous boot is said.
+/// The command says why there is no previous boot.
 pub(crate) fn without_a_previous_boot_it_says_why() {
     let said = Machine::new().boot_and_exit("", EXTRACT, 1).said();
     assert!(said.contains("no memory was reserved"), "{said}");
-    // Another one: what was not reserved has been used for anything.
+    // Another machine, whose memory was not reserved.
     let said = Machine::new().boot_and_exit(RESERVE, EXTRACT, 4).said();
     assert!(said.contains("has left nothing"), "{said}");
 }
 
-/// A root page that was changed meanwhile is not believed, and the log and the file system say so.
+/// A root page that was changed is rejected, and the log and the file system say so.
 pub(crate) fn what_is_not_intact_is_said() {
     let mut machine = Machine::new();
     machine.boot_and_panic(&(TRACE.to_owned() + &numbered(1000)));
@@ -260,7 +257,7 @@ pub(crate) fn what_is_not_intact_is_said() {
     );
 }
 
-/// Memory that is full loses events, and says so; all that it has is whole.
+/// Full memory loses events, and reports that. All events that it has are intact.
 pub(crate) fn what_does_not_fit_is_lost() {
     const EVENTS: u64 = 300_000;
     let mut machine = Machine::new();
@@ -283,7 +280,7 @@ pub(crate) fn what_does_not_fit_is_lost() {
     );
 }
 
-/// Dumps of a machine with reserved memory are dumps as others are.
+/// A dump of a machine with reserved memory is extracted as any other.
 pub(crate) fn a_dump_has_it_too() {
     Crash::of((4096, 16))
         .on_kernel_with(RESERVE)

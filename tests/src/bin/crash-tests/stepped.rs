@@ -1,48 +1,48 @@
-//! A guest that runs `stepped`, and stands; and what its memory must have.
+//! A stopped guest that runs `stepped`, and checks of its memory.
 
 use std::collections::BTreeMap;
 
 use usertrace_crash::Extraction;
 use usertrace_tests::instants::{CHILD_EVENTS, SUBBUF_SIZE, words};
 
-use crate::standing::{Standing, vmlinux};
+use crate::stopped_guest::{StoppedGuest, vmlinux};
 use crate::symbols::Functions;
 
 const MEMORY_MIB: u64 = 192;
-/// The trace that is there all the time.
+/// The trace that exists all the time.
 const STEADY: &str = "steady";
-/// What the dead may hold, in bytes: more than one child's events, and less than those of all that
-/// came before it is ready.
+/// The limit of dead processes' buffers, in bytes: more than one child's events, and less than
+/// those of all children of the warm-up.
 const LIMIT_DEAD: u64 = 150_000;
 
 /// The guest.
 pub(crate) struct Stepped {
-    pub(crate) guest: Standing,
-    /// Of the kernel, those that are the tracer's.
+    pub(crate) guest: StoppedGuest,
+    /// The tracer's functions in the kernel.
     pub(crate) kernel: Functions,
-    seen: Seen,
-    /// What the last look saw.
-    last: Sight,
+    seen: Summary,
+    /// The last observation.
+    last: Observation,
 }
 
-/// What was seen.
+/// A summary of all observations.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Summary {
     pub(crate) looks: u64,
-    /// Looks that saw something else than the one before.
+    /// Looks that saw something new.
     pub(crate) changes: u64,
-    /// Looks at which the brief trace was there, and those at which it was not.
+    /// Looks with the brief trace, and without it.
     pub(crate) with_brief: u64,
     pub(crate) without_brief: u64,
     /// Looks at each function.
     pub(crate) functions: BTreeMap<String, u64>,
 }
 
-/// What a look sees: of each trace the processes, and how many events each has.
-type Sight = BTreeMap<String, Vec<(u32, u64, u64)>>;
+/// The processes of each trace, and how many events each has.
+type Observation = BTreeMap<String, Vec<(u32, u64, u64)>>;
 
 impl Stepped {
-    /// Boots it, with a trace that is there all the time, beside those that come and go.
+    /// Boots the guest, with a trace that exists all the time.
     pub(crate) fn boot() -> Self {
         let setup = format!(
             "echo {LIMIT_DEAD} > limit_dead
@@ -50,25 +50,25 @@ impl Stepped {
              echo {SUBBUF_SIZE} > {STEADY}/main/subbuf_size; echo 4 > {STEADY}/main/subbuf_count
              echo 1 > {STEADY}/start"
         );
-        let guest = Standing::boot(MEMORY_MIB, &setup, "stepped", &[]);
+        let guest = StoppedGuest::boot(MEMORY_MIB, &setup, "stepped", &[]);
         let kernel = Functions::of(&vmlinux(), |name| {
             (name.contains("ltt_main") && !name.contains("::tests::")) || name.starts_with("ltt_")
         });
         Self {
             guest,
             kernel,
-            seen: Seen::default(),
-            last: Sight::new(),
+            seen: Summary::default(),
+            last: Observation::new(),
         }
     }
 
-    /// Lets it come to its end.
-    pub(crate) fn end(self) -> Seen {
+    /// Lets the guest run to its end.
+    pub(crate) fn end(self) -> Summary {
         self.guest.end();
         self.seen
     }
 
-    /// Looks at its memory: it is right at this place, which is in this function.
+    /// Checks the guest's memory. It is stopped at this address, in this function.
     pub(crate) fn look(&mut self, function: &str, place: u64) {
         let extracted = self.guest.extract();
         let what = format!("before {place:#x} in {function}");
@@ -79,7 +79,7 @@ impl Stepped {
         self.last = sight;
     }
 
-    fn check(&mut self, extraction: &Extraction, what: &str) -> Sight {
+    fn check(&mut self, extraction: &Extraction, what: &str) -> Observation {
         let problems = &extraction.problems;
         assert!(problems.is_empty(), "{what}: {problems:?}");
         let (child, of_child) = (
@@ -87,7 +87,7 @@ impl Stepped {
             self.guest.word(words::CHILD_RECORDED),
         );
         let own = self.guest.word(words::RECORDED);
-        let mut sight = Sight::new();
+        let mut sight = Observation::new();
         for trace in &extraction.traces {
             let mut children = 0;
             let processes = sight.entry(trace.name.clone()).or_default();
@@ -105,10 +105,10 @@ impl Stepped {
                     let recorded = match thread {
                         0 => own,
                         _ if u64::from(process.pid) == child => of_child,
-                        // Those that are dead have written all.
+                        // Dead children have written all events.
                         _ => CHILD_EVENTS,
                     };
-                    // The one that it is at may be there; the one before must be.
+                    // The current event may be there, and the one before must be.
                     assert!(
                         found == recorded || found == recorded + 1,
                         "{what}: {found} in the dump, {recorded} recorded"
@@ -118,7 +118,8 @@ impl Stepped {
                 children += u64::from(is_child && !threads.is_empty());
             }
             let must_be = u64::from(child != 0 && of_child > 0);
-            let is_stopped = trace.name == "brief" && self.guest.word(words::BRIEF) != words::THERE;
+            let is_stopped =
+                trace.name == "brief" && self.guest.word(words::BRIEF) != words::EXISTS;
             assert!(
                 children == must_be || is_stopped || children == 1 && of_child == 0,
                 "{what}: {children} children in {trace:?}"
@@ -128,7 +129,7 @@ impl Stepped {
         assert!(processes > 0, "{what}: {STEADY} is not there");
         let is_there = sight.contains_key("brief");
         match self.guest.word(words::BRIEF) {
-            words::THERE => assert!(is_there, "{what}: the brief trace is not there"),
+            words::EXISTS => assert!(is_there, "{what}: the brief trace is not there"),
             words::GONE => assert!(!is_there, "{what}: the brief trace is still there"),
             _ => {}
         }

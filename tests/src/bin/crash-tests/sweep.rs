@@ -1,25 +1,24 @@
-//! The memory of a guest at each instruction of what changes the directory in the kernel (C7, A10).
-//! A debugger has its one processor go on instruction by instruction, and its memory, which lies in
-//! a file, is extracted at each.
+//! The memory of a guest at each kernel instruction that changes the crash directory (C7, A10). A
+//! debugger steps its one processor, and the memory, which is a file, is extracted at each
+//! instruction.
 
 use std::collections::HashMap;
 
 use usertrace_tests::instants::words;
 use usertrace_vm::Registers;
 
-use crate::standing::KERNEL;
 use crate::stepped::Stepped;
+use crate::stopped_guest::KERNEL;
 
-/// How often each instruction is looked at, and each of those functions gone through, for each of
-/// its callers, if `USERTRACE_SWEEP` does not say it; which has all functions of the tracer looked
-/// at.
+/// How often each instruction is checked, and each function stepped through for each caller, unless
+/// `USERTRACE_SWEEP` says so. With that variable, all functions of the tracer are checked.
 const OFTEN: u32 = 1;
-/// How often more a function may begin that was gone through often enough: another caller may come.
+/// How often a function may begin again after enough walks: it may have another caller.
 const AGAIN: u32 = 8;
-/// How long what they call is followed step by step: QEMU forgets all that it has translated when
-/// it is to run freely again.
+/// How many instructions of other functions are stepped through: QEMU drops its translations when
+/// it runs freely again.
 const OTHERS: u32 = 12;
-/// How large a stack of the kernel is.
+/// The size of a kernel stack.
 const STACK: u64 = 16 << 10;
 
 /// Functions of the kernel that change what a dump has.
@@ -65,18 +64,17 @@ pub(crate) fn c7_a10_memory_at_each_instruction_of_the_directorys_changes() {
 
 struct Sweep {
     guest: Stepped,
-    /// All functions of the tracer are of interest.
+    /// Whether all functions of the tracer are of interest.
     all: bool,
     often: u32,
     until: u64,
     steps: u64,
-    /// Where each function was last called from: an entry that is published is another one for each
-    /// caller.
+    /// The last caller of each function: each caller publishes another kind of entry.
     callers: HashMap<u64, u64>,
-    /// How often each instruction was looked at, and each function begun, for each caller.
+    /// How often each instruction was checked, and each function begun, by caller.
     looked: HashMap<(u64, u64), u32>,
     begun: HashMap<(u64, u64), u32>,
-    /// How often each function where it stops began again.
+    /// How often each function with a breakpoint began again.
     again: HashMap<u64, u32>,
 }
 
@@ -128,7 +126,7 @@ impl Sweep {
         self.guest.guest.debugger.registers().expect("registers")
     }
 
-    /// Runs to a breakpoint, also if it stands at one.
+    /// Runs to the next breakpoint, also from one.
     fn run(&mut self) -> Registers {
         self.step();
         self.guest.guest.debugger.run().expect("a breakpoint");
@@ -141,7 +139,7 @@ impl Sweep {
         self.registers()
     }
 
-    /// Where the function that it is in was called from.
+    /// The caller of the current function.
     fn caller(&mut self, at: &Registers) -> Option<u64> {
         let start = self.guest.kernel.at(at.rip)?.start;
         if at.rip == start {
@@ -151,8 +149,8 @@ impl Sweep {
         self.callers.get(&start).copied()
     }
 
-    /// It is here; says whether to go on step by step. If a function begins that was gone through
-    /// often enough, nothing stops there any more, sooner or later.
+    /// Decides whether to step from here. Removes the breakpoint of a function that was walked
+    /// often enough.
     fn begin(&mut self, at: &Registers) -> bool {
         let caller = self.caller(at).unwrap_or_default();
         let Some(again) = self.again.get_mut(&at.rip) else {
@@ -170,7 +168,7 @@ impl Sweep {
         false
     }
 
-    /// Looks at the memory, if this instruction was not looked at often enough.
+    /// Checks the memory, unless this instruction was checked often enough.
     fn look(&mut self, at: &Registers) {
         let caller = self.caller(at).unwrap_or_default();
         let Some(function) = self.guest.kernel.at(at.rip) else {
@@ -184,13 +182,13 @@ impl Sweep {
         }
     }
 
-    /// Goes on to where a function returns to, and looks at each instruction of interest on the
-    /// way. Where it is then.
+    /// Steps to the return address of a function, and checks the memory at each instruction of
+    /// interest on the way. Returns the registers there.
     fn walk(&mut self, entry: Registers) -> Registers {
         let mut at = entry;
-        // Where the function returns to that is none of these, and how far it came.
+        // The return address of a function that is not of interest, and its steps so far.
         let mut other = None;
-        // Another task may go on when this one waits: then that is the end of it here.
+        // If this task waits and another one runs, the walk ends.
         let is_here = |at: &Registers| at.rsp <= entry.rsp && entry.rsp - at.rsp < STACK;
         while is_here(&at) {
             if self.is_of_interest(at.rip) {
@@ -214,8 +212,8 @@ impl Sweep {
         at
     }
 
-    /// Runs to where a function returns to that was called with this stack, or to what is of
-    /// interest before.
+    /// Runs to the return address of a function that was called with this stack, or to a breakpoint
+    /// before.
     fn run_to(&mut self, address: u64, stack: u64) -> Registers {
         self.break_at(address, true);
         let at = loop {

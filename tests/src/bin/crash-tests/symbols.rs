@@ -1,4 +1,4 @@
-//! Which function an address is in.
+//! Functions of ELF files, by address.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(crate) fn address(path: &Path, name: &str) -> u64 {
 }
 
 impl Functions {
-    /// Those of an ELF file whose name is of interest.
+    /// The functions of an ELF file whose names are of interest.
     pub(crate) fn of(path: &Path, is_of_interest: impl Fn(&str) -> bool) -> Self {
         let data = read(path);
         let file = ElfFile64::<Endianness>::parse(&*data).expect("an ELF file");
@@ -50,7 +50,7 @@ impl Functions {
         Self(functions)
     }
 
-    /// The same, so much further on.
+    /// The functions, moved by an offset.
     pub(crate) fn moved(mut self, by: u64) -> Self {
         for function in &mut self.0 {
             function.start = function.start.wrapping_add(by);
@@ -63,7 +63,7 @@ impl Functions {
         self.0.iter()
     }
 
-    /// The one that an instruction is of.
+    /// The function that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Function> {
         let next = self.0.partition_point(|function| function.start <= address);
         let function = self.0.get(next.checked_sub(1)?)?;

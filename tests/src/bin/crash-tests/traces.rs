@@ -1,4 +1,4 @@
-//! What is extracted from a dump, and what should be.
+//! Traces that were extracted from a dump, and their expected contents.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,12 +8,12 @@ use usertrace_testing::babeltrace::{self, Printed};
 use usertrace_tests::event::check_prefix;
 use usertrace_tests::program;
 
-/// What a thread of `numbered` must have in a trace: its first events, in order.
+/// The expected events of a thread of `numbered`: its first ones, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer {
     thread: u32,
     events: u64,
-    /// Whether it may have written more.
+    /// Whether more events are allowed.
     more: bool,
 }
 
@@ -35,20 +35,20 @@ impl Writer {
     }
 }
 
-/// What a process must have in a trace.
+/// The expected contents of a process in a trace.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) lost: u64,
     pub(crate) writers: Vec<Writer>,
 }
 
-/// What was extracted.
+/// An extraction of a dump.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dump {
     status: i32,
     crash: CrashPoint,
     traces: Vec<Trace>,
-    /// What babeltrace2 reads, if there is anything.
+    /// The events that babeltrace2 reads.
     read: babeltrace::Read,
 }
 
@@ -80,13 +80,13 @@ impl Dump {
         Self::extract_as(&[], vmcore, to).0
     }
 
-    /// Likewise, with options; and what was said on standard error.
+    /// Like [`extract`](Self::extract), with options. Returns standard error, too.
     pub(crate) fn extract_as(options: &[&str], vmcore: &Path, to: &Path) -> (Self, String) {
         Self::try_extract(options, vmcore, to)
             .unwrap_or_else(|stderr| panic!("no summary: {stderr}"))
     }
 
-    /// Likewise; or, if nothing is extracted, what was said on standard error.
+    /// Like [`extract_as`](Self::extract_as). If nothing is extracted, returns standard error.
     pub(crate) fn try_extract(
         options: &[&str],
         vmcore: &Path,
@@ -111,7 +111,7 @@ impl Dump {
         Ok((Self::extracted(status, to), stderr))
     }
 
-    /// What was extracted to a directory, with its summary beside that.
+    /// Reads an extraction from a directory, with its summary beside it.
     pub(crate) fn extracted(status: i32, to: &Path) -> Self {
         let summary = std::fs::read(summary(to)).expect("a summary");
         let summary: Value = serde_json::from_slice(&summary).expect("JSON");
@@ -133,7 +133,7 @@ impl Dump {
             read,
         };
         assert_eq!(summary["problems"]["count"], 0, "{summary}");
-        // What the summary counts is what babeltrace2 does.
+        // The counts of the summary equal babeltrace2's.
         let sum = |number: fn(&Process) -> u64| -> u64 {
             dump.traces
                 .iter()
@@ -146,12 +146,13 @@ impl Dump {
         dump
     }
 
-    /// What was extracted to that directory must have the same events.
+    /// Checks that the extraction in a directory has the same events.
     pub(crate) fn has_the_events_of(&self, directory: &Path) {
         assert_eq!(read_sorted(directory), self.read);
     }
 
-    /// The crash must be where the events end, on one of two CPUs, which was not idle.
+    /// Checks that the crash was at the end of the events, on one of two CPUs, in a task that was
+    /// not idle.
     pub(crate) fn check_crash(&self) {
         let CrashPoint { ns, cpu, thread } = self.crash;
         assert!(cpu.is_some_and(|cpu| cpu < 2), "{:?}", self.crash);
@@ -168,7 +169,7 @@ impl Dump {
         );
     }
 
-    /// When the first and the last event was, in nanoseconds since 1970.
+    /// The times of the first and the last event, in nanoseconds since 1970.
     pub(crate) fn times(&self) -> Option<(u64, u64)> {
         let times = || self.read.events.iter().map(|event| event.time);
         Some((times().min()?, times().max()?))
@@ -189,7 +190,7 @@ impl Dump {
         (crashed - time as i64, &events[at..])
     }
 
-    /// What babeltrace2 prints, in the order of time.
+    /// The events that babeltrace2 prints, in the order of time.
     pub(crate) fn printed(&self) -> &[Printed] {
         &self.read.events
     }
@@ -198,7 +199,7 @@ impl Dump {
         self.read.events.len()
     }
 
-    /// The one trace, of the one process.
+    /// The only process of the only trace.
     fn only(&self) -> &Process {
         assert_eq!(self.status, 0);
         let [trace] = &self.traces[..] else {
@@ -274,7 +275,7 @@ impl Dump {
         self.check_numbers(counts.copied());
     }
 
-    /// The events must be so many first ones of some processes.
+    /// Checks that the events are the first ones of some processes, with these counts.
     fn check_numbers(&self, counts: impl Iterator<Item = u64>) {
         let mut numbers: Vec<_> = self.read.events.iter().map(Printed::numbered).collect();
         numbers.sort_unstable();
@@ -332,7 +333,7 @@ impl Process {
         assert_eq!((number("holes"), number("damaged")), (0, 0));
         let comm = json["comm"].as_str().expect("a name");
         let events = number("events");
-        // Nothing is said to a trace that is not active.
+        // The process gets no description in a trace that is not active.
         let cmdline = json["cmdline"].as_str();
         assert!(
             events == 0 || cmdline.is_some_and(|said| said.contains(comm)),
@@ -348,14 +349,13 @@ impl Process {
 
 fn read_sorted(directory: &Path) -> babeltrace::Read {
     let mut read = babeltrace::read(directory);
-    // In which order those of one nanosecond come is not the same each time.
+    // Events of the same nanosecond have no fixed order.
     let place = |event: &Printed| (event.time, event.fields.clone());
     read.events.sort_by_key(place);
     read
 }
 
-/// Where the summary of an extraction to this directory is: beside it. (Names of directories may
-/// have dots.)
+/// The path of the summary of an extraction: beside its directory, whose name may have dots.
 fn summary(to: &Path) -> PathBuf {
     let mut path = to.as_os_str().to_owned();
     path.push(".json");

@@ -1,7 +1,7 @@
-//! The memory of a guest at each instruction of a program that writes an event (A10, C7): into
-//! rings of each scope and mode, and whatever the event finds there. A debugger has the guest go on
-//! instruction by instruction, and its memory, which lies in a file, is extracted at each: what was
-//! committed is there, what is not is not, and one instruction makes the difference.
+//! The memory of a guest at each instruction of a program that writes an event (A10, C7), for rings
+//! of each scope, mode and state. A debugger steps the guest, and its memory, which is a file, is
+//! extracted at each instruction. Committed events are there, uncommitted ones are not, and a
+//! single instruction makes the difference.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use usertrace_tests::instants::{Kind, writers as words};
 use usertrace_tests::program;
 use usertrace_vm::Registers;
 
-use crate::standing::{KERNEL, Standing, Threads, vmlinux};
+use crate::stopped_guest::{KERNEL, StoppedGuest, Threads, vmlinux};
 use crate::symbols::{Function, Functions, address};
 
 const MEMORY_MIB: u64 = 192;
-/// Whose rings, what becomes of events that find them full, and of which kinds events are gone
-/// through. What is not there would take most of the time, as programs are not optimised for tests.
+/// Scope and mode of the rings, and the kinds of events that are stepped through. The others would
+/// take most of the time, as programs are not optimised for tests.
 const PLANS: &[(&str, &[Kind])] = &[
     (
         "cpu:flight",
@@ -31,7 +31,7 @@ const PLANS: &[(&str, &[Kind])] = &[
     ),
     ("global:discard", &[Kind::Ordinary, Kind::AtEnd, Kind::Full]),
 ];
-/// All, if `USERTRACE_SWEEP` is set.
+/// All plans, for `USERTRACE_SWEEP`.
 const ALL_PLANS: &[(&str, &[Kind])] = &[
     ("cpu:flight", &Kind::ALL),
     ("cpu:discard", &Kind::ALL),
@@ -46,26 +46,26 @@ const ALL_PLANS: &[(&str, &[Kind])] = &[
     ("global:discard", &Kind::ALL),
     ("global:block", &Kind::ALL),
 ];
-/// How often a signal comes in the middle of an event, and of one that begins a sub-buffer; and how
-/// many instructions sooner it comes each time.
+/// How often a signal interrupts an ordinary event, and one that begins a sub-buffer, and by how
+/// many instructions it comes earlier each time.
 const SIGNALS: [(usize, usize); 2] = [(30, 1), (15, 9)];
 const ALL_SIGNALS: [(usize, usize); 2] = [(120, 1), (120, 3)];
-/// How many instructions after the one that commits it comes the first time, if there are so many.
+/// How many instructions after the commit the first signal comes, if there are so many.
 const AFTER: usize = 4;
-/// How large a stack may become.
+/// The largest stack.
 const STACK: u64 = 1 << 20;
-/// Where the kernel returns to programs: from system calls, and from all else.
+/// The kernel's instructions that return to programs: from system calls, and from all else.
 const RETURNS: [&str; 2] = [
     "entry_SYSRETQ_unsafe_stack",
     "swapgs_restore_regs_and_return_to_usermode",
 ];
-/// How many instructions it takes at most from there to the program's.
+/// The most instructions from there to the program.
 const RETURN: u32 = 64;
-/// Events of a plan whose end QEMU may pass, of some fifty.
+/// How many of some fifty events of a plan QEMU may run past.
 const MOST_PASSED: usize = 2;
-/// The instruction that calls the kernel.
+/// The instruction `syscall`.
 const SYSCALL: u64 = 0x050f;
-/// The processor traps after each instruction.
+/// The flag with which the processor traps after each instruction.
 const TRAP_FLAG: u32 = 1 << 8;
 
 pub(crate) fn c7_a10_memory_at_each_instruction_of_writers() {
@@ -125,42 +125,42 @@ struct Event {
     kind: Kind,
     is_gone_through: bool,
     entry: Registers,
-    /// Where it is written when the program comes here.
+    /// The return address: the event is written when the program is there.
     back: u64,
 }
 
-/// What a look sees.
+/// The trace's contents at one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sight {
-    /// Events that the trace has and that were not yet counted, and such that it says were lost.
+struct Observation {
+    /// Recorded events that the program has not counted yet, and lost ones.
     recorded: u64,
     lost: u64,
-    /// Records that were reserved, and not committed.
+    /// Records that were reserved, but not committed.
     unfinished: u64,
 }
 
-impl Sight {
+impl Observation {
     fn is_done(&self) -> bool {
         self.recorded + self.lost > 0
     }
 }
 
-/// What was seen of all events of a kind.
+/// A summary of all events of a kind.
 #[derive(Debug, Default)]
-struct Seen {
+struct KindSummary {
     events: u64,
     looks: u64,
     recorded: u64,
     lost: u64,
-    /// The instruction that made the difference.
+    /// The instructions that committed, and how often.
     commits: BTreeMap<String, u64>,
-    /// How many events a signal came in the middle of.
+    /// How many events a signal interrupted.
     interrupted: u64,
-    /// All instructions of the last event up to the one that made the difference, and some more.
+    /// The instructions of the last event, up to a few after the commit.
     path: Vec<u64>,
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for KindSummary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             events,
@@ -183,16 +183,16 @@ impl std::fmt::Display for Seen {
 }
 
 struct Sweep {
-    guest: Standing,
+    guest: StoppedGuest,
     plans: Plans,
-    /// Of the program, where it is.
+    /// The program's functions, at their addresses.
     program: Functions,
-    /// Where the kernel returns to programs.
+    /// The addresses at which the kernel returns to programs.
     returns: [u64; 2],
-    seen: BTreeMap<(&'static str, Kind), Seen>,
-    /// It stands where the next event is about to be written.
+    seen: BTreeMap<(&'static str, Kind), KindSummary>,
+    /// Whether the guest is stopped where the next event is about to be written.
     is_at_next: bool,
-    /// How many events had an end that QEMU has passed.
+    /// How many events QEMU ran past.
     passed: u32,
 }
 
@@ -202,12 +202,14 @@ impl Sweep {
         arguments.extend(signals.map(|(times, _)| times.to_string()));
         arguments.push("--".to_owned());
         arguments.extend(plans.iter().map(|(plan, _)| (*plan).to_owned()));
-        let guest = Standing::boot(MEMORY_MIB, "", "stepped-writer", &arguments);
+        let guest = StoppedGuest::boot(MEMORY_MIB, "", "stepped-writer", &arguments);
         let program = Functions::of(&program::path("stepped-writer"), |_| true);
-        let name = "stepped_writer::looked_at";
-        let looked_at = program.iter().find(|function| function.name == name);
-        let linked = looked_at.expect("the function that is looked at").start;
-        let program = program.moved(guest.word(words::LOOKED_AT).wrapping_sub(linked));
+        let name = "stepped_writer::stepped_function";
+        let stepped_function = program.iter().find(|function| function.name == name);
+        let linked = stepped_function
+            .expect("the function that is looked at")
+            .start;
+        let program = program.moved(guest.word(words::STEPPED_FUNCTION).wrapping_sub(linked));
         let returns = RETURNS.map(|name| address(&vmlinux(), name));
         let mut sweep = Self {
             guest,
@@ -218,20 +220,20 @@ impl Sweep {
             is_at_next: false,
             passed: 0,
         };
-        let place = sweep.guest.word(words::LOOKED_AT);
+        let place = sweep.guest.word(words::STEPPED_FUNCTION);
         sweep.break_at(place, true);
         sweep.guest.tell("go");
         sweep
     }
 
-    /// Runs to the next event that is to be looked at, if there is one.
+    /// Runs to the next event that is stepped through, if there is one.
     fn next(&mut self) -> Option<Event> {
         let entry = if std::mem::take(&mut self.is_at_next) {
             self.registers()
         } else {
             self.run()
         };
-        let place = self.guest.word(words::LOOKED_AT);
+        let place = self.guest.word(words::STEPPED_FUNCTION);
         assert_eq!(entry.rip, place, "it stops at an event");
         let Some(kind) = Kind::of(self.guest.word(words::KIND)) else {
             self.break_at(place, false);
@@ -275,11 +277,10 @@ impl Sweep {
         at
     }
 
-    /// Runs to where the event is written, or to others. Nothing comes back where QEMU has passed
-    /// that breakpoint, as it has been seen to do now and then: it stands where the next event is
-    /// about to be written, and all is counted.
+    /// Runs to the event's return address, or to others. Returns None if QEMU ran past that
+    /// breakpoint, as it sometimes does: the guest is then stopped before the next event.
     fn run_back(&mut self, event: &Event, others: &[u64]) -> Option<Registers> {
-        let next = self.guest.word(words::LOOKED_AT);
+        let next = self.guest.word(words::STEPPED_FUNCTION);
         let at = self.run_to(event.back, &[others, &[next]].concat());
         if at.rip != next {
             return Some(at);
@@ -291,7 +292,7 @@ impl Sweep {
         None
     }
 
-    /// Does one instruction of the program, and all that the kernel does for it.
+    /// Steps one instruction of the program, with all that the kernel does for it.
     fn step(&mut self, event: &Event) -> Registers {
         self.guest.debugger.step().expect("a step");
         let at = self.registers();
@@ -306,7 +307,7 @@ impl Sweep {
                 self.guest.debugger.step().expect("a step");
                 Some(self.registers()).filter(|at| at.rip < KERNEL)
             });
-            // It may be another thread that goes on.
+            // Another thread may run.
             let is_it = |at: &Registers| at.rsp.abs_diff(event.entry.rsp) < STACK;
             if let Some(at) = at.filter(is_it) {
                 break at;
@@ -320,7 +321,7 @@ impl Sweep {
         at.rip == event.back && at.rsp == event.entry.rsp + 8
     }
 
-    /// Goes on to where the event is written, and looks before and after.
+    /// Runs through the event, and checks the memory before and after.
     fn pass(&mut self, event: &Event) {
         let before = self.look(event, &event.entry);
         assert!(
@@ -338,7 +339,7 @@ impl Sweep {
         self.finish(event, after);
     }
 
-    /// Goes on to where the event is written, and looks at each instruction.
+    /// Steps through the event, and checks the memory at each instruction.
     fn walk(&mut self, event: &Event) {
         let mut at = event.entry;
         let (mut path, mut is_left) = (Vec::new(), AFTER);
@@ -349,7 +350,7 @@ impl Sweep {
             at = self.step(event);
             let now = self.look(event, &at);
             if before.is_done() {
-                self.stays(event, before, now);
+                self.check_monotonic(event, before, now);
             } else if now.is_done() {
                 let place = self.name(last.rip);
                 let seen = self.seen.entry((event.plan, event.kind)).or_default();
@@ -366,8 +367,8 @@ impl Sweep {
         self.finish(event, before);
     }
 
-    /// What was done once is not undone.
-    fn stays(&self, event: &Event, before: Sight, now: Sight) {
+    /// Checks that what was recorded stays recorded.
+    fn check_monotonic(&self, event: &Event, before: Observation, now: Observation) {
         assert_eq!(
             (before.recorded, before.lost),
             (now.recorded, now.lost),
@@ -377,8 +378,8 @@ impl Sweep {
         );
     }
 
-    /// The event is written.
-    fn finish(&mut self, event: &Event, sight: Sight) {
+    /// Checks the memory after the event.
+    fn finish(&mut self, event: &Event, sight: Observation) {
         let what = format!("{} {:?}: {sight:?}", event.plan, event.kind);
         assert!(sight.is_done() && sight.unfinished == 0, "{what}");
         let seen = self.seen.entry((event.plan, event.kind)).or_default();
@@ -386,13 +387,13 @@ impl Sweep {
         seen.lost += sight.lost;
     }
 
-    /// Has a signal come in the middle of the event, each time that many instructions sooner, the
-    /// first time after what committed one `like` this. Looks before it is handled, after that, and
-    /// at the end.
+    /// Interrupts the event by a signal: the first time after the instruction that committed an
+    /// event of kind `like`, then earlier by `sooner` instructions each time. Checks the memory
+    /// before and after the handler, and at the end.
     fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
         let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
         let path = &self.seen[&(event.plan, like)].path;
-        // Those in loops are not told apart.
+        // Instructions in loops cannot be told apart.
         let is_single = |place: &&u64| path.iter().filter(|other| other == place).count() == 1;
         let mut places = path.iter().rev().filter(is_single);
         let Some(&place) = places
@@ -440,13 +441,13 @@ impl Sweep {
             .interrupted += 1;
         for pair in [before, interrupted, after, end].windows(2) {
             if pair[0].is_done() {
-                self.stays(event, pair[0], pair[1]);
+                self.check_monotonic(event, pair[0], pair[1]);
             }
         }
         self.finish(event, end);
     }
 
-    /// Where an instruction is.
+    /// The function and offset of an instruction.
     fn name(&self, place: u64) -> String {
         match self.program.at(place) {
             Some(Function { name, start, .. }) => format!("{name}+{:#x}", place - start),
@@ -454,8 +455,8 @@ impl Sweep {
         }
     }
 
-    /// Looks at the memory.
-    fn look(&mut self, event: &Event, at: &Registers) -> Sight {
+    /// Extracts the memory.
+    fn look(&mut self, event: &Event, at: &Registers) -> Observation {
         let what = format!(
             "{} {:?}, before {}",
             event.plan,
@@ -490,14 +491,14 @@ impl Sweep {
             own.first().is_none_or(|first| *first <= oldest),
             "{what}: {oldest}, {own:?}"
         );
-        // How many more there are than were counted.
+        // How many more events there are than the program counted.
         let more = |numbers: &[u64], counted: u64| {
             let found = numbers.last().map_or(0, |last| last + 1);
             let more = found.checked_sub(counted).filter(|more| *more <= 1);
             more.unwrap_or_else(|| panic!("{what}: {found} in the dump, {counted} counted"))
         };
         let recorded = more(own, self.guest.word(words::RECORDED));
-        // Those of the handler may have been overwritten.
+        // The handler's events may have been overwritten.
         if let Some(numbers) = threads.get(&1) {
             more(numbers, self.guest.word(words::HANDLED));
         }
@@ -507,7 +508,7 @@ impl Sweep {
             .filter(|more| recorded + *more <= 1);
         let lost = lost.unwrap_or_else(|| panic!("{what}: {trace:?}, {counted} counted as lost"));
         self.seen.entry((event.plan, event.kind)).or_default().looks += 1;
-        Sight {
+        Observation {
             recorded,
             lost,
             unfinished,

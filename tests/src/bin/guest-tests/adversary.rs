@@ -1,6 +1,6 @@
 //! The adversary, for a minute: random calls of several users on the debug kernel (F2, A11).
 //!
-//! The full tier lets it go on for half an hour, on both kernels, in guests of its own.
+//! In the full tier it runs for half an hour, on both kernels, in guests of its own.
 
 use std::process::Command;
 

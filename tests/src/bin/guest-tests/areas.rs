@@ -1,5 +1,5 @@
-//! The three areas: where pages come from, what may be done to the mappings, and who has them
-//! (C1–C3, C9, A5, F2).
+//! The three areas: where their pages come from, what a program may do to the mappings, and which
+//! processes have them (C1–C3, C9, A5, F2).
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use nix::sys::signal::Signal;
 use usertrace_testing::wait;
-use usertrace_tests::accounts::{Cgroup, resident_pages};
+use usertrace_tests::accounting::{Cgroup, resident_pages};
 use usertrace_tests::areas::{Areas, Slot, head_after, peek, poke};
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::consumer::Consumer;
@@ -77,7 +77,7 @@ fn c3_reading_an_untouched_area_allocates_nothing() {
         }
         assert_eq!(trace.stats(), before.0);
         assert_eq!(trace.stats().pages(), 0, "the kernel's own account");
-        // The address space is still what it was, but for the vector above, made before.
+        // Resident memory has not changed: the vector above was allocated before.
         let resident = resident_pages();
         assert!(
             resident < before.1 + count / 4,
@@ -93,9 +93,8 @@ fn c3_reading_an_untouched_area_allocates_nothing() {
     });
 }
 
-/// A trace whose rings are so small that all lie in 2 MiB, and this process's buffers of it. The
-/// pages of the tree that leads to them are there, so that from now on each page that is allocated
-/// is one of the rings'.
+/// A trace whose rings all lie in 2 MiB, and this process's buffers of it. The pages of the tree
+/// exist, so each page that is allocated from now on belongs to a ring.
 fn with_tree(name: &str) -> (Trace, Slot, u64) {
     let trace = Trace::create(name);
     trace.set_geometry("control", 4096, 2);
@@ -123,7 +122,7 @@ fn c3_the_first_write_to_a_ring_allocates_one_page() {
             assert_eq!(ring.read(4096), 0);
             assert_eq!(trace.stats().pages(), before + 1, "the page is there");
         }
-        // The control blocks have a tree of their own, here of one level, and one page of them is
+        // The control blocks have a tree of their own, here of one level, and one page is
         // enough for all.
         let before = trace.stats().pages();
         rings[0].lost().store(1, Ordering::Relaxed);
@@ -172,7 +171,7 @@ fn c3_a_write_replaces_the_zero_page_in_every_mapping() {
             ring.write(offset, 42);
             assert_eq!((ring.read(offset), view.read(offset)), (42, 42));
         }
-        // Both map the same page: what is written later is seen as well.
+        // Both map the same page, so later writes are visible, too.
         ring.write(1, 43);
         assert_eq!(view.read(1), 43);
     });
@@ -199,7 +198,7 @@ fn f6_pages_are_charged_to_the_programs_cgroup() {
             (stats * 3 / 4..stats * 5 / 4).contains(&charged),
             "{charged} for {stats}"
         );
-        // When the trace is gone, and the program knows it, so are they.
+        // The pages are freed when the trace is gone and the program has acknowledged that.
         drop(trace);
         let _ = slot.update();
         wait::until("the pages are given back", || {
@@ -216,7 +215,7 @@ fn c9_the_info_area_cannot_be_written() {
         child::run_to_death(Signal::SIGSEGV, || {
             let areas = Areas::map(0);
             let address = areas.at.info as usize + 4096 * page;
-            // SAFETY: within the area, from which reading is allowed; then this process is meant to
+            // SAFETY: within the area, which may be read. The write is meant to kill this process
             // die.
             unsafe {
                 let _ = peek(address);
@@ -226,7 +225,7 @@ fn c9_the_info_area_cannot_be_written() {
         touched += 1;
     }
     assert_eq!(touched, 17);
-    // Not by way of /proc either.
+    // Nor through /proc.
     child::run(|| {
         let areas = Areas::map(0);
         let before = areas.info(0);
@@ -262,7 +261,7 @@ fn c9_rights_of_the_areas_cannot_be_changed() {
         for rights in [write, read | write, read | exec, read | write | exec] {
             let ret = mprotect(at.info as usize, at.info_len as usize, rights);
             assert_eq!(ret, Err(libc::EACCES), "info, {rights}");
-            // A part of it would have to be split off.
+            // The kernel would have to split the mapping.
             let ret = mprotect(at.info as usize, 4096, rights);
             assert!(ret.is_err(), "a page of info, {rights}");
         }
@@ -323,7 +322,7 @@ fn c2_areas_cannot_be_split_or_moved() {
                 };
                 let failed = moved == libc::MAP_FAILED;
                 if what == "as it is" {
-                    // Nothing to be done, which may be a success.
+                    // There is nothing to do, so the call may succeed.
                     assert!(failed || moved as usize == start);
                 } else {
                     let errno = errno();
@@ -359,7 +358,7 @@ fn f2_writes_without_a_trace_do_no_harm() {
         let areas = Areas::map(0);
         let at = areas.at;
         let slot_len = at.buffers_len as usize / 16;
-        // Slots that no trace is in, and the ends of those.
+        // Slots without a trace, and their ends.
         for slot in 0..16 {
             for offset in [0, 4096, slot_len - 4096] {
                 let address = at.buffers as usize + slot * slot_len + offset;
@@ -375,7 +374,7 @@ fn f2_writes_without_a_trace_do_no_harm() {
             // SAFETY: likewise.
             unsafe { poke(address as usize, 1) };
         }
-        // A trace that comes afterwards begins with zeros.
+        // A new trace begins with zeros.
         let trace = Trace::started("clean");
         let slot = areas.must_next();
         let ring = slot.ring(1, 0);
@@ -449,16 +448,16 @@ fn a5_a_fork_child_gets_its_own() {
             let own = Areas::map(0).must_next();
             assert_eq!(own.ring(1, 0).read(28), 0, "it begins with zeros");
             own.ring(1, 0).write_records(2);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
         });
-        child.link.hear();
+        child.link.receive();
         let stats = trace.stats();
         assert_eq!(stats.processes.len(), 2);
         let mut heads: Vec<_> = stats.rings.iter().map(|ring| ring.head).collect();
         heads.sort_unstable();
         assert_eq!(heads, [head_after(1), head_after(2)]);
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     });
 }
@@ -469,7 +468,7 @@ fn a5_exec_ends_the_areas() {
         let slot = Areas::map(0).must_next();
         slot.ring(1, 0).write_records(1);
         let program = CString::from(c"/bin/sh");
-        // The new program has none of the areas, and lives on for as long as its standard input is
+        // The new program has no areas, and lives as long as its standard input is
         // open.
         let script = CString::from(c"! grep -q '\\[ltt\\]' /proc/$$/maps");
         let _ = nix::unistd::execv(&program, &[c"sh", c"-c", &script]);
@@ -477,7 +476,7 @@ fn a5_exec_ends_the_areas() {
     });
     let name = format!("{}.", child.pid());
     child.join();
-    // What was written before is there.
+    // The events from before are there.
     wait::until("the file of the old program", || {
         trace.consumer_files("main").len() == 1
     });

@@ -1,7 +1,7 @@
 //! Stops a process at a chosen instruction of the writer's restartable sequences.
 //!
-//! Single steps would not do: each one aborts the sequence. A hardware breakpoint lets it run up to
-//! there.
+//! A single step would abort the sequence. With a hardware breakpoint, it runs up to the
+//! instruction.
 
 use std::ptr;
 
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use usertrace_tests::child::Child;
 
-/// `struct rseq_cs`: what the writer tells the kernel of a sequence.
+/// `struct rseq_cs`: the writer's description of a sequence for the kernel.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 struct Descriptor {
@@ -37,9 +37,9 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Where its instructions begin, and the one behind it.
+    /// The addresses of its instructions, and of the one after it.
     pub(crate) fn instructions(&self) -> Vec<u64> {
-        // SAFETY: code of this program's, which nobody writes.
+        // SAFETY: code of this program, which is never written.
         let code = unsafe {
             std::slice::from_raw_parts(
                 ptr::with_exposed_provenance(self.start as usize),
@@ -82,15 +82,15 @@ pub(crate) fn wait_for_tracer() {
     }
 }
 
-/// Lets the child go on from where it waits, up to this instruction, before which it stops. False:
-/// it ended, and never came there.
+/// Runs the stopped child up to an instruction, before which it stops. Returns false if the child
+/// ended before.
 pub(crate) fn run_to(child: &mut Child, address: u64) -> bool {
     let pid = child.pid();
     assert_eq!(child.wait(), WaitStatus::Stopped(pid, Signal::SIGSTOP));
     let register = |number: usize| {
         std::mem::offset_of!(libc::user, u_debugreg) + number * size_of::<libc::c_ulong>()
     };
-    // Register 7 switches the first one on, for the execution of one instruction.
+    // Register 7 enables the first breakpoint, for execution.
     for (number, value) in [(0, address), (7, 1)] {
         // SAFETY: it changes the child's debug registers.
         let ret = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, pid, register(number), value) };

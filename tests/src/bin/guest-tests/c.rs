@@ -9,7 +9,7 @@ pub(crate) const CASES: &[Case] = cases![
     f7_events_of_a_program_that_is_instrumented_for_lttng,
 ];
 
-/// What it writes, `c/tests/programs/events.rs` compares to the letter, as the fallback has it.
+/// `c/tests/programs/events.rs` compares the program's output with the fallback to the letter.
 ///
 /// Requirements: F7
 fn f7_every_kind_of_field_from_c() {
@@ -55,7 +55,7 @@ fn f7_every_kind_of_field_from_c() {
     }
 }
 
-/// Both spellings, and what LTTng-UST itself writes of them, to the letter.
+/// The events equal those of LTTng-UST to the letter.
 ///
 /// Requirements: F7
 fn f7_events_of_a_program_that_is_instrumented_for_lttng() {

@@ -1,4 +1,4 @@
-//! The three system calls, and every way to call them wrongly (A1, A2, C1).
+//! The three system calls, with valid and with all kinds of invalid arguments (A1, A2, C1).
 
 use std::mem::size_of;
 
@@ -92,13 +92,13 @@ fn c1_alloc_takes_a_newer_struct_of_zeros() {
     });
 }
 
-/// Calls `alloc_tracebuf` in all wrong ways, and looks at `state` after each.
+/// Calls `alloc_tracebuf` with all kinds of invalid arguments. `state` must not change.
 fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
     const SIZE: usize = size_of::<LttTracebuf>();
     let calls = calls();
     let before = state();
     let check = |what: &str, args: usize, size: usize, flags: usize, errno: Errno| {
-        // SAFETY: what may be written is in memory that the callers below made for this.
+        // SAFETY: the kernel may write only to memory that the callers below allocated for this.
         let ret = unsafe { raw::alloc_tracebuf(&calls, args, size, flags) };
         assert_eq!(ret, Err(errno), "{what}");
         assert_eq!(state(), before, "{what}");
@@ -173,6 +173,12 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
         Errno::E2BIG,
     );
 
+    try_bad_addresses(&check);
+}
+
+/// Bad addresses of the structure. `check` makes the call, which must fail.
+fn try_bad_addresses(check: &dyn Fn(&str, usize, usize, usize, Errno)) {
+    const SIZE: usize = size_of::<LttTracebuf>();
     check("NULL", 0, SIZE, 0, Errno::EFAULT);
     check("a kernel address", KERNEL_ADDRESS, SIZE, 0, Errno::EFAULT);
     let unmapped = Pages::new(1, libc::PROT_NONE);
@@ -249,7 +255,7 @@ fn c1_alloc_refuses_areas_that_are_partly_gone() {
             assert_eq!(areas.calls.alloc_tracebuf(0), Err(Errno::EBUSY));
             assert_eq!(areas.calls.update(&mut None), Err(Errno::ENXIO));
             assert_eq!(maps::areas(), left);
-            // When all are gone, there may be new ones.
+            // When all areas are gone, new ones can be allocated.
             for area in left {
                 // SAFETY: as above.
                 let ret =
@@ -276,15 +282,15 @@ fn a1_update_gives_each_trace_once() {
             assert_eq!(update.filter, u32::MAX, "all events by default (E4)");
             assert_eq!(slot.update(), Ok(*update));
         }
-        // NULL on return means that active and filter say nothing.
+        // If the call returns NULL, active and filter are undefined.
         let mut none = None;
         let update = areas.calls.update(&mut none).expect("ltt_update");
         assert_eq!((none, update.active, update.filter), (None, false, 0));
-        // A new one is given, and the old ones are not given again.
+        // The call returns the new trace, and no old one again.
         let fourth = Trace::started("d");
         assert_eq!(areas.must_next().index, fourth.stats().slot);
         assert!(areas.next().is_none());
-        // What is asked by buffer follows the trace.
+        // The answer for a buffer follows its trace.
         traces[0].stop();
         assert!(!given[0].0.update().expect("ltt_update").active);
         traces[1].start();
@@ -405,7 +411,7 @@ fn a1_update_refuses_bad_pointers_and_gives_nothing() {
                 assert_eq!(trace.stats(), none, "{what} at {bad:#x}");
             }
         }
-        // The trace was not used up by the calls that failed.
+        // The failed calls did not consume the trace.
         let slot = areas.must_next();
         assert_eq!(slot.index, none.slot);
         // SAFETY: a word of the page.
@@ -459,7 +465,7 @@ fn a2_switch_refuses_without_areas() {
         for buffer in [0, 4096, KERNEL_ADDRESS] {
             assert_eq!(raw::switch(&calls(), buffer), Err(Errno::ENXIO));
         }
-        // Areas that are gone are none.
+        // Unmapped areas do not count.
         let areas = Areas::map(0);
         let slot = areas.must_next();
         // SAFETY: nothing refers to the area from here on.
@@ -479,7 +485,7 @@ fn a9_switch_does_not_give_up_a_destroyed_trace() {
         let areas = Areas::map(0);
         let slot = areas.must_next();
         drop(trace);
-        // Any thread may switch, while others still write there.
+        // Any thread may switch while others write.
         assert_eq!(slot.switch(), Err(Errno::ENOENT));
         assert_eq!(slot.switch(), Err(Errno::ENOENT));
         assert_eq!(slot.update(), Err(Errno::ENOENT));

@@ -1,4 +1,4 @@
-//! Many traces with many channels, and processes that come and go: each event is where it belongs
+//! Many traces with many channels, and short-lived processes: each event is in the right channel
 //! (A7, E2-E5, D3).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use usertrace_tests::child::Child;
 use usertrace_tests::control::{self, Trace};
 use usertrace_tests::cpu;
 use usertrace_tests::event::attach;
-use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::guest::{from_env, scaled};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
 
@@ -34,28 +34,28 @@ macro_rules! kinds {
 
 kinds!(a "a", b "b", c "c", d "d");
 
-/// Kinds of events; there is a trace for each set of them.
+/// How many kinds of events there are. Each set of kinds has a trace.
 const KINDS: usize = 4;
 const TRACES: usize = 1 << KINDS;
-/// Of each process.
+/// Events of each process.
 const EVENTS: u64 = 10;
 const WRITERS: usize = 4;
-/// So many bytes are held, and the writers let the reader come first.
+/// How many bytes buffers may hold before the writers wait for the reader.
 const HELD: u64 = 32 << 20;
-/// Short-lived ones. Each comes and goes in 16 traces, with 80 files, so that thousands take
-/// minutes: those are asked for.
+/// How many short-lived processes there are. Each is in 16 traces, with 80 files, so thousands take
+/// minutes: a variable asks for them.
 const PROCESSES: u64 = 120;
 const MORE: &str = "USERTRACE_TEST_PROCESSES";
 
-/// The channel to which a kind goes, its mode, and its scope. No process waits: nobody reads while
-/// it is there.
+/// The channel of each kind, its mode, and its scope. No mode blocks, because nobody reads while a
+/// process runs.
 const CHANNELS: [(&str, &str, &str); KINDS] = [
     ("main", "discard", "cpu"),
     ("flight", "overwrite", "thread"),
     ("global", "discard", "global"),
     ("blocks", "block", "cpu"),
 ];
-/// What filters are told of a kind: names, and patterns.
+/// The filter of each kind: names and patterns.
 const PATTERNS: [&str; KINDS] = ["a", "kind:b", "no k?nd:c* !c c", "*d"];
 
 fn write(kind: usize, process: u32, number: u64) -> Outcome {
@@ -91,12 +91,11 @@ fn create(index: usize) -> Trace {
     trace
 }
 
-/// What was read of one trace: a bit for each number, by process.
-type Seen = BTreeMap<u32, u64>;
+/// The numbers that were read from one trace: a bit for each, by process.
+type NumbersRead = BTreeMap<u32, u64>;
 
-/// Reads what there is of a trace, and gives it back: processes whose channels all were read to the
-/// end, go.
-fn read(trace: &Trace, index: usize, seen: &mut Seen) {
+/// Reads and consumes a trace. A dead process disappears when all of its channels are consumed.
+fn read(trace: &Trace, index: usize, seen: &mut NumbersRead) {
     for ring in trace.stats().rings {
         assert_eq!(ring.lost, 0, "there was room for all");
         let Some(kind) = CHANNELS.iter().position(|at| at.0 == ring.channel) else {
@@ -107,7 +106,7 @@ fn read(trace: &Trace, index: usize, seen: &mut Seen) {
             continue;
         }
         let path = trace.path().join(&ring.channel).join(&ring.name);
-        // The file comes at the process's first switch, or when it dies.
+        // The file is created at the process's first switch, or at its death.
         let Ok(mut reader) = Reader::open(&path) else {
             continue;
         };
@@ -124,14 +123,14 @@ fn read(trace: &Trace, index: usize, seen: &mut Seen) {
 fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() {
     wait::until("nothing is held", || control::memory().total == 0);
     let traces: Vec<_> = (0..TRACES).map(create).collect();
-    let processes = asked(MORE, scaled(PROCESSES));
+    let processes = from_env(MORE, scaled(PROCESSES));
     let next = Shared::new();
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             Child::spawn(|_| {
                 cpu::try_pin(writer);
                 loop {
-                    // What nobody has read must not come near the limits.
+                    // Unread buffers must not reach the limits.
                     while control::memory().total > HELD {
                         std::thread::yield_now();
                     }
@@ -152,7 +151,7 @@ fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() 
             })
         })
         .collect();
-    let mut seen = vec![Seen::new(); TRACES];
+    let mut seen = vec![NumbersRead::new(); TRACES];
     let mut read_all = || {
         for (index, trace) in traces.iter().enumerate() {
             read(trace, index, &mut seen[index]);

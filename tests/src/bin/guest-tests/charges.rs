@@ -10,7 +10,7 @@ use nix::unistd::{Pid, syncfs};
 use tempfile::TempDir;
 use usertrace::Outcome;
 use usertrace_testing::wait;
-use usertrace_tests::accounts::{self, Cgroup};
+use usertrace_tests::accounting::{self, Cgroup};
 use usertrace_tests::child::{Child, exit};
 use usertrace_tests::control::Trace;
 use usertrace_tests::event;
@@ -59,10 +59,10 @@ impl Drop for Disk {
 
 /// Returns the charges of a process: its input and output, its group's bytes to disk and time.
 fn charges(pid: Pid, group: &Cgroup) -> (BTreeMap<String, u64>, u64, u64) {
-    (accounts::io(pid), group.bytes_to_disk(), group.time())
+    (accounting::io(pid), group.bytes_to_disk(), group.time())
 }
 
-/// The program writes all events, then sleeps while the recorder works: no account of it may
+/// The program writes all events, then sleeps while the recorder works. Its charges must not
 /// change.
 ///
 /// Requirements: F10
@@ -79,10 +79,10 @@ fn recording_is_not_charged_to_the_program() {
                 exit(2);
             }
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let stat = format!("/proc/{}/stat", child.pid());
     wait::until("the program sleeps", || {
         fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "))
@@ -101,7 +101,7 @@ fn recording_is_not_charged_to_the_program() {
     assert_eq!(charges(child.pid(), &of_program), before);
 
     let bytes = count * event::RECORD_LEN as u64;
-    let io = accounts::io(recorder.pid());
+    let io = accounting::io(recorder.pid());
     assert!(io["write_bytes"] >= bytes, "{bytes} in {io:?}");
     let to_disk = of_recorder.bytes_to_disk();
     assert!(to_disk >= bytes, "{bytes} in {to_disk}");
@@ -109,7 +109,7 @@ fn recording_is_not_charged_to_the_program() {
     assert!(time > 0);
 
     // The recorder finishes after the program's death. Nor does that charge the program's group.
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     recorder.finish(&trace);
     disk.sync();

@@ -1,8 +1,7 @@
-//! The clock of a trace: the processor's counter where that is valid, and `CLOCK_MONOTONIC` where
-//! it is not (E3).
+//! The clock of a trace: the processor's counter if that is valid, or else `CLOCK_MONOTONIC` (E3).
 //!
-//! A guest that is booted with `tsc=unstable` has the latter. Under load, the kernel may find by
-//! itself that an emulated counter is unstable.
+//! A guest that is booted with `tsc=unstable` uses `CLOCK_MONOTONIC`. Under load, the kernel may
+//! itself decide that an emulated counter is unstable.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -23,7 +22,7 @@ use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![e3_events_have_the_time_at_which_they_were];
 
-/// For a guest whose time-stamp counter is unstable.
+/// Tests for a guest whose time-stamp counter is unstable.
 pub(crate) const ON_AN_UNSTABLE_CLOCK: &[Case] = cases![
     e3_an_unstable_clock_is_not_used,
     e3_the_fallback_does_not_use_an_unstable_clock,
@@ -81,10 +80,10 @@ fn check_times(expected: u32) {
                     });
                 }
             });
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
         });
-        child.link.hear();
+        child.link.receive();
         let after = now_ns();
         let path = trace
             .consumer_files("main")
@@ -109,15 +108,14 @@ fn check_times(expected: u32) {
             panic!("{scope}: {kind:?} in ring {ring}")
         });
         assert_eq!(numbers, [EVENTS; THREADS as usize], "{scope}");
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }
 
 /// Requirements: E3
 ///
-/// Without the calls, too: the processor's counter is not the clock of a trace if the kernel does
-/// not trust it.
+/// The fallback does not use the processor's counter either if the kernel does not trust it.
 fn e3_the_fallback_does_not_use_an_unstable_clock() {
     assert!(
         !is_counter_valid(),

@@ -1,4 +1,4 @@
-//! The commands of E1 to E4, as they are typed in a shell.
+//! The commands of E1 to E4, typed in a shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,9 +17,9 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f1_ctf_2_is_written,
 ];
 
-/// What is typed, behind a dollar sign, and what is to be seen then. `numbered` writes as many
-/// events as it is told, each of 24 bytes, or 32 in a ring that several threads write; a sub-buffer
-/// begins with 64.
+/// A session: commands after a dollar sign, and their expected output. `numbered` writes events of
+/// 24 bytes, or of 32 in a ring that several threads write. The header of a sub-buffer has 64
+/// bytes.
 const SESSION: &str = r#"
 $ mkdir mytrace
 $ ls -d /sys/kernel/debug/ltt/mytrace
@@ -130,7 +130,7 @@ memory
 reserved
 "#;
 
-/// What was typed of it, and what was to be seen.
+/// The session's commands, each with its expected output.
 fn steps() -> impl Iterator<Item = (&'static str, &'static str)> {
     SESSION.split("\n$ ").skip(1).map(|step| {
         let (command, output) = step.split_once('\n').unwrap_or((step, ""));
@@ -140,7 +140,7 @@ fn steps() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Requirements: E1, E2, E3, E4
 fn e1_e2_e3_e4_commands_do_what_they_say() {
-    // The control channel is the same each time, and of no interest here.
+    // The control channel is always the same.
     let shell = "numbered() { \"$NUMBERED\" --events $1 >/dev/null; }; \
          heads() { sed -n 's/^ring [^ ]* \\([^c].*\\) [0-9]* head \\([0-9]*\\).*/\\1 \\2/p' */stats | sort; }";
     let mut seen = String::new();
@@ -165,37 +165,43 @@ fn e1_e2_e3_e4_commands_do_what_they_say() {
     assert_eq!(seen, expected, "\nseen:\n{seen}");
 }
 
-/// The same by the tool's own commands.
-fn e1_e4_traces_outlive_their_commands() {
-    let usertrace = |arguments: &[&str]| {
-        let mut command = Command::new(program::path("usertrace"));
-        let output = command.args(arguments).output().expect("it runs");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8(said).expect("text");
-        (output.status.code().expect("not killed"), said)
-    };
-    let done = |arguments: &[&str]| {
-        assert_eq!(usertrace(arguments), (0, String::new()), "{arguments:?}");
-    };
-    let numbered = |count: &str| {
-        let mut command = Command::new(program::path("numbered"));
-        let output = command.args(["--events", count]).output();
-        assert!(output.expect("it runs").status.success());
-    };
-    // How many events of the trace can be read, in any of its rings.
-    let nr_events = || {
-        let directory = tempfile::tempdir().expect("a directory");
-        let out = directory.path().join("out");
-        let out = out.to_str().expect("text");
-        let (status, said) = usertrace(&["snapshot", "mine", "-o", out, "--quiet", "--json"]);
-        assert_eq!(status, 0, "{said}");
-        let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-        let processes = json["processes"].as_array().expect("processes").iter();
-        processes
-            .map(|p| p["events"].as_u64().expect("a number"))
-            .sum::<u64>()
-    };
+/// Runs the command, and returns its status and output.
+fn usertrace(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new(program::path("usertrace"));
+    let output = command.args(arguments).output().expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).expect("text");
+    (output.status.code().expect("not killed"), said)
+}
 
+/// Runs the command, which must succeed without output.
+fn done(arguments: &[&str]) {
+    assert_eq!(usertrace(arguments), (0, String::new()), "{arguments:?}");
+}
+
+/// Runs a program that writes so many events.
+fn numbered(count: &str) {
+    let mut command = Command::new(program::path("numbered"));
+    let output = command.args(["--events", count]).output();
+    assert!(output.expect("it runs").status.success());
+}
+
+/// The number of readable events in all rings of the trace `mine`.
+fn nr_events() -> u64 {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("text");
+    let (status, said) = usertrace(&["snapshot", "mine", "-o", out, "--quiet", "--json"]);
+    assert_eq!(status, 0, "{said}");
+    let json: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let processes = json["processes"].as_array().expect("processes").iter();
+    processes
+        .map(|p| p["events"].as_u64().expect("a number"))
+        .sum::<u64>()
+}
+
+/// Traces that the tool's own commands create, change and remove.
+fn e1_e4_traces_outlive_their_commands() {
     let setup = [
         "--flight",
         "--subbuf-size",
@@ -247,7 +253,7 @@ fn e1_e4_traces_outlive_their_commands() {
     numbered("11");
     assert_eq!(nr_events(), 10);
     assert_eq!(usertrace(&["status", "mine"]).0, 3);
-    // What is fixed cannot be changed, and the trace that was there stays.
+    // A fixed setting cannot be changed, and the existing trace stays.
     let (status, said) = usertrace(&["start", "mine", "--subbuf-size", "4k"]);
     assert_eq!(status, 1);
     assert!(
@@ -266,7 +272,7 @@ fn e1_e4_traces_outlive_their_commands() {
     );
 }
 
-/// Recordings and snapshots in CTF 2 have what those in CTF 1.8 have, of a channel with contexts.
+/// Recordings and snapshots in CTF 2 equal those in CTF 1.8, for a channel with contexts.
 fn f1_ctf_2_is_written() {
     let usertrace = |arguments: &[&str]| {
         let mut command = Command::new(program::path("usertrace"));
@@ -276,7 +282,7 @@ fn f1_ctf_2_is_written() {
         assert_eq!(said, "", "{arguments:?}");
         String::from_utf8(output.stdout).expect("text")
     };
-    // What follows the number of the process, which differs; and whether all metadata are of this
+    // The text after the process id, which differs; and whether all metadata are of this
     // version.
     let read = |directory: &str, version: &str| -> Vec<String> {
         let traces = fs::read_dir(directory).expect("a directory");
@@ -321,7 +327,7 @@ fn f1_ctf_2_is_written() {
         usertrace(&["snapshot", "mine", "-q", "--ctf", version, "-o", &taken]);
         usertrace(&["destroy", "mine"]);
         let [mut recorded, mut taken] = [recorded, taken].map(|path| read(&path, version));
-        // They may have been on any CPUs.
+        // The events may be of any CPUs.
         recorded.sort_unstable();
         taken.sort_unstable();
         (recorded, taken)

@@ -1,4 +1,4 @@
-//! Consumer files: how they come and go, and what can be done with them (C4, C5, C9, A10, A11).
+//! Consumer files: when they appear and disappear, and their operations (C4, C5, C9, A10, A11).
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -48,21 +48,21 @@ struct Traced {
 }
 
 impl Traced {
-    /// Starts a process that has buffers, does `prepare` with them, makes its files, and waits.
+    /// Starts a process that has buffers, calls `prepare`, makes its files by a switch, and waits.
     fn new(name: &str, prepare: impl FnOnce(&Slot)) -> Self {
         Self::with(name, |slot, link| {
             prepare(&slot);
             slot.switch().expect("its files");
-            link.tell(0);
-            while link.try_hear().is_some() {}
+            link.send(0);
+            while link.try_receive().is_some() {}
         })
     }
 
-    /// Starts a process that has buffers, does `body`, and must say something when it is ready.
+    /// Starts a process that has buffers and runs `body`, which sends a number when it is ready.
     fn with(name: &str, body: impl FnOnce(Slot, &mut Link)) -> Self {
         let trace = Trace::started(name);
         let mut child = Child::spawn(|link| body(Areas::map(0).must_next(), link));
-        child.link.hear();
+        child.link.receive();
         Self { trace, child }
     }
 
@@ -86,7 +86,7 @@ fn watch(trace: &Trace, channel: &str) -> Inotify {
     inotify
 }
 
-/// The files that were made since the last time.
+/// The files that were created since the last call.
 fn created(inotify: &Inotify) -> Vec<String> {
     match inotify.read_events() {
         Ok(events) => events
@@ -125,7 +125,7 @@ fn c4_the_first_switch_makes_the_files() {
             let files = trace.consumer_files(channel);
             assert_eq!(files, [trace.path().join(channel).join(name)]);
         }
-        // No other switch makes anything.
+        // Further switches create nothing.
         slot.switch().expect("as well");
         assert!(watches.iter().all(|watch| created(watch).is_empty()));
         assert_eq!(trace.consumer_files("main").len(), 1);
@@ -189,7 +189,7 @@ fn c5_info_says_whose_file_it_is() {
             info.channel,
             Areas::map(0).info(stats.slot).1.channel[index]
         );
-        // The clock moves, and both points say that it does so with the kernel's.
+        // The clock runs, and both points show that it agrees with the kernel's.
         assert!(info.start_time > 0);
         assert!(info.now.cycles > info.start.cycles);
         assert!(info.now.monotonic > info.start.monotonic);
@@ -246,7 +246,6 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
     let before = (consumer.positions(), traced.trace.stats());
     let page = Pages::new(2, libc::PROT_READ | libc::PROT_WRITE);
     let good = page.address();
-    let read_only = Pages::new(1, libc::PROT_READ);
     let check = |what: &str, request: u32, argument: usize, errno: i32| {
         // SAFETY: what may be written is in `page`.
         let error = unsafe { consumer.ioctl(request, argument) }.expect_err(what);
@@ -277,7 +276,18 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         let smaller = request - (8 << 16);
         check(&format!("{smaller:#x}"), smaller, good, libc::EINVAL);
     }
-    // Addresses.
+    try_bad_addresses(good, &check);
+    try_bad_positions(good, &check);
+    assert_eq!(
+        files::consume(consumer.file().as_fd(), 0, head_after(4)),
+        Ok(())
+    );
+}
+
+/// Bad addresses of the ioctls' structures. `good` is a page for valid ones; `check` makes the
+/// ioctl, which must fail.
+fn try_bad_addresses(good: usize, check: &dyn Fn(&str, u32, usize, i32)) {
+    let read_only = Pages::new(1, libc::PROT_READ);
     for (what, address) in [
         ("NULL", 0),
         ("a kernel address", KERNEL_ADDRESS),
@@ -309,7 +319,10 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         unsafe { (good as *mut LttPositions).write_volatile(positions) };
         check("rings", LTT_IOC_POSITIONS, good, libc::EFAULT);
     }
-    // Positions: two records were consumed, of four.
+}
+
+/// Bad positions to consume up to. Two records of four are consumed.
+fn try_bad_positions(good: usize, check: &dyn Fn(&str, u32, usize, i32)) {
     for (what, ring, reserved, position) in [
         ("a ring too many", 2, 0, head_after(4)),
         ("the last ring", u32::MAX, 0, head_after(4)),
@@ -330,10 +343,6 @@ fn c5_bad_ioctls_are_refused_and_change_nothing() {
         unsafe { (good as *mut LttConsume).write_volatile(consume) };
         check(what, LTT_IOC_CONSUME, good, libc::EINVAL);
     }
-    assert_eq!(
-        files::consume(consumer.file().as_fd(), 0, head_after(4)),
-        Ok(())
-    );
 }
 
 /// Requirements: C5
@@ -342,18 +351,18 @@ fn c5_consumed_moves_forward_only() {
         let ring = slot.ring(1, 0);
         ring.write_records(4);
         slot.switch().expect("its files");
-        link.tell(0);
-        while let Some(order) = link.try_hear() {
+        link.send(0);
+        while let Some(order) = link.try_receive() {
             if order == 1 {
                 ring.consumed().store(12345, Ordering::Relaxed);
             }
-            link.tell(ring.consumed().load(Ordering::Acquire));
+            link.send(ring.consumed().load(Ordering::Acquire));
         }
     });
     let consumer = traced.open("main");
     let mut program = |order| {
-        traced.child.link.tell(order);
-        traced.child.link.hear()
+        traced.child.link.send(order);
+        traced.child.link.receive()
     };
     assert_eq!(program(0), 0);
     for position in [head_after(1), head_after(1), head_after(3)] {
@@ -361,7 +370,7 @@ fn c5_consumed_moves_forward_only() {
         assert_eq!(consumer.positions()[0].consumed, position);
         assert_eq!(program(0), position, "the program is told");
     }
-    // What the program makes of its copy means nothing to the kernel.
+    // The kernel does not trust the program's copy.
     assert_eq!(program(1), 12345);
     assert_eq!(consumer.positions()[0].consumed, head_after(3));
     assert_eq!(
@@ -370,7 +379,7 @@ fn c5_consumed_moves_forward_only() {
     );
     files::consume(consumer.file().as_fd(), 0, head_after(4)).expect("forward");
     assert_eq!(program(0), head_after(4));
-    // Another file of the same rings goes on from there.
+    // Another open file of the same rings continues there.
     assert_eq!(traced.open("main").positions()[0].consumed, head_after(4));
 }
 
@@ -409,7 +418,7 @@ fn c9_the_rings_are_mapped_read_only() {
     assert_eq!(records(&view, ring), [0, 0, 0]);
     assert_eq!(view.read(ring + 28), 0x53, "the second ring's magic");
     assert_eq!(records(&descriptions, 0), [0, 1, 0]);
-    // What nobody wrote reads as zeros, and costs nothing.
+    // Unwritten pages read as zeros, and none is allocated.
     for offset in (4096..ring).step_by(4096) {
         assert_eq!(view.read(offset), 0);
     }
@@ -442,7 +451,7 @@ fn c9_only_the_rings_can_be_mapped() {
     for (what, offset, len, rights, flags, errno) in [
         ("writable", 0, len, read | write, shared, libc::EACCES),
         ("only writable", 0, len, write, shared, libc::EACCES),
-        // The whole file system is one that nothing is executed from.
+        // The file system is mounted with noexec.
         (
             "executable",
             0,
@@ -488,22 +497,22 @@ fn c9_only_the_rings_can_be_mapped() {
 fn c5_poll_tells_of_records_and_of_the_end() {
     let mut traced = Traced::with("poll", |slot, link| {
         slot.switch().expect("its files");
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         slot.ring(1, 1).write_records(1);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
     let consumer = traced.open("main");
     let nothing = PollFlags::empty();
     assert_eq!(consumer.ready(), nothing);
-    traced.child.link.tell(0);
-    traced.child.link.hear();
+    traced.child.link.send(0);
+    traced.child.link.receive();
     assert_eq!(consumer.ready(), PollFlags::POLLIN);
     consumer.consume_all();
     assert_eq!(consumer.ready(), nothing);
-    // The end wakes by itself.
-    traced.child.link.tell(0);
+    // The end of the process wakes the reader.
+    traced.child.link.send(0);
     let ready = consumer.poll(PollTimeout::from(60_000u16));
     assert_eq!(ready, PollFlags::POLLHUP);
 }
@@ -511,27 +520,27 @@ fn c5_poll_tells_of_records_and_of_the_end() {
 fn c5_a_switch_wakes_who_polls() {
     let traced = Traced::with("wake", |slot, link| {
         slot.switch().expect("its files");
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         slot.ring(1, 0).write_records(1);
         slot.switch().expect("a reader is told");
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
     let Traced { trace, mut child } = traced;
     let file = trace.consumer_files("main").remove(0);
     let reader = sleeper(&file);
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     reader.join();
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
 }
 
 fn a10_buffers_outlive_a_killed_process() {
     let mut traced = Traced::with("killed", |slot, link| {
         slot.ring(1, 0).write_records(100);
-        link.tell(0);
+        link.send(0);
         // It dies here, or in any instruction of this.
         loop {
             slot.ring(1, 1).write(4096 * 3, 1);
@@ -568,7 +577,7 @@ fn a10_the_last_close_frees_what_was_read() {
     let (first, second) = (traced.open("main"), traced.open("main"));
     let control = traced.open("control");
     wait::until("it is dead", || first.info().flags & LTT_FILE_DEAD != 0);
-    // Not read: stays, whoever closes.
+    // An unread file stays, whoever closes it.
     drop(first);
     assert_eq!(traced.trace.stats().processes[0].state, "dead");
     second.consume_all();
@@ -595,7 +604,7 @@ fn a9_an_open_file_outlives_its_trace() {
     let early = consumer.map();
     traced.trace.try_remove().expect("rmdir with an open file");
     assert!(!traced.trace.path().exists());
-    // Mapped before or after: what was written is there, until this is closed.
+    // Mappings from before and after have the events, until the file is closed.
     let late = consumer.map();
     for view in [&early, &late] {
         assert_eq!(view.read(head_after(2) as usize + 8), 2);
@@ -621,14 +630,14 @@ fn a11_forged_positions_harm_nobody_else() {
         let slot = Areas::map(0).must_next();
         slot.ring(1, 0).write_records(2);
         slot.switch().expect("its files");
-        link.tell(0);
-        while link.try_hear().is_some() {}
+        link.send(0);
+        while link.try_receive().is_some() {}
     };
     let liar = |link: &mut Link| {
         let slot = Areas::map(0).must_next();
         let areas = slot.areas;
         slot.switch().expect("its files");
-        // All that it can write to: its control blocks, whole, and its rings.
+        // The program can write to its control blocks and its rings.
         let words = areas.at.control_len / 16 / 8;
         for fill in [u64::MAX, 1 << 63, 1, 0x5555_5555_5555_5555] {
             let block = areas.at.control as usize + slot.index * areas.at.control_len as usize / 16;
@@ -641,13 +650,13 @@ fn a11_forged_positions_harm_nobody_else() {
                 word.store(fill, Ordering::Relaxed);
             }
             slot.ring(1, 0).write(0, fill as u8);
-            link.tell(fill);
-            link.hear();
+            link.send(fill);
+            link.receive();
         }
     };
     let mut children = [Child::spawn(honest), Child::spawn(liar)];
-    children[0].link.hear();
-    while let Some(fill) = children[1].link.try_hear() {
+    children[0].link.receive();
+    while let Some(fill) = children[1].link.try_receive() {
         let name = format!("{}.", children[1].pid());
         let file = trace
             .consumer_files("main")
@@ -660,7 +669,8 @@ fn a11_forged_positions_harm_nobody_else() {
         let consumer = Consumer::open(&file);
         let positions = consumer.positions();
         assert_eq!((positions[0].head, positions[0].lost), (fill, fill));
-        // It may lie about itself, and the reader about what it read of that; nothing else changes.
+        // The program may forge its positions, and the reader what it consumed. Nothing else
+        // changes.
         for position in [0, 8, fill & !7] {
             let _ = files::consume(consumer.file().as_fd(), 1, position);
         }
@@ -669,7 +679,7 @@ fn a11_forged_positions_harm_nobody_else() {
         let view = consumer.map();
         let _ = view.copy(0, 4096);
         drop(view);
-        children[1].link.tell(0);
+        children[1].link.send(0);
     }
     let name = format!("{}.", children[0].pid());
     let stats = trace.stats();

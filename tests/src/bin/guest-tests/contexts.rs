@@ -20,7 +20,7 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     f7_e4_the_recorder_asks_for_events_and_contexts,
 ];
 
-/// What is in a trace's rings now.
+/// The events that are in a trace's rings now.
 fn snapshot(trace: &Trace) -> Vec<Printed> {
     let directory = tempfile::tempdir().expect("a directory");
     let output = Command::new(program::path("usertrace"))
@@ -34,7 +34,7 @@ fn snapshot(trace: &Trace) -> Vec<Printed> {
     babeltrace::read(&directory.path().join("now")).events
 }
 
-/// The number of a namespace; 0 if the kernel has no such ones.
+/// The inode of a namespace. 0: the kernel has none of this kind.
 fn inode(namespace: &str) -> u64 {
     let file = format!("/proc/self/ns/{namespace}");
     fs::metadata(file).map_or(0, |file| file.ino())
@@ -64,10 +64,10 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
                 let named = Builder::new().name(format!("writer {thread}"));
                 named.spawn(write).expect("a thread").join().expect("done");
             }
-            link.tell(1);
-            link.hear();
+            link.send(1);
+            link.receive();
         });
-        assert_eq!(child.link.hear(), 1);
+        assert_eq!(child.link.receive(), 1);
         let events = snapshot(&trace);
         assert_eq!(events.len(), 2, "{scope}");
         for (thread, event) in (1..).zip(&events) {
@@ -83,13 +83,14 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
                 assert_eq!(value, inode(namespace));
             }
         }
-        child.link.tell(1);
+        child.link.send(1);
         child.join();
         trace.try_remove().expect("removed");
     }
 }
 
-/// Filters change under a process that writes: from main, which has none, to a channel that has.
+/// Filters move a running process's events from `main`, which has no contexts, to a channel that
+/// has.
 fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
     let trace = Trace::create("contexts");
     fs::create_dir(trace.path().join("apart")).expect("a channel");
@@ -100,19 +101,19 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
     let mut child = Child::spawn(|link| {
         attach();
         loop {
-            let number = link.hear();
+            let number = link.receive();
             if number == 0 {
                 return;
             }
             assert_eq!(event::write(0, number), Outcome::Recorded);
-            link.tell(number);
+            link.send(number);
         }
     });
     for number in 1..=6 {
         let filter = if number % 2 == 0 { "numbered" } else { "0" };
         trace.write("apart/filter", filter).expect("a filter");
-        child.link.tell(number);
-        assert_eq!(child.link.hear(), number);
+        child.link.send(number);
+        assert_eq!(child.link.receive(), number);
     }
     let events = snapshot(&trace);
     assert_eq!(events.len(), 6);
@@ -123,11 +124,11 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
             assert_eq!(event.field("vtid"), child.pid().as_raw() as u64);
         }
     }
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
 }
 
-/// E3, E4: what the recorder asks of a new trace, in the words of its files.
+/// E3, E4: the recorder sets the filters and contexts of a new trace.
 fn f7_e4_the_recorder_asks_for_events_and_contexts() {
     let trace = Trace::create("asked");
     let output = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,4 @@
-//! Traces that come and go, thousands of them, under the feet of programs that write to them (A9,
-//! C8).
+//! Thousands of traces are created and removed while programs write to them (A9, C8).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -8,7 +7,7 @@ use std::time::Instant;
 use usertrace::Outcome;
 use usertrace_sys::crash::{LTT_CRASH_BUFFER, LTT_CRASH_TRACE};
 use usertrace_testing::wait;
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::SLOTS;
 use usertrace_tests::child::{Child, Link};
 use usertrace_tests::consumer::Consumer;
@@ -27,19 +26,19 @@ pub(crate) const CASES: &[Case] = cases![
 ];
 
 const THREADS: usize = 8;
-/// A twentieth of that on the debug kernel, unless all are asked for: see [`scaled`].
+/// How many traces. The debug kernel does a twentieth by default: see [`scaled`].
 const CYCLES: u64 = 10_000;
-/// Before what there is is counted: caches and pages of the directory stay.
+/// Traces before the first count: the kernel keeps caches and pages of the directory.
 const WARM_UP: u64 = 64;
-/// Traces that are there at once.
+/// Traces that exist at the same time.
 const AT_ONCE: usize = 3;
-/// Every so many traces one is looked at, before it goes.
+/// Of so many traces, one is read before it is removed.
 const SAMPLE: u64 = 50;
-/// The kernel's account of a control group is not exact. One page in ten cycles would be more.
+/// The inaccuracy of a control group's charges. A leak of one page in ten cycles would exceed it.
 const SLACK: u64 = CYCLES / 10;
 
-/// Reads a trace that is being written to, and returns how many events it has. All are whole, of
-/// threads that there are, and in each ring each thread's follow each other.
+/// Reads a trace that is being written, and returns how many events it has. All must be intact and
+/// of known threads, and each thread's must be in order in each ring.
 fn sample(trace: &Trace) -> u64 {
     let mut count = 0;
     for path in trace.consumer_files("main") {
@@ -63,41 +62,58 @@ fn sample(trace: &Trace) -> u64 {
 /// Requirements: A9, C8
 fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
     let mut child = Child::spawn(come_and_go);
-    // It takes longer than anything is waited for in one go.
-    while child.link.try_hear().is_some() {}
+    // The test takes longer than one wait may.
+    while child.link.try_receive().is_some() {}
     child.join();
+}
+
+/// Tracing would not continue if something was damaged.
+fn check_that_tracing_works(written: &[Shared; THREADS]) {
+    let last = Trace::started("last");
+    let had = |thread: usize| written[thread].get().load(Ordering::Relaxed);
+    let had: [u64; THREADS] = std::array::from_fn(had);
+    wait::until("all write to a new trace", || {
+        written
+            .iter()
+            .zip(had)
+            .all(|(written, had)| written.get().load(Ordering::Relaxed) > had)
+    });
+    // The thread that was given the buffer makes the files, and may be the last one to go on.
+    wait::until("its events are read", || sample(&last) > 0);
+}
+
+/// Starts a child whose threads write until `stop` is set, and count what was recorded.
+fn writers(stop: &Shared, written: &[Shared; THREADS]) -> Child {
+    let mut child = Child::spawn(|link| {
+        attach();
+        // The writers leave time for the creation of traces.
+        // SAFETY: no memory is concerned.
+        unsafe { libc::nice(19) };
+        link.send(0);
+        std::thread::scope(|scope| {
+            for (thread, written) in written.iter().enumerate() {
+                scope.spawn(move || {
+                    let mut number = 0u64;
+                    while stop.get().load(Ordering::Relaxed) == 0 {
+                        if write(thread as u32, number) == Outcome::Recorded {
+                            written.get().fetch_add(1, Ordering::Relaxed);
+                        }
+                        number += 1;
+                    }
+                });
+            }
+        });
+    });
+    child.link.receive();
+    child
 }
 
 fn come_and_go(link: &mut Link) {
     let stop = Shared::new();
     let written: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
-    // All is charged here: what the traced program has, and what the traces themselves need.
+    // The group is charged for the program's buffers and for the traces themselves.
     let group = Cgroup::enter("cycles");
-    let child = {
-        let mut child = Child::spawn(|link| {
-            attach();
-            // They leave time for the one who makes traces.
-            // SAFETY: no memory is concerned.
-            unsafe { libc::nice(19) };
-            link.tell(0);
-            std::thread::scope(|scope| {
-                for (thread, written) in written.iter().enumerate() {
-                    let stop = &stop;
-                    scope.spawn(move || {
-                        let mut number = 0u64;
-                        while stop.get().load(Ordering::Relaxed) == 0 {
-                            if write(thread as u32, number) == Outcome::Recorded {
-                                written.get().fetch_add(1, Ordering::Relaxed);
-                            }
-                            number += 1;
-                        }
-                    });
-                }
-            });
-        });
-        child.link.hear();
-        child
-    };
+    let child = writers(&stop, &written);
     let mut traces: VecDeque<Trace> = VecDeque::new();
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
     let begun = Instant::now();
@@ -105,7 +121,7 @@ fn come_and_go(link: &mut Link) {
     let cycles = scaled(CYCLES);
     for cycle in 0..WARM_UP + cycles {
         if cycle % SAMPLE == 0 {
-            link.tell(cycle);
+            link.send(cycle);
         }
         if cycle == WARM_UP {
             traces.clear();
@@ -120,7 +136,7 @@ fn come_and_go(link: &mut Link) {
             && let Some(old) = traces.pop_front()
         {
             if cycle % SAMPLE == 0 {
-                // They are in the middle of it when this one goes. (Its rings may be full by now.)
+                // The trace is removed while they write to it. (Its rings may be full by now.)
                 wait::until("they write to it", || {
                     let rings = old.stats().rings;
                     rings.iter().any(|ring| ring.channel == "main")
@@ -154,18 +170,7 @@ fn come_and_go(link: &mut Link) {
         sampled > 0 && events > cycles,
         "{sampled} of {events} events were looked at"
     );
-    // Where something has been damaged, tracing does not go on.
-    let last = Trace::started("last");
-    let had = |thread: usize| written[thread].get().load(Ordering::Relaxed);
-    let had: [u64; THREADS] = std::array::from_fn(had);
-    wait::until("all write to a new trace", || {
-        written
-            .iter()
-            .zip(had)
-            .all(|(written, had)| written.get().load(Ordering::Relaxed) > had)
-    });
-    // The thread that was given the buffer makes the files, and may be the last one to go on.
-    wait::until("its events are read", || sample(&last) > 0);
+    check_that_tracing_works(&written);
     stop.get().store(1, Ordering::Relaxed);
     child.join();
     println!(
@@ -174,18 +179,18 @@ fn come_and_go(link: &mut Link) {
     );
 }
 
-/// Traces that come into the one slot that is free.
+/// How many traces take the one free slot in turn.
 const SUCCESSORS: u64 = 60;
 
-/// Writers of rings that no restartable sequence writes are interrupted anywhere, also between two
-/// of their stores. Were one still there when the slot has the next trace, it would store into that
-/// one's rings.
+/// Writers of shared rings use no restartable sequence, and can be interrupted between two of their
+/// stores. A writer that was still in the slot when the next trace takes it would store into that
+/// trace's rings.
 fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
     let stop = Shared::new();
     let child = {
         let mut child = Child::spawn(|link| {
             attach();
-            link.tell(0);
+            link.send(0);
             std::thread::scope(|scope| {
                 for thread in 0..THREADS as u32 {
                     let stop = &stop;
@@ -200,7 +205,7 @@ fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
                 }
             });
         });
-        child.link.hear();
+        child.link.receive();
         child
     };
     // All slots but one.
@@ -243,8 +248,7 @@ fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
     println!("{cycles} traces in one slot, {events} events");
 }
 
-/// What the crash directory has when no trace is there, and all that is to be done after one has
-/// been done.
+/// The entries of the crash directory without any trace, after all deferred work is done.
 fn settled() -> BTreeMap<u32, usize> {
     let no_traces = |entries: &BTreeMap<u32, usize>| {
         !entries.contains_key(&LTT_CRASH_TRACE) && !entries.contains_key(&LTT_CRASH_BUFFER)

@@ -1,4 +1,4 @@
-//! How programs find the calls (F3).
+//! Discovery of the system calls by programs (F3).
 
 use std::fs;
 use std::mem::size_of;
@@ -26,7 +26,7 @@ fn f3_the_prctl_tells_the_abi() {
     assert_eq!((abi.features, abi.reserved), (0, 0));
     let mut numbers = [abi.nr_alloc_tracebuf, abi.nr_ltt_update, abi.nr_ltt_switch];
     numbers.sort_unstable();
-    // Not one that has another meaning on x86-64, nor the same twice.
+    // Neither numbers of other calls on x86-64, nor the same one twice.
     assert!(numbers[0] > 450, "{numbers:?}");
     assert!(
         numbers[0] < numbers[1] && numbers[1] < numbers[2],

@@ -1,5 +1,5 @@
-//! Events that the library writes: recorded, counted, and not lost by any death (A3, A5, A10, C8,
-//! E7, E8, F1).
+//! Events that the library writes: they are recorded and counted, and survive any death (A3, A5,
+//! A10, C8, E7, E8, F1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use usertrace_sys::uapi::{LTT_LOST_WORD, LttSubbuf};
 use usertrace_testing::babeltrace;
 use usertrace_testing::seccomp;
 use usertrace_testing::wait::{self, spin};
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child, exit};
 use usertrace_tests::consumer::Consumer;
@@ -48,7 +48,7 @@ pub(crate) const CASES: &[Case] = cases![
     f2_a_program_at_its_memory_limit_goes_on,
 ];
 
-/// Lets this process make no system call any more but the one that ends it; any other kills it.
+/// Forbids all system calls except the one that exits: any other kills this process.
 fn forbid_system_calls() {
     let end = (libc::SYS_exit_group as u32, libc::SECCOMP_RET_ALLOW);
     seccomp::filter(&[end], libc::SECCOMP_RET_KILL_PROCESS);
@@ -58,7 +58,7 @@ fn forbid_system_calls() {
 fn a3_an_event_is_no_system_call() {
     let count = scaled(1_000_000);
     let trace = Trace::started_with("million", 4 << 20, 16);
-    // That the filter kills, to begin with.
+    // First, show that the filter kills.
     child::run_to_death(Signal::SIGSYS, || {
         forbid_system_calls();
         // SAFETY: it takes no arguments.
@@ -93,7 +93,7 @@ fn a10_sigkill_loses_no_committed_event() {
             attach();
             for number in 0.. {
                 match event::write(0, number) {
-                    // Committed, so it may be counted.
+                    // The event is committed before it is counted.
                     Outcome::Recorded => witness.get().store(number + 1, Ordering::Release),
                     // The ring is full.
                     _ => break,
@@ -103,7 +103,7 @@ fn a10_sigkill_loses_no_committed_event() {
                 std::hint::spin_loop();
             }
         });
-        // Most of them while it writes, some while it gets ready to.
+        // Kills most of them while they write, some during their start.
         if round % 5 != 0 {
             while witness.get().load(Ordering::Acquire) == 0 {
                 std::hint::spin_loop();
@@ -130,12 +130,12 @@ fn a10_sigkill_loses_no_committed_event() {
     );
 }
 
-/// An emulator looks for interrupts between blocks of instructions only, so no random instant is in
-/// the middle of one. A breakpoint is.
+/// An emulator checks for interrupts only between blocks of instructions, so a random kill never
+/// comes within a block. A breakpoint does.
 ///
 /// Requirements: A10
 fn a10_death_at_any_instruction_loses_no_committed_event() {
-    /// Those of a sub-buffer.
+    /// Events of a sub-buffer.
     const EVENTS: u64 = ((4096 - size_of::<LttSubbuf>()) / RECORD_LEN) as u64;
     let mut reached = 0;
     for sequence in breakpoint::sequences() {
@@ -162,10 +162,10 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
             });
             if !breakpoint::run_to(&mut child, address) {
                 if address == sequence.start {
-                    // One that this event does not need.
+                    // This event does not execute the instruction.
                     break;
                 }
-                // It goes another way there.
+                // This event takes another path.
                 continue;
             }
             child.signal(Signal::SIGKILL);
@@ -225,19 +225,19 @@ fn a5_a_child_that_was_forked_before_the_trace_is_traced() {
     child::run(|| {
         attach();
         let mut child = Child::spawn(|link| {
-            link.hear();
+            link.receive();
             for number in 0..5 {
                 assert_eq!(event::write(1, number), Outcome::Recorded);
             }
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
         });
         let trace = Trace::started("later");
         assert_eq!(event::write(0, 0), Outcome::Recorded);
-        child.link.tell(0);
-        child.link.hear();
+        child.link.send(0);
+        child.link.receive();
         assert_eq!(trace.stats().processes.len(), 2);
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     });
 }
@@ -268,7 +268,7 @@ fn c8_a_running_program_follows_start_and_stop() {
         assert_eq!(event::write(0, 0), Outcome::Off, "there is no trace");
         let trace = Trace::create("follows");
         assert_eq!(event::write(0, 0), Outcome::Off, "it is not started");
-        // The signal comes with the return of the call that starts it.
+        // The signal arrives when the call that starts the trace returns.
         trace.start();
         assert_eq!(event::write(0, 0), Outcome::Recorded);
         trace.stop();
@@ -281,7 +281,7 @@ fn c8_a_running_program_follows_start_and_stop() {
         assert_eq!(threads[&0], [0, 1]);
         drop(trace);
         assert_eq!(event::write(0, 99), Outcome::Off);
-        // A new trace, perhaps in the same slot, begins anew.
+        // A new trace, perhaps in the same slot, starts empty.
         let next = Trace::started("next");
         for number in 0..3 {
             assert_eq!(event::write(0, number), Outcome::Recorded);
@@ -293,7 +293,7 @@ fn c8_a_running_program_follows_start_and_stop() {
     });
 }
 
-/// Events that a ring without a reader takes.
+/// How many events a ring without a reader holds.
 fn capacity(subbuf_size: usize, subbuf_count: usize) -> u64 {
     ((subbuf_size - size_of::<LttSubbuf>()) / RECORD_LEN * subbuf_count) as u64
 }
@@ -331,7 +331,7 @@ fn d3_a_full_ring_discards_and_counts() {
     }
 }
 
-/// What `usertrace record` said and made.
+/// The output of `usertrace record`.
 pub(crate) struct Recorded {
     directory: TempDir,
     summary: Value,
@@ -345,7 +345,7 @@ impl Recorded {
         self.directory.path().join("trace")
     }
 
-    /// The sum of a number of each process of the summary.
+    /// The sum of a number over all processes of the summary.
     pub(crate) fn sum(&self, what: &str) -> u64 {
         self.summary["processes"]
             .as_array()
@@ -355,7 +355,7 @@ impl Recorded {
             .sum()
     }
 
-    /// What `numbered` said: recorded and lost.
+    /// The counts that `numbered` printed: recorded and lost.
     fn said(&self) -> (u64, u64) {
         let text = String::from_utf8_lossy(&self.stdout);
         let words: Vec<_> = text.split_whitespace().collect();
@@ -414,7 +414,7 @@ fn f1_record_gives_exactly_what_was_written() {
         assert_eq!((recorded.sum("events"), recorded.sum("lost")), (count, 0));
         assert_eq!((recorded.sum("holes"), recorded.sum("damaged")), (0, 0));
         if count == 0 {
-            // There may be no process in it, and then babeltrace2 finds no trace.
+            // Without a process, babeltrace2 finds no trace.
             continue;
         }
         let read = babeltrace::read(&recorded.trace());
@@ -424,9 +424,9 @@ fn f1_record_gives_exactly_what_was_written() {
     }
 }
 
-/// The C library is told not to. The library's own registration is as long as the kernel says,
-/// which this kernel takes for a program that keeps to the rules of its optimised mode, and kills
-/// if it does not.
+/// The C library does not register rseq here. The library's own registration has the length that
+/// the kernel wants. This kernel then enforces the rules of its optimised mode, and kills programs
+/// that break them.
 fn a3_threads_register_rseq_where_the_c_library_does_not() {
     let count = scaled(20_000);
     let numbered = program::path("numbered");
@@ -451,8 +451,8 @@ fn a3_threads_register_rseq_where_the_c_library_does_not() {
     }
 }
 
-/// It runs on its parent's memory and thread-local storage, and the kernel does not restart its
-/// sequences.
+/// A `vfork` child runs on its parent's memory and thread-local storage, and the kernel does not
+/// restart its sequences.
 fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
     let trace = Trace::started("vfork");
     child::run(|| {
@@ -513,7 +513,7 @@ fn e7_what_a_full_ring_discards_is_told() {
         );
         let read = babeltrace::read(&recorded.trace());
         assert_eq!((read.events.len() as u64, read.discarded), (accepted, lost));
-        // No event twice, and each thread's in order.
+        // No event comes twice, and each thread's are in order.
         let mut last = [None; 2];
         for event in &read.events {
             let (thread, number) = event.numbered();
@@ -553,7 +553,7 @@ fn f2_a_program_at_its_memory_limit_goes_on() {
     assert!(lost[1] > 0);
 }
 
-/// How many pages say that they were lost.
+/// Writes to more pages than there is memory for, and returns how many were lost.
 fn reach_memory_limit(limit: u64) -> usize {
     const PAGES: usize = 4096;
     let trace = Trace::started_with("limit", 1 << 20, 16);
@@ -563,7 +563,7 @@ fn reach_memory_limit(limit: u64) -> usize {
         let slot = Areas::map(0).must_next();
         slot.switch().expect("its files");
         let ring = slot.ring(1, 0);
-        // Brings the page tables. They are the program's own memory, for which the kernel would
+        // Allocates the page tables. They are the program's own memory, for which the kernel would
         // kill it.
         for page in 0..PAGES {
             assert_eq!(ring.read(4096 * page), 0);
@@ -573,7 +573,7 @@ fn reach_memory_limit(limit: u64) -> usize {
         }
         group.join();
         group.allow_more(Some(limit));
-        // It must need no other memory from here on.
+        // The program must not need other memory from here on.
         for page in 0..PAGES {
             ring.write(4096 * page + page % 4096, 42);
         }
@@ -581,7 +581,7 @@ fn reach_memory_limit(limit: u64) -> usize {
         while go_on.get().load(Ordering::Acquire) == 0 {
             std::hint::spin_loop();
         }
-        // What it wrote can still be written to, wherever it went.
+        // The pages can still be written, also those that were lost.
         for page in 0..PAGES {
             ring.write(4096 * page, 43);
         }

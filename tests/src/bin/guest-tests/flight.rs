@@ -1,5 +1,5 @@
-//! Flight recorders: channels that overwrite, and are told to and not to while they are written and
-//! read (E3, D3).
+//! Flight recorders: channels that overwrite, and switch to and from that mode while they are
+//! written and read (E3, D3).
 
 use std::sync::atomic::Ordering;
 
@@ -25,29 +25,29 @@ const FLIPS: u64 = 10_000;
 const SUBBUF: u64 = 4096;
 const SCOPES: [&str; 3] = ["cpu", "thread", "global"];
 
-/// Where several may write, each record says by itself whether it is whole.
+/// The length of a record. In rings with several writers, it has a word that marks it as complete.
 fn record_len(scope: &str) -> u64 {
     RECORD_LEN as u64 + if scope == "cpu" { 0 } else { 8 }
 }
 
-/// What the threads of a child wrote.
-struct Written {
+/// How many events the threads of a child recorded, and how many they lost.
+struct WriterCounts {
     recorded: [Shared; THREADS],
     lost: Shared,
 }
 
-/// A child whose threads write until they are told to stop.
-fn writers(stop: &Shared, written: &Written) -> Child {
+/// Starts a child whose threads write until `stop` is set.
+fn writers(stop: &Shared, written: &WriterCounts) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for (thread, recorded) in written.recorded.iter().enumerate() {
                 scope.spawn(move || {
                     let mut number = 0;
                     while stop.get().load(Ordering::Relaxed) == 0 {
                         match event::write(thread as u32, number) {
-                            // Numbers are of those that were recorded.
+                            // Only recorded events have numbers.
                             Outcome::Recorded => {
                                 number += 1;
                                 recorded.get().store(number, Ordering::Relaxed);
@@ -62,18 +62,18 @@ fn writers(stop: &Shared, written: &Written) -> Child {
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
 /// The numbers of each thread that were read: a bit for each.
 #[derive(Default)]
-struct Read {
+struct NumbersRead {
     numbers: Vec<u64>,
     count: u64,
 }
 
-impl Read {
+impl NumbersRead {
     fn note(&mut self, number: u64) {
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         if self.numbers.len() <= word {
@@ -91,18 +91,18 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
         let flips = scaled(FLIPS / SCOPES.len() as u64);
         let trace = Trace::started_of("flips", scope, SUBBUF as u32, 4);
         let stop = Shared::new();
-        let written = Written {
+        let written = WriterCounts {
             recorded: std::array::from_fn(|_| Shared::new()),
             lost: Shared::new(),
         };
         let writers = writers(&stop, &written);
         let path = wait::until_some("there is a file", || trace.consumer_files("main").pop());
         let mut reader = Reader::open(&path).expect("the file");
-        let mut read: [Read; THREADS] = Default::default();
-        let mut turn = |read: &mut [Read; THREADS]| {
+        let mut read: [NumbersRead; THREADS] = Default::default();
+        let mut turn = |read: &mut [NumbersRead; THREADS]| {
             reader.drain(|_, (thread, number)| read[thread as usize].note(number))
         };
-        // Else all flips may be over before a thread has run.
+        // Otherwise all switches may be over before a thread has run.
         wait::until("each thread was read", || {
             turn(&mut read);
             read.iter().all(|read| read.count > 0)
@@ -130,11 +130,11 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
             .sum();
         let was_read: u64 = read.iter().map(|read| read.count).sum();
         assert_eq!(reader.lost(), written.lost.get().load(Ordering::Relaxed));
-        // What is missing was overwritten: no more than what the reader missed, and, where writers
+        // Missing events were overwritten: no more than the reader missed, and, where writers
         // pass over no place, so much as there was room for in it, less what is no record there.
         let record = record_len(scope);
         let missing = (recorded - was_read) * record;
-        // A header, padding, and a full time stamp.
+        // The header, padding, and a full time stamp.
         let no_records = size_of::<LttSubbuf>() as u64 + record + 16;
         let least = counts
             .overwritten_bytes

@@ -1,5 +1,5 @@
-//! The control file system and the consumer files take anything, in any order, from anybody at once
-//! (F2, F4).
+//! Random operations of several processes on the control file system and on consumer files (F2,
+//! F4).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use usertrace_testing::wait;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::control::{self, ROOT};
-use usertrace_tests::guest::{asked, is_debug};
+use usertrace_tests::guest::{from_env, is_debug};
 use usertrace_tests::random::Random;
 use usertrace_tests::{event, raw};
 
@@ -21,16 +21,16 @@ use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![f2_f4_no_command_is_too_strange];
 
-/// How long: seconds. Ten minutes of it were run on the debug kernel.
+/// The variable for the duration in seconds. Ten minutes were run on the debug kernel.
 const SECONDS: &str = "USERTRACE_FUZZ_SECONDS";
 const WORKERS: usize = 4;
 const PAGE: usize = 4096;
-/// Positions of so many rings are asked for, at most.
+/// The most rings whose positions are requested.
 const RINGS: usize = 200;
-/// How often a worker starts anew: it keeps files open, and has buffers.
+/// How often a worker is restarted: it keeps files and buffers.
 const TURN: Duration = Duration::from_secs(2);
 
-/// Few, so that workers get into each other's way.
+/// Few names, so that workers conflict.
 const TRACES: [&str; 5] = ["a", "b", "c", "a.b-c_d", "x"];
 const CHANNELS: [&str; 6] = ["main", "control", "one", "two", "three", "a"];
 const FILES: [&str; 21] = [
@@ -56,7 +56,7 @@ const FILES: [&str; 21] = [
     "",
     "nothing",
 ];
-/// What makes sense somewhere, and what nearly does.
+/// Valid words, and almost valid ones.
 const WORDS: [&str; 44] = [
     "0",
     "1",
@@ -108,7 +108,7 @@ fn one_of<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
     words[random.below(words.len() as u64) as usize]
 }
 
-/// A path of some depth, which may or may not be.
+/// A path of some depth, which may not exist.
 fn path(random: &mut Random) -> PathBuf {
     let mut path = PathBuf::from(ROOT);
     let depth = random.below(4);
@@ -124,7 +124,7 @@ fn path(random: &mut Random) -> PathBuf {
     path
 }
 
-/// What is written: a word, some of them, or any bytes.
+/// Text to write: a word, several words, or random bytes.
 fn text(random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0..5 => one_of(random, &WORDS).into(),
@@ -154,7 +154,7 @@ fn consumer_file(random: &mut Random) -> Option<PathBuf> {
     (!files.is_empty()).then(|| files.swap_remove(random.below(files.len() as u64) as usize))
 }
 
-/// An ioctl with a request that there is, or any, and with anything as its argument.
+/// An ioctl with a known or a random request, and a random argument.
 fn ioctl(random: &mut Random, file: &File) {
     let request = match random.below(6) {
         0 => LTT_IOC_INFO,
@@ -187,8 +187,8 @@ fn ioctl(random: &mut Random, file: &File) {
         0 => random.word() as usize,
         _ => argument.as_mut_ptr().expose_provenance(),
     };
-    // What a random argument 0 leads to is written to, whatever size the request has: only where
-    // this one's own memory is.
+    // The kernel writes to the address in a random argument 0, whatever the request's size: only
+    // allowed where this one's own memory is.
     if request & 0xff == LTT_IOC_POSITIONS & 0xff && argument[0] != rings.as_ptr().addr() as u64 {
         argument[0] = [0, u64::MAX, 1 << 63][random.below(3) as usize];
     }
@@ -229,7 +229,7 @@ fn map(random: &mut Random, file: &File) {
     }
 }
 
-/// A process that is traced for a moment, as programs are, and as they are not.
+/// Runs a traced process for a moment, which behaves well or not.
 fn traced(random: &mut Random) {
     let seed = random.word();
     let child = Child::spawn(|_| {
@@ -257,7 +257,7 @@ fn traced(random: &mut Random) {
     child.wait();
 }
 
-/// Does anything for a while.
+/// Does random operations for a while.
 fn disturb(seed: u64, until: Instant) {
     let mut random = Random::with(seed);
     let mut files: Vec<File> = Vec::new();
@@ -314,7 +314,7 @@ fn f2_f4_no_command_is_too_strange() {
     let limits =
         ["limit_total", "limit_user", "limit_process", "limit_dead"].map(control::Limit::new);
     wait::until("nothing is held", || control::memory().total == 0);
-    let seconds = asked(SECONDS, if is_debug() { 60 } else { 15 });
+    let seconds = from_env(SECONDS, if is_debug() { 60 } else { 15 });
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut random = Random::new();
     while Instant::now() < end {
@@ -333,7 +333,7 @@ fn f2_f4_no_command_is_too_strange() {
         let memory = control::memory();
         (memory.total, memory.dead) == (0, 0)
     });
-    // It works as ever.
+    // Tracing still works.
     let trace = control::Trace::started("after");
     child::run(|| {
         event::attach();

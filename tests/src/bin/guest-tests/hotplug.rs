@@ -1,4 +1,4 @@
-//! CPUs that go and come back while programs trace (E8, F2).
+//! CPU hot-plug while programs trace (E8, F2).
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -27,10 +27,10 @@ const SUBBUF: u32 = 65536;
 
 const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
 
-/// In front of a sub-buffer's records.
+/// The length of a sub-buffer's header.
 const HEADER: u64 = size_of::<LttSubbuf>() as u64;
 
-/// The second CPU, which is there again when this is dropped.
+/// The second CPU, which is online again when this is dropped.
 struct SecondCpu;
 
 impl SecondCpu {
@@ -50,13 +50,13 @@ impl Drop for SecondCpu {
 
 /// Requirements: E8, F2
 fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
-    /// One that goes where it likes, and one for each CPU.
+    /// One thread that runs anywhere, and one for each CPU.
     const THREADS: usize = 3;
-    /// Of each thread in each round.
+    /// Events of each thread in each round.
     const EVENTS: u64 = 2000;
     let rounds = scaled(30).max(6).next_multiple_of(2);
     let trace = Trace::started_with("hotplug", SUBBUF, 256);
-    // The round that is on, and what each thread is through with.
+    // The current round, and the last round that each thread has finished.
     let round = Shared::new();
     let done: [Shared; THREADS] = std::array::from_fn(|_| Shared::new());
     let child = Child::spawn(|_| {
@@ -71,7 +71,8 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
                             std::thread::yield_now();
                         }
                         if thread > 0 {
-                            // It was moved when its CPU went. It may be gone now.
+                            // The kernel moved the thread when its CPU went offline. The CPU may be
+                            // offline now.
                             cpu::try_pin(thread - 1);
                         }
                         for event in (number - 1) * EVENTS..number * EVENTS {
@@ -88,7 +89,7 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     let mut ended = 0;
     let second = SecondCpu;
     for number in 1..=rounds {
-        // They begin to write, and meanwhile the CPU goes, or comes.
+        // The CPU goes offline or online while the threads write.
         let head = || consumer.positions()[1].head;
         let before = head();
         round.get().store(number, Ordering::Release);
@@ -122,8 +123,8 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
     }
 }
 
-/// Rings are those of all CPUs that there can be, not of those that there are at the start of a
-/// trace, or of a program.
+/// There is a ring for each possible CPU, not only for those that are online at the start of a
+/// trace or of a program.
 fn f2_a_cpu_that_comes_after_the_start_has_its_ring() {
     let second = SecondCpu;
     second.set(false);
@@ -131,17 +132,17 @@ fn f2_a_cpu_that_comes_after_the_start_has_its_ring() {
     let mut child = Child::spawn(|link| {
         attach();
         for cpu in 0..2 {
-            let number = link.hear();
+            let number = link.receive();
             cpu::pin(cpu);
             assert_eq!(write(0, number), Outcome::Recorded);
-            link.tell(0);
+            link.send(0);
         }
     });
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     second.set(true);
-    child.link.tell(1);
-    child.link.hear();
+    child.link.send(1);
+    child.link.receive();
     child.join();
     let rings = parse::rings(&parse::of_the_dead(&trace));
     let events: Vec<_> = rings.iter().map(|ring| ring.events.clone()).collect();

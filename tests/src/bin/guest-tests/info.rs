@@ -1,4 +1,4 @@
-//! The info area: a truth that is read without a system call (C3, C8).
+//! The info area: consistent, and read without a system call (C3, C8).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -43,12 +43,12 @@ fn c3_the_info_area_is_zero_until_the_first_trace() {
         // A trace that is not active changes nothing.
         let trace = Trace::create("first");
         assert!(is_zero());
-        // Nobody wakes this program: it must see the new pages in the old mapping.
+        // No signal: the program must see the new pages in the old mapping.
         trace.start();
         assert_eq!(magic.load(Ordering::Acquire), LTT_INFO_MAGIC);
         let slot = trace.stats().slot;
         assert_eq!(name(&areas.info(slot).1.trace.name), "first");
-        // They stay when the trace goes.
+        // The pages stay when the trace is removed.
         drop(trace);
         assert_eq!(magic.load(Ordering::Relaxed), LTT_INFO_MAGIC);
     });
@@ -135,7 +135,7 @@ fn c8_info_follows_a_running_program() {
     });
 }
 
-/// Looks at a slot, in which traces come and go whose name, geometry and generation go together.
+/// Checks a slot whose traces have matching names, geometries and generations.
 fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
     let summary = &detail.slot;
     assert_eq!(
@@ -151,7 +151,7 @@ fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
     }
     let channel = &detail.channel[1];
     if summary.nr_channels == 0 {
-        // It was created, and not started yet.
+        // The trace was created, but not started yet.
         assert_eq!((summary.active, *channel), (0, LttInfoChannel::default()));
         return;
     }
@@ -164,7 +164,7 @@ fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
 
 /// Requirements: C8
 fn c8_info_is_always_consistent() {
-    // With fewer, a `seq` that is not odd meanwhile does not show; the debug kernel takes two
+    // With fewer, the test would miss a `seq` that is not odd meanwhile. The debug kernel takes two
     // minutes for so many.
     const CHANGES: u64 = 200;
     let slot = Trace::started("s262144-c16").stats().slot;
@@ -175,7 +175,7 @@ fn c8_info_is_always_consistent() {
     assert!(others.iter().all(|trace| trace.stats().slot != slot));
     let reader = |link: &mut child::Link| {
         let areas = Areas::map(0);
-        link.tell(0);
+        link.send(0);
         let (mut last, mut changes) = (0, 0u64);
         loop {
             let (info, detail) = areas.info(slot);
@@ -183,16 +183,16 @@ fn c8_info_is_always_consistent() {
             assert!(info.generation >= last, "{} after {last}", info.generation);
             changes += u64::from(info.generation != last);
             last = info.generation;
-            // The sign that it is over.
+            // This marks the end.
             if info.active.count_ones() == 2 {
                 break;
             }
         }
-        link.tell(changes);
+        link.send(changes);
     };
     let mut readers: Vec<_> = (0..2).map(|_| Child::spawn(reader)).collect();
     for reader in &mut readers {
-        reader.link.hear();
+        reader.link.receive();
     }
     for round in 0..scaled(20 * CHANGES).min(CHANGES) {
         let (size, count) = if round % 2 == 0 {
@@ -210,7 +210,7 @@ fn c8_info_is_always_consistent() {
     let _last = Trace::started("s262144-c16");
     others[0].start();
     for mut reader in readers {
-        let seen = reader.link.hear();
+        let seen = reader.link.receive();
         assert!(seen > 1, "it saw the area change");
         reader.join();
     }

@@ -1,4 +1,5 @@
-//! Who writes garbage harms himself, and who has no rights gets nowhere (A11, F4, F5).
+//! A program that writes garbage harms only itself, and unprivileged programs reach nothing of
+//! others (A11, F4, F5).
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,12 +13,12 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, setgid, setgroups, setuid};
 use syscalls::{Errno, Sysno};
-use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, consumer_files};
-use usertrace_ctf::recording::Recorded;
+use usertrace_consumer::{CONTROL, KernelFile, MAIN, Session, SessionSummary, consumer_files};
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_sys::files;
 use usertrace_sys::uapi::{LTT_RING_ALL, LTT_SUBBUF_MAGIC, LttSubbuf};
 use usertrace_testing::wait;
-use usertrace_tests::accounts::resident_pages;
+use usertrace_tests::accounting::resident_pages;
 use usertrace_tests::areas::{Areas, Slot};
 use usertrace_tests::bystander::Bystander;
 use usertrace_tests::child::{self, Child};
@@ -37,8 +38,7 @@ pub(crate) const CASES: &[Case] = cases![
     f5_who_has_no_rights_reads_nothing_and_changes_nothing,
 ];
 
-/// A word as somebody might write it who wants to lead readers astray: random, or near what would
-/// be right.
+/// A word that may mislead readers: random, or almost valid.
 fn lie(random: &mut Random, slot: &Slot, position: u64) -> u64 {
     let channel = slot.channel(1);
     let ring = u64::from(channel.subbuf_size) * u64::from(channel.subbuf_count);
@@ -57,8 +57,7 @@ fn lie(random: &mut Random, slot: &Slot, position: u64) -> u64 {
     }
 }
 
-/// Fills what there is of a trace with lies, for as long as it is not told to stop: rings, and
-/// control blocks.
+/// Fills rings and control blocks of a trace with misleading words until `stop` is set.
 fn write_garbage(slot: &Slot, stop: &AtomicU64) {
     let mut random = Random::new();
     let areas = slot.areas.at;
@@ -74,7 +73,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
             let channel = slot.channel(index);
             for number in 0..channel.nr_rings as usize {
                 let ring = slot.ring(index, number);
-                // Good enough a header, so that readers go on to what follows.
+                // A valid header, so that readers continue.
                 let subbuf = random.below(u64::from(channel.subbuf_count).min(8)) as usize
                     * ring.subbuf_size;
                 store(ring.address + subbuf, subbuf as u64);
@@ -101,7 +100,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
         let start = random.below(areas.buffers_len / 16) as usize & !7;
         // Anywhere else in the slot, too, whether or not there is anything.
         store(slot.address + start, random.word());
-        // And calls with anything, as somebody without sense makes them.
+        // Calls with invalid arguments.
         let bad = slot.address.wrapping_add(random.word() as usize);
         let _ = raw::switch(
             &slot.areas.calls,
@@ -114,7 +113,7 @@ fn write_garbage(slot: &Slot, stop: &AtomicU64) {
     }
 }
 
-/// Each byte of what there is of a trace, once.
+/// Overwrites all rings with random words, once.
 fn write_over_all(slot: &Slot) {
     let mut random = Random::new();
     for index in 0..2 {
@@ -129,7 +128,7 @@ fn write_over_all(slot: &Slot) {
     }
 }
 
-/// A process whose threads all write garbage to all its buffers.
+/// Starts a process whose threads write garbage to all its buffers.
 fn garbage(stop: &Shared) -> Child {
     const THREADS: usize = 3;
     let mut child = Child::spawn(|link| {
@@ -142,7 +141,7 @@ fn garbage(stop: &Shared) -> Child {
             write_over_all(slot);
             slot.switch().expect("its files");
         }
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let slot = &slots[thread % slots.len()];
@@ -150,11 +149,11 @@ fn garbage(stop: &Shared) -> Child {
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
-/// Takes all files of a trace that are new.
+/// Adds all new files of a trace to the session.
 fn take_files(session: &mut Session<KernelFile>, trace: &Trace) {
     for channel in [CONTROL, MAIN] {
         let directory = trace.path().join(channel);
@@ -171,7 +170,7 @@ fn take_files(session: &mut Session<KernelFile>, trace: &Trace) {
     }
 }
 
-/// What a consumer can ask of the kernel about a file, with any positions.
+/// Calls all ioctls of a consumer file, with random positions.
 fn ask_about(path: &Path, random: &mut Random) {
     let Ok(consumer) = Consumer::try_open(path) else {
         return;
@@ -187,10 +186,32 @@ fn ask_about(path: &Path, random: &mut Random) {
     let _ = consumer.map().copy(random.below(4096) as usize, 64);
 }
 
+/// Checks that the recording has all events of the bystander, and damage of other processes.
+fn check_summary(summary: &SessionSummary, prefix: &str, written: u64) {
+    let pid: u32 = prefix.trim_end_matches('.').parse().expect("a number");
+    let honest = summary
+        .processes
+        .iter()
+        .find(|process| process.pid == pid)
+        .expect("the bystander");
+    assert_eq!(
+        (honest.events, honest.lost, honest.damaged, honest.holes),
+        (written, 0, 0, 0)
+    );
+    let liars = summary
+        .processes
+        .iter()
+        .filter(|process| process.pid != pid);
+    assert!(
+        liars.map(|process| process.damaged).sum::<u64>() > 0,
+        "the garbage was looked at: {summary:?}"
+    );
+}
+
 /// Requirements: A11, F4
 fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let mut random = Random::new();
-    // One is read by hand in the end, the other by the recorder meanwhile.
+    // This test reads one trace at the end, and the recorder reads the other meanwhile.
     let kept = Bystander::trace("kept");
     // With room for all that the bystander writes, however slow the recorder is.
     let read = Trace::started_with("read", 32768, 512);
@@ -201,14 +222,14 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     let liar = format!("{}.", garbage.pid());
     let directory = tempfile::tempdir().expect("a directory");
     let mut session =
-        Session::open(directory.path(), &Recorded::default(), None).expect("a directory");
+        Session::open(directory.path(), &RecordingNote::default(), None).expect("a directory");
     let resident = resident_pages();
     for round in 0..scaled(40) {
         take_files(&mut session, &read);
         session
             .drain(false, Instant::now())
             .expect("the trace can be written");
-        // Traces come, change and go beside it, and the kernel is asked about everything.
+        // Traces are created, changed and removed meanwhile, and all kinds of requests are made.
         let other = Trace::started_with("other", 4096, 4);
         for trace in [&kept, &read, &other] {
             let _ = trace.stats();
@@ -237,7 +258,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
         "{grown} pages: what garbage says is no reason to need so much memory"
     );
     let written = bystander.check(&kept);
-    // It is dead, and then its last events are read. The liar writes on.
+    // The bystander is dead before its last events are read. The other process writes on.
     wait::until("the recorder has all of the bystander", || {
         take_files(&mut session, &read);
         session
@@ -251,24 +272,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
     stop.get().store(1, Ordering::Relaxed);
     garbage.join();
     let summary = session.finish().expect("the trace can be written");
-    let pid: u32 = prefix.trim_end_matches('.').parse().expect("a number");
-    let honest = summary
-        .processes
-        .iter()
-        .find(|process| process.pid == pid)
-        .expect("the bystander");
-    assert_eq!(
-        (honest.events, honest.lost, honest.damaged, honest.holes),
-        (written, 0, 0, 0)
-    );
-    let liars = summary
-        .processes
-        .iter()
-        .filter(|process| process.pid != pid);
-    assert!(
-        liars.map(|process| process.damaged).sum::<u64>() > 0,
-        "the garbage was looked at: {summary:?}"
-    );
+    check_summary(&summary, &prefix, written);
     drop((kept, read));
     // The machine is whole.
     let after = Trace::started("after");
@@ -282,7 +286,7 @@ fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
 const ATTACKER: u32 = 1000;
 const FSCONFIG_CMD_CREATE: usize = 6;
 
-/// Gives up all rights.
+/// Drops all privileges.
 pub(crate) fn become_user(user: u32) {
     setgroups(&[]).expect("setgroups");
     setgid(Gid::from_raw(user)).expect("setgid");
@@ -291,15 +295,15 @@ pub(crate) fn become_user(user: u32) {
     nix::sys::prctl::set_dumpable(true).expect("prctl");
 }
 
-/// Updates that a traced process was told of.
+/// How many update signals a traced process got.
 static UPDATES: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn count(_: i32) {
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A traced process of a user, that tells where its areas are, and in the end how many updates it
-/// was told of.
+/// Starts a traced process of a user. It sends the addresses of its areas, and at its end how many
+/// update signals it got.
 fn victim(user: u32) -> (Child, Vec<usize>) {
     let mut child = Child::spawn(|link| {
         if user != 0 {
@@ -317,12 +321,12 @@ fn victim(user: u32) -> (Child, Vec<usize>) {
         slot.ring(1, 0).write_records(3);
         slot.switch().expect("its files");
         for area in maps::areas() {
-            link.tell(area.start as u64);
+            link.send(area.start as u64);
         }
-        link.hear();
-        link.tell(u64::from(UPDATES.load(Ordering::Relaxed)));
+        link.receive();
+        link.send(u64::from(UPDATES.load(Ordering::Relaxed)));
     });
-    let areas = [(); 3].map(|()| child.link.hear() as usize);
+    let areas = [(); 3].map(|()| child.link.receive() as usize);
     (child, areas.to_vec())
 }
 
@@ -343,11 +347,21 @@ fn refused_call<const N: usize>(what: &str, number: Sysno, arguments: [usize; N]
     );
 }
 
-/// All that somebody can try to get at another's events.
+/// Tries all ways to another user's events.
 fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorder: Pid) {
-    let pid = victim.as_raw() as usize;
+    attack_control_files(trace, files);
+    attack_process(victim, areas);
+    // The process that has the files open may read them, but others cannot get them from it.
+    refused(
+        "the recorder's files",
+        fs::read_dir(format!("/proc/{recorder}/fd")),
+    );
+    attack_machine();
+}
+
+/// Tries the files of the control file system.
+fn attack_control_files(trace: &Path, files: &[PathBuf]) {
     let open_to_write = |path: &Path| fs::OpenOptions::new().write(true).open(path);
-    // The control file system.
     for path in files {
         refused("a consumer file", fs::File::open(path));
         refused(
@@ -386,7 +400,11 @@ fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorde
             refused(name, open_to_write(&path));
         }
     }
-    // The process.
+}
+
+/// Tries to reach a process and its areas.
+fn attack_process(victim: Pid, areas: &[usize]) {
+    let pid = victim.as_raw() as usize;
     refused_call(
         "ptrace",
         Sysno::ptrace,
@@ -421,12 +439,10 @@ fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorde
         refused(name, fs::read_dir(format!("/proc/{victim}/{name}")));
     }
     refused_call("kill", Sysno::kill, [pid, libc::SIGUSR1 as usize]);
-    // Whoever has the files open may read them, and nobody through him.
-    refused(
-        "the recorder's files",
-        fs::read_dir(format!("/proc/{recorder}/fd")),
-    );
-    // The machine's memory, and the file system at another place.
+}
+
+/// Tries the machine's memory, and other mounts of the control file system.
+fn attack_machine() {
     refused("kcore", fs::File::open("/proc/kcore"));
     refused_call(
         "mount",
@@ -439,7 +455,7 @@ fn attack(trace: &Path, files: &[PathBuf], victim: Pid, areas: &[usize], recorde
             0,
         ],
     );
-    // Root of a namespace gets so far, and no further.
+    // Root of a user namespace can do this, but no more.
     // SAFETY: no memory is changed.
     if let Ok(fd) = unsafe { raw::call(Sysno::fsopen, [c"ltt".as_ptr() as usize, 0]) } {
         refused_call(
@@ -488,7 +504,7 @@ fn f5_who_has_no_rights_reads_nothing_and_changes_nothing() {
             assert!(Uid::effective().is_root());
             try_all();
         });
-        // Who has areas of his own has no others: neither the slot's pages nor another signal.
+        // A process with areas gets no others: neither the slot's pages nor another signal.
         child::run(|| {
             become_user(ATTACKER);
             let own = Areas::map(0).must_next();
@@ -513,8 +529,8 @@ fn f5_who_has_no_rights_reads_nothing_and_changes_nothing() {
         assert_eq!(of_victim(&now.0), of_victim(&before.0));
         assert_eq!(now.1, before.1);
         drop(held);
-        victim.link.tell(0);
-        assert_eq!(victim.link.hear(), 0, "it was told of no update");
+        victim.link.send(0);
+        assert_eq!(victim.link.receive(), 0, "it was told of no update");
         victim.join();
     }
 }

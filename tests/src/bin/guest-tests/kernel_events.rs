@@ -13,12 +13,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use usertrace::Outcome;
 use usertrace_consumer::CONTROL_FS;
-use usertrace_testing::babeltrace::{self, Printed};
+use usertrace_testing::babeltrace::{self, Printed, Read};
 use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event;
-use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::guest::{from_env, scaled};
 use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::record;
@@ -57,7 +57,7 @@ fn instances() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The thread calls itself `n` and a number.
+/// Renames the thread to `n` and a number.
 fn rename(number: u64) {
     let name = format!("n{number}\0");
     // SAFETY: a string.
@@ -65,7 +65,7 @@ fn rename(number: u64) {
     assert_eq!(ret, 0);
 }
 
-/// The number in the new name that an event tells.
+/// The number in an event's new name.
 fn renamed(event: &Printed) -> Option<u64> {
     assert_eq!(event.name, RENAME);
     event.text("newcomm").strip_prefix('n')?.parse().ok()
@@ -86,7 +86,7 @@ fn wait_until_it_records(trace: &Trace) {
     });
 }
 
-/// It has a thread for that.
+/// Waits for the recorder's thread that reads the kernel's events.
 fn wait_until_it_reads(recorder: &Running) {
     let threads = format!("/proc/{}/task", recorder.0.id());
     wait::until("it reads", || {
@@ -129,7 +129,7 @@ fn f9_kernel_events_want_tracefs_and_what_there_is_not_is_named() {
     assert_eq!(instances(), Vec::<PathBuf>::new());
 }
 
-/// How the clocks of these traces run, as their metadata have it.
+/// The clocks of these traces, from their metadata.
 fn clocks_of(recorded: &Path) -> BTreeSet<String> {
     let mut clocks = BTreeSet::new();
     for entry in fs::read_dir(recorded).expect("a directory") {
@@ -146,8 +146,7 @@ fn clocks_of(recorded: &Path) -> BTreeSet<String> {
     clocks
 }
 
-/// One clock: each event of the one kind is where it belongs among those of the other, and `view`
-/// says the same.
+/// Both kinds of events have one clock: they are in the right order, also in `view`.
 ///
 /// Requirements: F9
 fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
@@ -202,7 +201,66 @@ fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
     assert!(viewed == lines(Path::new("babeltrace2"), &[]));
 }
 
-/// The same events, at the same time, as the kernel's own text of them.
+/// The kernel's text of events: `comm-tid [cpu] flags time: event: field=value ...`
+fn printed(text: &str) -> BTreeSet<String> {
+    let mut expected = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (before, rest) = line.split_once(": ").expect("time");
+        let (name, fields) = rest.split_once(": ").expect("event");
+        let (_, tid) = before
+            .split_once(" [")
+            .expect("a CPU")
+            .0
+            .rsplit_once('-')
+            .expect("thread");
+        let tid = tid.trim();
+        let value = |name: &str| {
+            let (_, rest) = fields.split_once(&format!("{name}=")).expect("field");
+            rest.split(' ').next().expect("a value").to_owned()
+        };
+        expected.insert(match name {
+            "sched_process_fork" => {
+                format!("{tid} fork {} {}", value("comm"), value("child_pid"))
+            }
+            "sched_process_exec" => format!("{tid} exec {} {}", value("filename"), value("pid")),
+            "task_rename" => format!("{tid} rename {} {}", value("oldcomm"), value("newcomm")),
+            other => panic!("{other}"),
+        });
+    }
+    expected
+}
+
+/// The recorded events, in the form of [`printed`].
+fn recorded(read: &Read) -> BTreeSet<String> {
+    read.events
+        .iter()
+        .map(|event| {
+            let tid = event.field("tid");
+            match &event.name[..] {
+                "sched:sched_process_fork" => format!(
+                    "{tid} fork {} {}",
+                    event.text("parent_comm"),
+                    event.field("child_pid")
+                ),
+                "sched:sched_process_exec" => {
+                    format!(
+                        "{tid} exec {} {}",
+                        event.text("filename"),
+                        event.field("pid")
+                    )
+                }
+                RENAME => format!(
+                    "{tid} rename {} {}",
+                    event.text("oldcomm"),
+                    event.text("newcomm")
+                ),
+                other => panic!("{other}"),
+            }
+        })
+        .collect()
+}
+
+/// The recorded events equal the kernel's own text output of the same time.
 fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
     mount_tracefs();
     let tracefs = Path::new(TRACEFS);
@@ -232,61 +290,11 @@ fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
     let text = fs::read_to_string(tracefs.join("trace")).expect("text");
     fs::write(tracefs.join("trace"), "").expect("cleared");
     finish(recorder);
-    // `comm-tid [cpu] flags time: event: field=value ...`
-    let mut expected = BTreeSet::new();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (before, rest) = line.split_once(": ").expect("time");
-        let (name, fields) = rest.split_once(": ").expect("event");
-        let (_, tid) = before
-            .split_once(" [")
-            .expect("a CPU")
-            .0
-            .rsplit_once('-')
-            .expect("thread");
-        let tid = tid.trim();
-        let value = |name: &str| {
-            let (_, rest) = fields.split_once(&format!("{name}=")).expect("field");
-            rest.split(' ').next().expect("a value").to_owned()
-        };
-        expected.insert(match name {
-            "sched_process_fork" => {
-                format!("{tid} fork {} {}", value("comm"), value("child_pid"))
-            }
-            "sched_process_exec" => format!("{tid} exec {} {}", value("filename"), value("pid")),
-            "task_rename" => format!("{tid} rename {} {}", value("oldcomm"), value("newcomm")),
-            other => panic!("{other}"),
-        });
-    }
+    let expected = printed(&text);
     assert!(expected.len() >= 40, "{text}");
     let read = babeltrace::read(&output);
-    let got: BTreeSet<_> = read
-        .events
-        .iter()
-        .map(|event| {
-            let tid = event.field("tid");
-            match &event.name[..] {
-                "sched:sched_process_fork" => format!(
-                    "{tid} fork {} {}",
-                    event.text("parent_comm"),
-                    event.field("child_pid")
-                ),
-                "sched:sched_process_exec" => {
-                    format!(
-                        "{tid} exec {} {}",
-                        event.text("filename"),
-                        event.field("pid")
-                    )
-                }
-                RENAME => format!(
-                    "{tid} rename {} {}",
-                    event.text("oldcomm"),
-                    event.text("newcomm")
-                ),
-                other => panic!("{other}"),
-            }
-        })
-        .collect();
-    // What was recorded was so for a little longer.
+    let got = recorded(&read);
+    // The recording lasted a little longer than the text.
     let missing: Vec<_> = expected.difference(&got).collect();
     assert!(missing.is_empty(), "{missing:#?}\nof {got:?}");
 }
@@ -303,17 +311,17 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     wait_until_it_records(&trace);
     let mut writer = Child::spawn(|link| {
         let mut number = 0;
-        while !link.is_told(nix::poll::PollTimeout::ZERO) {
+        while !link.is_ready(nix::poll::PollTimeout::ZERO) {
             for _ in 0..10 {
                 rename(number);
                 number += 1;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        link.tell(number);
+        link.send(number);
     });
     let mut running = Some(first);
-    for _ in 0..asked(MORE, scaled(KILLS)) {
+    for _ in 0..from_env(MORE, scaled(KILLS)) {
         let recorder = running.take().unwrap_or_else(recorder);
         wait_until_it_reads(&recorder);
         std::thread::sleep(Duration::from_micros(random.below(50_000)));
@@ -326,8 +334,8 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     wait::until("it records", || {
         fs::read_dir(&threads).is_ok_and(|threads| threads.count() > 1)
     });
-    writer.link.tell(0);
-    let count = writer.link.hear();
+    writer.link.send(0);
+    let count = writer.link.receive();
     let tid = writer.pid().as_raw() as u64;
     writer.join();
     finish(last);
@@ -342,8 +350,7 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
     println!("{count} events");
 }
 
-/// Who records the trace to another directory has what was asked for, and nothing of what the
-/// kernel recorded before.
+/// A recorder to another directory gets its own events, and none that the kernel recorded before.
 fn f9_what_a_killed_recorder_left_is_nobody_elses() {
     mount_tracefs();
     let trace = Trace::create("kernel-left");
@@ -378,10 +385,10 @@ fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
     let mut writer = Child::spawn(|link| {
-        link.hear();
+        link.receive();
         (0..count).for_each(rename);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
     let json = directory.path().join("summary");
     let options = [
@@ -399,10 +406,10 @@ fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
     wait_until_it_records(&trace);
     let pid = Pid::from_raw(recorder.0.id().cast_signed());
     kill(pid, Signal::SIGSTOP).expect("it stops");
-    writer.link.tell(0);
-    writer.link.hear();
+    writer.link.send(0);
+    writer.link.receive();
     kill(pid, Signal::SIGCONT).expect("it goes on");
-    writer.link.tell(0);
+    writer.link.send(0);
     writer.join();
     // The only process that is recorded has ended.
     assert!(recorder.wait().success());

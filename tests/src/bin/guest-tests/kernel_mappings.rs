@@ -69,10 +69,10 @@ fn ring_pages_are_in_the_direct_map_only() {
         for number in 0..count {
             event::write(0, number);
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let least = count as usize * event::RECORD_LEN / 4096;
     check("written", least);
     let consumer = Consumer::open(&trace.consumer_files("main")[0]);
@@ -85,7 +85,7 @@ fn ring_pages_are_in_the_direct_map_only() {
     files::end_subbuf(consumer.file().as_fd(), LTT_RING_ALL).expect("it ends");
     consumer.consume_all();
     check("read", least);
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     trace.stop();
     check("dead", least);
@@ -103,12 +103,12 @@ fn ring_pages_are_in_the_direct_map_only() {
         for page in 0..ring.len / 4096 {
             ring.write(4096 * page, 1);
         }
-        link.tell((ring.len / 4096) as u64);
-        link.hear();
+        link.send((ring.len / 4096) as u64);
+        link.receive();
     });
-    let pages = child.link.hear() as usize;
+    let pages = child.link.receive() as usize;
     check("by hand", pages);
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     drop(trace);
 }

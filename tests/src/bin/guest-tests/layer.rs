@@ -1,11 +1,9 @@
 //! B1: the layer of `tracing`, and `log` through it, in the kernel's buffers.
 
+use usertrace_testing::shop;
 use usertrace_tests::{program, record};
 
 use crate::{Case, cases};
-
-#[path = "../../../../tracing/tests/layer/orders.rs"]
-mod orders;
 
 pub(crate) const CASES: &[Case] = cases![b1_spans_and_events_of_tracing_and_of_log];
 
@@ -13,8 +11,5 @@ fn b1_spans_and_events_of_tracing_and_of_log() {
     let (_, read) = record::run(&[program::path("shop")]);
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
     let events = read.events.iter();
-    orders::check(
-        "shop.example",
-        events.map(|event| (event.name.as_str(), event.fields.as_str())),
-    );
+    shop::check(events.map(|event| (event.name.as_str(), event.fields.as_str())));
 }

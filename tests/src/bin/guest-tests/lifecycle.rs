@@ -1,8 +1,7 @@
-//! What becomes of buffers when a program forks, executes, dies, or is put somewhere else (A5, A10,
-//! F2).
+//! Buffers when a program forks, executes another, dies, or changes its environment (A5, A10, F2).
 //!
-//! `docs/lifecycle.md` has the table that these tests are the proof of. Beside each case another
-//! program is traced, which must lose nothing.
+//! These tests prove the table in `docs/lifecycle.md`. In each case another program is traced, too,
+//! and must lose nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +44,7 @@ pub(crate) const CASES: &[Case] = cases![
     f2_a_program_that_changes_where_it_is_goes_on,
 ];
 
-/// A trace, and a program that is traced beside what the test does.
+/// A trace, and a bystander that is traced during the test.
 pub(crate) struct Scene {
     pub(crate) trace: Trace,
     bystander: Bystander,
@@ -59,18 +58,18 @@ impl Scene {
         }
     }
 
-    /// Checks that nothing happened to the bystander, and returns what the others wrote, who are
-    /// dead: by process, and thread.
+    /// Checks that the bystander lost nothing, and returns the events of the other processes, which
+    /// must be dead: by process and thread.
     pub(crate) fn end(self) -> BTreeMap<String, BTreeMap<u32, Vec<u64>>> {
         self.bystander.check_beside(&self.trace)
     }
 
-    /// The same, where others need not be dead, and are not looked at.
+    /// Checks that the bystander lost nothing. Other processes may live.
     pub(crate) fn check(self) {
         let _written = self.bystander.check(&self.trace);
     }
 
-    /// The same as [`Scene::end`] of the only other process, of which only thread 0 wrote.
+    /// Like [`Scene::end`], for a single other process in which only thread 0 wrote.
     pub(crate) fn end_of_one(self) -> Vec<u64> {
         let mut threads = only(self.end());
         let numbers = threads.remove(&0).unwrap_or_default();
@@ -78,13 +77,13 @@ impl Scene {
         numbers
     }
 
-    /// What `stats` says of a process.
+    /// The state of a process in `stats`.
     pub(crate) fn state(&self, pid: Pid) -> Option<String> {
         self.trace.process(pid).map(|process| process.state)
     }
 }
 
-/// What a dead process has in a trace, by thread.
+/// The events of a dead process in a trace, by thread.
 fn of(pid: Pid, trace: &Trace) -> BTreeMap<u32, Vec<u64>> {
     let prefix = format!("{pid}.");
     let mut processes = parse::processes(trace).into_iter();
@@ -127,7 +126,7 @@ fn clone3(flags: i32) -> Option<Pid> {
         0,
         0,
     ];
-    // SAFETY: this process has one thread, so the child is as complete as it is.
+    // SAFETY: this process has one thread, so no lock is held that the child would need.
     let pid = unsafe {
         raw::call(
             Sysno::clone3,
@@ -213,8 +212,8 @@ fn a5_children_of_every_kind_of_clone_have_their_own_buffers() {
     }
 }
 
-/// `clone` with memory in common: runs `body` on another stack, whatever thread-local storage the
-/// caller has.
+/// `clone` with shared memory: runs `body` on another stack, with the caller's thread-local
+/// storage.
 fn clone_vm(flags: i32, body: extern "C" fn(*mut libc::c_void) -> i32) -> Pid {
     // Never freed: the other process may outlive this one.
     let stack = Vec::leak(vec![0u128; 4096]);
@@ -233,7 +232,7 @@ fn clone_vm(flags: i32, body: extern "C" fn(*mut libc::c_void) -> i32) -> Pid {
 }
 
 fn a5_who_shares_memory_shares_the_areas() {
-    /// The address space's trace, as the other process finds it there.
+    /// The areas and the slot of the address space, for the other process.
     static AT: std::sync::OnceLock<(Areas, usertrace_tests::areas::Slot)> =
         std::sync::OnceLock::new();
     extern "C" fn body(_: *mut libc::c_void) -> i32 {
@@ -259,7 +258,7 @@ fn a5_who_shares_memory_shares_the_areas() {
             AT.set((areas, slot)).expect("once");
             slot.ring(1, 0).write_records(3);
             wait_for_success(clone_vm(flags, body), what);
-            // What the other one did is in this one's buffers, and its end took nothing away.
+            // The other process's events are in the shared buffers, and its end removed nothing.
             assert_eq!(
                 slot.ring(1, 1).head().load(Ordering::Acquire),
                 head_after(4)
@@ -282,7 +281,7 @@ fn a5_who_shares_memory_shares_the_areas() {
 }
 
 fn a5_the_areas_live_as_long_as_the_last_who_shares_them() {
-    /// What the other process is told, and tells. Inherited, and set before it is there.
+    /// The steps of both processes. Inherited, so set before the other process exists.
     static STEP: std::sync::OnceLock<Shared> = std::sync::OnceLock::new();
     static RING: std::sync::OnceLock<usertrace_tests::areas::Ring> = std::sync::OnceLock::new();
     extern "C" fn body(_: *mut libc::c_void) -> i32 {
@@ -305,10 +304,10 @@ fn a5_the_areas_live_as_long_as_the_last_who_shares_them() {
         slot.ring(1, 0).write_records(3);
         RING.set(slot.ring(1, 1)).expect("once");
         let _ = clone_vm(0, body);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    first.link.hear();
+    first.link.receive();
     first.signal(Signal::SIGKILL);
     first.wait();
     assert_eq!(scene.state(first.pid()).as_deref(), Some("alive"));
@@ -412,7 +411,7 @@ fn a10_the_first_threads_exit_ends_nothing() {
             .is_some_and(|rest| rest.starts_with('Z'))
     });
     assert_eq!(scene.state(child.pid()).as_deref(), Some("alive"));
-    // It follows what happens to traces.
+    // The process follows changes of traces.
     let later = Bystander::trace("later");
     later.wait_for(child.pid());
     go_on.get().store(1, Ordering::Release);
@@ -426,7 +425,7 @@ fn a10_the_first_threads_exit_ends_nothing() {
     assert_eq!(check_prefix(&of(child.pid(), &later)[&1]), 1000);
 }
 
-/// Ways to die, each by a thread that is not the first.
+/// Ways to die, each caused by a thread that is not the first.
 const DEATHS: &[(&str, fn())] = &[
     ("SIGKILL", || kill_itself(Signal::SIGKILL)),
     ("SIGSEGV", || kill_itself(Signal::SIGSEGV)),
@@ -478,7 +477,7 @@ fn a10_no_way_to_die_loses_a_committed_event() {
                         if write(thread as u32, number) != Outcome::Recorded {
                             break;
                         }
-                        // Committed, so it may be counted.
+                        // The event is committed before it is counted.
                         witnesses[thread].get().store(number + 1, Ordering::Release);
                     }
                     loop {
@@ -544,17 +543,17 @@ fn a10_a_core_dump_has_no_areas() {
     let scene = Scene::new("core");
     let mut child = Child::spawn(|link| {
         limit(libc::RLIMIT_CORE, libc::RLIM_INFINITY);
-        // Everything, also what is shared, or of devices.
+        // Dump all mappings, also shared ones and those of devices.
         fs::write("/proc/self/coredump_filter", "0x1ff").expect("a filter");
         attach();
         Numbers::default().write(1000);
         for area in maps::areas() {
-            link.tell(area.start as u64);
-            link.tell((area.end - area.start) as u64);
+            link.send(area.start as u64);
+            link.send((area.end - area.start) as u64);
         }
         kill_itself(Signal::SIGSEGV);
     });
-    let areas = [(); 3].map(|()| (child.link.hear(), child.link.hear()));
+    let areas = [(); 3].map(|()| (child.link.receive(), child.link.receive()));
     let end = child.wait();
     fs::write(PATTERN, before.trim()).expect("this is root");
     assert_eq!(
@@ -564,7 +563,7 @@ fn a10_a_core_dump_has_no_areas() {
     let core = fs::read(directory.path().join("core")).expect("a core dump");
     let loads = loads(&core);
     for (start, len) in areas {
-        // It is told that they were there, and no more.
+        // The core dump lists the areas, without contents.
         let [_, _, in_file] = loads
             .iter()
             .find(|[address, size, _]| (*address, *size) == (start, len))
@@ -651,7 +650,7 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) {
 
 const PR_SET_MEMORY_MERGE: i32 = 67;
 
-/// What a program may do to itself that changes who or where it is.
+/// Ways in which a program can change its identity or environment.
 const CHANGES: &[(&str, fn())] = &[
     ("chroot", || {
         chroot("/tmp").expect("chroot");
@@ -710,14 +709,14 @@ const CHANGES: &[(&str, fn())] = &[
     }),
 ];
 
-/// Goes to namespaces of another process.
+/// Enters the namespaces of another process.
 fn enter_namespaces() {
     let mut other = Child::spawn(|link| {
         unshare_all(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    other.link.hear();
+    other.link.receive();
     let open = |name: &str| {
         fs::File::open(format!("/proc/{}/ns/{name}", other.pid())).expect("a namespace")
     };
@@ -725,7 +724,7 @@ fn enter_namespaces() {
     let (user, mount) = (open("user"), open("mnt"));
     nix::sched::setns(user, CloneFlags::CLONE_NEWUSER).expect("setns");
     nix::sched::setns(mount, CloneFlags::CLONE_NEWNS).expect("setns");
-    other.link.tell(0);
+    other.link.send(0);
     other.wait();
 }
 
@@ -739,15 +738,15 @@ fn f2_a_program_that_changes_where_it_is_goes_on() {
             numbers.write(10);
             change();
             numbers.write(10);
-            link.tell(0);
-            link.hear();
-            // It follows what happened to traces meanwhile.
+            link.send(0);
+            link.receive();
+            // The program follows changes of traces that happened meanwhile.
             numbers.write(10);
         });
-        child.link.hear();
+        child.link.receive();
         let later = Bystander::trace("later");
         later.wait_for(child.pid());
-        child.link.tell(0);
+        child.link.send(0);
         let pid = child.pid();
         child.join();
         assert_eq!(check_prefix(&scene.end_of_one()), 30, "{what}");

@@ -24,10 +24,10 @@ fn c7_the_running_machine_is_a_dump_too() {
         for number in 0..EVENTS {
             event::write(0, number);
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("traces");
     let ran = Command::new(program::path("usertrace"))
@@ -42,6 +42,6 @@ fn c7_the_running_machine_is_a_dump_too() {
     let numbers: Vec<_> = numbers.into_iter().map(|(_, number)| number).collect();
     assert_eq!(check_prefix(&numbers), EVENTS, "{said}");
     assert_eq!(std::fs::read_dir(&output).expect("traces").count(), 1);
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
 }

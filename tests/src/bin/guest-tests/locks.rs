@@ -1,5 +1,5 @@
-//! How often the tracer's locks are taken, as lockdep counts it: what many processors or many
-//! processes do at once must not wait in a queue (F2, C3).
+//! How often the tracer's locks are taken, as lockdep counts it. Frequent operations of many CPUs
+//! or processes must not queue for a lock (F2, C3).
 //!
 //! `/proc/lockdep` has counts on the debug kernel only. They do not depend on how fast a processor
 //! is, or how many there are.
@@ -27,17 +27,17 @@ pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] = cases![
     f2_a_change_takes_no_global_lock_twice_for_a_process,
 ];
 
-/// Locks that there is one of, for all processes.
+/// Global locks, shared by all processes.
 const GLOBAL: &[&str] = &["REGISTRY", "SIGNALLED", "USERS", "DIRECTORY", "DEAD"];
-/// Locks of the tracer's objects have names that begin like this.
+/// The prefix of the names of the tracer's object locks.
 const OF_OBJECTS: &str = "ltt::";
-/// Of one process, and held for as long as it takes to copy a pointer.
+/// A lock of one process, held while a pointer is copied.
 const BUFFERS: &str = "ltt::Process::buffers";
-/// How many pages a new page brings along at most, itself included.
+/// The most pages that one fault maps.
 const AROUND: usize = 16;
 const PAGE: usize = 4096;
 
-/// How often each of the tracer's locks was taken since boot, by its name.
+/// How often each lock of the tracer was taken since boot, by name.
 fn taken() -> BTreeMap<String, u64> {
     assert!(is_debug(), "only the debug kernel counts");
     let text = fs::read_to_string("/proc/lockdep").expect("the kernel has lockdep");
@@ -63,7 +63,7 @@ fn taken() -> BTreeMap<String, u64> {
     taken
 }
 
-/// How often each lock was taken meanwhile.
+/// How often each lock was taken while `body` ran.
 fn taken_by(body: impl FnOnce()) -> BTreeMap<String, u64> {
     let before = taken();
     body();
@@ -74,8 +74,8 @@ fn taken_by(body: impl FnOnce()) -> BTreeMap<String, u64> {
     after
 }
 
-/// Of sixteen threads that write to new pages, none waits for another in the tracer: the lock of
-/// the process's slots is held for some instructions, and there is no other.
+/// Sixteen threads that write to new pages do not wait for each other in the tracer: they take only
+/// the lock of the process's slots, for some instructions.
 ///
 /// Requirements: C3, F2
 fn f2_a_new_page_takes_no_lock_that_others_wait_for() {
@@ -84,7 +84,7 @@ fn f2_a_new_page_takes_no_lock_that_others_wait_for() {
     child::run(|| {
         let slot = Areas::map(0).must_next();
         let ring = slot.ring(1, 0);
-        // What comes with the first page comes once.
+        // The first fault allocates tables, too.
         ring.write(0, 1);
         let step = AROUND * PAGE;
         let faults = (ring.len / step - 1) as u64;
@@ -116,7 +116,7 @@ fn f2_a_new_page_takes_no_lock_that_others_wait_for() {
     });
 }
 
-/// Where processes wait until it is opened.
+/// A gate at which processes wait until it is opened.
 struct Gate {
     reader: io::PipeReader,
     writer: Option<io::PipeWriter>,
@@ -131,7 +131,7 @@ impl Gate {
         }
     }
 
-    /// Waits for it, in a process that never opens it.
+    /// Waits until the gate is opened, in a process that does not open it.
     fn pass(&mut self) {
         self.writer = None;
         let end = self.reader.read(&mut [0]).expect("a pipe");
@@ -143,7 +143,7 @@ impl Gate {
     }
 }
 
-/// What each of many processes does: it has a buffer, waits, and looks at what has changed then.
+/// Each of many processes: attaches, waits for a change, and follows it.
 fn look_once(done: &AtomicU64, change: &mut Gate, end: &mut Gate) {
     let areas = Areas::map(0);
     let slot = areas.must_next();
@@ -158,8 +158,7 @@ fn look_once(done: &AtomicU64, change: &mut Gate, end: &mut Gate) {
     end.pass();
 }
 
-/// After one change, each of many processes looks at it, and acknowledges: for each of them, no
-/// lock that all share is taken more than once.
+/// When many processes follow one change, each takes each global lock at most once.
 ///
 /// Requirements: A4, F2
 fn f2_a_change_takes_no_global_lock_twice_for_a_process() {
@@ -169,7 +168,7 @@ fn f2_a_change_takes_no_global_lock_twice_for_a_process() {
     let (mut change, mut end) = (Gate::new(), Gate::new());
     let mut children = Vec::new();
     for _ in 0..count {
-        // SAFETY: This process has one thread, so the child is as complete as it is.
+        // SAFETY: this process has one thread, so no lock is held that the child would need.
         match unsafe { fork() }.expect("a process") {
             ForkResult::Child => {
                 let body = || look_once(done.get(), &mut change, &mut end);

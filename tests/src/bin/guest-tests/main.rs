@@ -1,4 +1,4 @@
-//! What the kernel and the library promise to programs, tested in the guest.
+//! Tests of the kernel's and the library's promises to programs. They run in the guest.
 
 mod adversary;
 mod areas;
@@ -26,6 +26,7 @@ mod layer;
 mod lifecycle;
 mod live_memory;
 mod locks;
+mod long_running;
 mod mappings;
 mod memory;
 mod neighbours;
@@ -36,7 +37,6 @@ mod remote;
 mod scopes;
 mod seccomp;
 mod sessions;
-mod stays;
 mod systemd;
 mod tiers;
 mod traces;
@@ -48,7 +48,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::Arguments;
 use usertrace_tests::{guest, progress};
 
-/// A test: its name, which begins with the requirements that it is for, and what it does.
+/// A test: its name, which begins with its requirements, and its function.
 type Case = (&'static str, fn());
 
 /// The cases of a module, by the names of their functions.
@@ -59,7 +59,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// In this order: the first looks at a kernel that never had a trace.
+/// All tests, in this order: the first needs a kernel that never had a trace.
 const ALL: &[&[Case]] = &[
     info::BEFORE_THE_FIRST_TRACE,
     discovery::CASES,
@@ -75,9 +75,9 @@ const ALL: &[&[Case]] = &[
     events::CASES,
     layer::CASES,
     probes::CASES,
-    control::buffers::ALL,
-    control::probes::ALL,
-    control::reports::ALL,
+    control::Cases::BUFFERS,
+    control::Cases::PROBES,
+    control::Cases::REPORTS,
     preload::CASES,
     memory::CASES,
     remote::CASES,
@@ -95,42 +95,42 @@ const ALL: &[&[Case]] = &[
     clock::CASES,
     recorder::CASES,
     sessions::CASES,
-    stays::CASES,
+    long_running::CASES,
     fuzz::CASES,
     cycles::CASES,
 ];
 
-/// What takes long, and asks nothing of the series that others do not: on the debug kernel, which
-/// is several times as slow, by name only.
+/// Long tests that reach no path of the series which others do not. They run by name only on the
+/// debug kernel, which is several times as slow.
 const ON_ONE_KERNEL: &[&[Case]] = &[
     preload::ON_ONE_KERNEL,
     commands::ON_ONE_KERNEL,
     contexts::ON_ONE_KERNEL,
     recorder::ON_ONE_KERNEL,
     sessions::ON_ONE_KERNEL,
-    stays::ON_ONE_KERNEL,
+    long_running::ON_ONE_KERNEL,
     systemd::ON_ONE_KERNEL,
 ];
 
-/// What turns events of the kernel on and off, for which the kernel changes its own code as it
-/// runs. Under QEMU 7.2 a breakpoint that it had taken back stopped it once: we take that for
-/// QEMU's keeping what another processor was just translating. By name only, in a guest whose
-/// processors take turns (`scripts/guest --turns -- guest-tests f9_`).
+/// Tests that turn the kernel's events on and off, for which the kernel patches its own code. Under
+/// QEMU 7.2, the kernel once stopped at a breakpoint that it had removed: QEMU had probably kept a
+/// translation of another processor. They run by name only, in a guest whose processors take turns
+/// (`scripts/guest --turns -- guest-tests f9_`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
-/// What asks something that only the debug kernel can tell.
+/// Tests that need the debug kernel.
 const ON_THE_DEBUG_KERNEL: &[&[Case]] =
     &[locks::ON_THE_DEBUG_KERNEL, adversary::ON_THE_DEBUG_KERNEL];
 
-/// What asks for a guest whose time-stamp counter is unstable: by name only
+/// Tests for a guest whose time-stamp counter is unstable. They run by name only
 /// (`scripts/guest --append tsc=unstable -- guest-tests e3_an_unstable`).
 const ON_AN_UNSTABLE_CLOCK: &[&[Case]] = &[clock::ON_AN_UNSTABLE_CLOCK];
 
-/// What says which back end a program takes.
+/// The variable that chooses a program's back end.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
-/// Lets this program begin without buffers: it has events, so the library gets it some before
-/// `main`. What asks for them in the tests are children.
+/// Restarts this program without a back end: it has events, so the library attaches it before
+/// `main`. In the tests, only children attach.
 fn begin_without_buffers() {
     if std::env::var_os(BACKEND).is_none() {
         let mut own = Command::new("/proc/self/exe");
@@ -186,7 +186,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut cases = all();
-    // By hand, without a name: what this kernel is for.
+    // Started by hand without a name: the tests for this kernel.
     if !arguments.list && arguments.filter.is_none() && !progress::is_driven() {
         cases.retain(|case| {
             let is_for_this_kernel = if guest::is_debug() {

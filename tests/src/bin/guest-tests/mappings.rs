@@ -1,9 +1,7 @@
-//! What can be done to the areas with calls for memory, by the program and by others (A5, A10, C2,
-//! C9, F2, F5).
+//! System calls on the areas' memory, by the program and by others (A5, A10, C2, C9, F2, F5).
 //!
-//! `docs/lifecycle.md` has the table that these tests are the proof of. Whatever a call does, the
-//! events that are written before and after it are there, and another program that is traced
-//! meanwhile loses nothing.
+//! These tests prove the table in `docs/lifecycle.md`. Whatever a call does, the trace has the
+//! events from before and after it, and another traced program loses nothing.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -45,11 +43,11 @@ const PR_SET_VMA: usize = 0x5356_4d41;
 const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
 const PAGE: usize = 4096;
 
-/// What a call returns.
-type Answer = Result<usize, Errno>;
+/// The result of a system call.
+type SyscallResult = Result<usize, Errno>;
 
-/// Runs `body` in a traced process, which writes events before and after it; all of them are there
-/// afterwards, its areas are what they were, and a bystander lost nothing.
+/// Runs `body` in a traced process, which writes events before and after it. Checks that all events
+/// are recorded, the areas have not changed, and a bystander lost nothing.
 fn amid_events(name: &str, body: impl FnOnce(&mut Numbers, &[Mapping])) {
     let scene = Scene::new(name);
     let mut child = Child::spawn(|link| {
@@ -61,16 +59,16 @@ fn amid_events(name: &str, body: impl FnOnce(&mut Numbers, &[Mapping])) {
         body(&mut numbers, &areas);
         numbers.write(10);
         assert_eq!(maps::areas(), areas);
-        link.tell(numbers.written());
+        link.send(numbers.written());
     });
-    let written = child.link.try_hear();
+    let written = child.link.try_receive();
     child.join();
     assert_eq!(Some(check_prefix(&scene.end_of_one())), written);
 }
 
 const WHOLE: &str = "whole";
 
-/// The parts of an area that calls are tried on.
+/// The parts of an area on which calls are tried.
 fn parts(area: &Mapping) -> [(&'static str, usize, usize); 4] {
     let len = area.end - area.start;
     [
@@ -89,16 +87,16 @@ fn writable(area: &Mapping) -> bool {
 ///
 /// # Safety
 /// As [`call`]'s.
-unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> Answer {
+unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> SyscallResult {
     let before = maps::areas();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps the contract of `call`.
     let ret = unsafe { call(number, arguments) };
     assert_eq!(maps::areas(), before, "{number} {arguments:x?}");
     ret
 }
 
-/// Takes an area away.
-type Take<'a> = &'a dyn Fn(&Mapping) -> Answer;
+/// A way to remove an area.
+type RemoveArea<'a> = &'a dyn Fn(&Mapping) -> SyscallResult;
 
 /// Every subset of the areas, unmapped or covered by the program's own memory.
 fn a10_unmapped_areas_leave_what_was_written() {
@@ -114,7 +112,7 @@ fn a10_unmapped_areas_leave_what_was_written() {
     };
     // SAFETY: as above.
     let unmap = |area: &Mapping| unsafe { call(Sysno::munmap, [area.start, area.len()]) };
-    let ways: [(&str, Take); 2] = [("munmap", &unmap), ("MAP_FIXED", &cover)];
+    let ways: [(&str, RemoveArea); 2] = [("munmap", &unmap), ("MAP_FIXED", &cover)];
     for (what, take) in ways {
         let scene = Scene::new("unmapped");
         for subset in 1..8 {
@@ -133,7 +131,7 @@ fn a10_unmapped_areas_leave_what_was_written() {
                 }
                 let left = maps::areas();
                 assert_eq!(left.len(), 3 - (subset as u32).count_ones() as usize);
-                // What it does in the place of an area concerns nobody.
+                // The memory in place of an area is the program's own.
                 if what == "MAP_FIXED" {
                     for area in mapped.iter().filter(|area| !left.contains(area)) {
                         // SAFETY: the page is this process's own.
@@ -146,22 +144,22 @@ fn a10_unmapped_areas_leave_what_was_written() {
                     Err(Errno::EBUSY)
                 };
                 assert_eq!(areas.calls.update(&mut None).map(|_| ()), Err(Errno::ENXIO));
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
                 assert_eq!(areas.calls.alloc_tracebuf(0).map(|_| ()), expected);
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
             });
-            child.link.hear();
+            child.link.receive();
             let state = || scene.state(child.pid());
             if subset == 7 {
                 wait::until("it is as a dead one", || state().as_deref() == Some("dead"));
             } else {
                 assert_eq!(state().as_deref(), Some("alive"), "{what} of {subset:b}");
             }
-            child.link.tell(0);
-            child.link.hear();
-            child.link.tell(0);
+            child.link.send(0);
+            child.link.receive();
+            child.link.send(0);
             let prefix = format!("{}.", child.pid());
             child.join();
             let rings = || {
@@ -185,82 +183,89 @@ fn a10_unmapped_areas_leave_what_was_written() {
     }
 }
 
+/// Calls that would grow, copy or cover an area in part, and their errors. `elsewhere` are two
+/// pages of other memory.
+fn partial_changes(
+    area: &Mapping,
+    elsewhere: usize,
+) -> [(&'static str, Sysno, [usize; 6], Errno); 10] {
+    let (start, len) = (area.start, area.len());
+    let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    let keep = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as usize;
+    let noreplace = ANONYMOUS | libc::MAP_FIXED_NOREPLACE as usize;
+    let move_ = libc::MREMAP_MAYMOVE as usize;
+    let none = usize::MAX;
+    [
+        (
+            "a copy",
+            Sysno::mremap,
+            [start, 0, len, move_, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "a copy of a page",
+            Sysno::mremap,
+            [start, 0, PAGE, move_, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "growth",
+            Sysno::mremap,
+            [start, len, 2 * len, move_, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "growth in place",
+            Sysno::mremap,
+            [start, len, 2 * len, 0, 0, 0],
+            Errno::EFAULT,
+        ),
+        (
+            "a smaller one",
+            Sysno::mremap,
+            [start, len, len - PAGE, 0, 0, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "half, moved",
+            Sysno::mremap,
+            [start, PAGE, PAGE, fixed, elsewhere, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "moved, and kept",
+            Sysno::mremap,
+            [start, len, len, keep, 0, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "memory moved over",
+            Sysno::mremap,
+            // The first page went when something was to be moved there.
+            [elsewhere + PAGE, PAGE, PAGE, fixed, start, 0],
+            Errno::EINVAL,
+        ),
+        (
+            "mapped over",
+            Sysno::mmap,
+            [start, len, READ, noreplace, none, 0],
+            Errno::EEXIST,
+        ),
+        (
+            "a page mapped over",
+            Sysno::mmap,
+            [start, PAGE, READ, noreplace, none, 0],
+            Errno::EEXIST,
+        ),
+    ]
+}
+
 fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
     amid_events("covered", |numbers, areas| {
         let mut wrong = Vec::new();
         for area in areas {
             let other = Pages::new(2, libc::PROT_READ | libc::PROT_WRITE);
-            let (start, len) = (area.start, area.len());
-            let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-            let keep = (libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP) as usize;
-            let noreplace = ANONYMOUS | libc::MAP_FIXED_NOREPLACE as usize;
-            let move_ = libc::MREMAP_MAYMOVE as usize;
-            let elsewhere = other.address();
-            let none = usize::MAX;
-            let rows: &[(&str, Sysno, [usize; 6], Errno)] = &[
-                (
-                    "a copy",
-                    Sysno::mremap,
-                    [start, 0, len, move_, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "a copy of a page",
-                    Sysno::mremap,
-                    [start, 0, PAGE, move_, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "growth",
-                    Sysno::mremap,
-                    [start, len, 2 * len, move_, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "growth in place",
-                    Sysno::mremap,
-                    [start, len, 2 * len, 0, 0, 0],
-                    Errno::EFAULT,
-                ),
-                (
-                    "a smaller one",
-                    Sysno::mremap,
-                    [start, len, len - PAGE, 0, 0, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "half, moved",
-                    Sysno::mremap,
-                    [start, PAGE, PAGE, fixed, elsewhere, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "moved, and kept",
-                    Sysno::mremap,
-                    [start, len, len, keep, 0, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "memory moved over",
-                    Sysno::mremap,
-                    // The first page went when something was to be moved there.
-                    [elsewhere + PAGE, PAGE, PAGE, fixed, start, 0],
-                    Errno::EINVAL,
-                ),
-                (
-                    "mapped over",
-                    Sysno::mmap,
-                    [start, len, READ, noreplace, none, 0],
-                    Errno::EEXIST,
-                ),
-                (
-                    "a page mapped over",
-                    Sysno::mmap,
-                    [start, PAGE, READ, noreplace, none, 0],
-                    Errno::EEXIST,
-                ),
-            ];
-            for &(what, number, arguments, errno) in rows {
+            for (what, number, arguments, errno) in partial_changes(area, other.address()) {
                 // SAFETY: it must fail; if it does not, so does the test.
                 let ret = unsafe { harmless(number, arguments) };
                 if ret != Err(errno) {
@@ -274,7 +279,7 @@ fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
                 .expect("shmget");
             let remap = 0o40000;
             // SAFETY: it must fail.
-            let ret = unsafe { harmless(Sysno::shmat, [id, start, remap]) };
+            let ret = unsafe { harmless(Sysno::shmat, [id, area.start, remap]) };
             // SAFETY: no memory is concerned.
             unsafe { call(Sysno::shmctl, [id, libc::IPC_RMID as usize, 0]) }.expect("shmctl");
             assert_eq!(ret, Err(Errno::EINVAL), "SHM_REMAP over a page of {area:?}");
@@ -284,11 +289,10 @@ fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
     });
 }
 
-/// What an advice is answered with for a whole area, and for a part.
+/// The expected result of an advice for a whole area, or for a part.
 ///
-/// What is taken changes nothing but a flag of the mapping, and a part cannot have another one than
-/// the rest.
-fn answer(advice: i32, area: &Mapping, whole: bool) -> Answer {
+/// An accepted advice only changes a flag of the mapping, so a part cannot differ from the rest.
+fn answer(advice: i32, area: &Mapping, whole: bool) -> SyscallResult {
     match advice {
         libc::MADV_NORMAL | libc::MADV_RANDOM | libc::MADV_HUGEPAGE if !whole => Err(Errno::EINVAL),
         libc::MADV_NORMAL
@@ -305,7 +309,7 @@ fn answer(advice: i32, area: &Mapping, whole: bool) -> Answer {
         libc::MADV_REMOVE if writable(area) => Err(Errno::ENODEV),
         libc::MADV_REMOVE => Err(Errno::EACCES),
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno::EFAULT),
-        // What would drop pages, move them, or give a child or a core dump some; and what is no
+        // Advice that would drop or move pages, or copy them to children or core dumps, and invalid
         // advice.
         _ => Err(Errno::EINVAL),
     }
@@ -410,7 +414,7 @@ fn f2_calls_for_mapped_files_change_no_area() {
                 let invalidate = libc::MS_INVALIDATE as usize;
                 let residency = residency.as_mut_ptr() as usize;
                 let name = c"name".as_ptr() as usize;
-                let rows: &[(&str, Sysno, [usize; 5], Answer)] = &[
+                let rows: &[(&str, Sysno, [usize; 5], SyscallResult)] = &[
                     // There is nothing behind it that could be written.
                     (
                         "MS_SYNC",
@@ -448,7 +452,7 @@ fn f2_calls_for_mapped_files_change_no_area() {
                 );
                 let remap = (what != WHOLE).then_some(&remap);
                 for &(call, number, arguments, expected) in rows.iter().chain(remap) {
-                    // SAFETY: an area has no Rust object in it; `residency` is as long as is told.
+                    // SAFETY: an area has no Rust object in it, and `residency` is long enough.
                     let ret = unsafe { harmless(number, arguments) };
                     if ret != expected {
                         wrong.push(format!(
@@ -464,9 +468,9 @@ fn f2_calls_for_mapped_files_change_no_area() {
     });
 }
 
-/// Only `alloc_tracebuf` maps what is behind the areas. A mapping of it that anybody else makes
-/// could come when the process has ended, and have pages that are somebody else's by then. What was
-/// written is there all the same.
+/// Only `alloc_tracebuf` maps the areas' file. Another mapping of it could be created after the end
+/// of the process, and have pages that belong to others by then. The events are recorded all the
+/// same.
 fn f2_no_area_is_mapped_again() {
     for left in [3, 1] {
         let scene = Scene::new("again");
@@ -494,7 +498,7 @@ fn f2_no_area_is_mapped_again() {
     }
 }
 
-/// The offset, in pages, that a mapping has there in its file.
+/// The file offset of the mapping at an address, in pages.
 fn pgoff(address: usize) -> usize {
     let text = fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
     let start = format!("{address:x}-");
@@ -505,7 +509,7 @@ fn pgoff(address: usize) -> usize {
     usize::from_str_radix(offset, 16).expect("a number") / PAGE
 }
 
-/// A stack that grows down towards the areas ends before them, and with it the program.
+/// A stack that grows towards the areas cannot grow into them: the program dies.
 fn a10_a_stack_does_not_grow_into_an_area() {
     let scene = Scene::new("stack");
     child::run_to_death(Signal::SIGSEGV, || {
@@ -594,7 +598,7 @@ fn f2_a_userfaultfd_cannot_have_an_area() {
             // SAFETY: the structure may be written; an area has no Rust object in it.
             unsafe { harmless(Sysno::ioctl, arguments) }
         };
-        // What is no area can be had: it is not the call that is wrong.
+        // The call succeeds for other memory, so its arguments are right.
         let other = Pages::new(1, libc::PROT_READ | libc::PROT_WRITE);
         assert_eq!(register(other.address(), PAGE, 1), Ok(0));
         for area in areas {
@@ -610,8 +614,7 @@ fn f2_a_userfaultfd_cannot_have_an_area() {
     });
 }
 
-/// What takes references to pages, to use them without the process, gets none: the pages are to be
-/// the trace's only.
+/// Calls that take references to pages get none: the pages belong to the trace only.
 fn f2_the_kernel_takes_no_reference_to_a_page_of_an_area() {
     amid_events("references", |numbers, areas| {
         let (reader, writer) = nix::unistd::pipe().expect("a pipe");
@@ -677,7 +680,7 @@ fn f2_reading_and_writing_files_with_an_area_is_as_using_it() {
             }
             numbers.write(1);
         }
-        // What bypasses the page cache wants the pages themselves.
+        // Direct I/O takes references to the pages.
         let own = std::env::current_exe().expect("a path");
         let direct = OpenOptions::new()
             .read(true)
@@ -733,7 +736,7 @@ fn f2_proc_shows_the_areas_and_changes_nothing() {
     });
 }
 
-/// Root tries it: whoever has fewer rights is refused earlier.
+/// Root tries: unprivileged processes are refused earlier.
 ///
 /// Requirements: F5
 fn f5_nobody_reaches_an_area_from_outside() {
@@ -752,15 +755,15 @@ fn f5_nobody_reaches_an_area_from_outside() {
         };
         let before = info();
         for area in &areas {
-            link.tell(area.start as u64);
-            link.tell(area.end as u64);
+            link.send(area.start as u64);
+            link.send(area.end as u64);
         }
-        link.hear();
+        link.receive();
         assert_eq!(info(), before, "nobody forged what the kernel says");
         assert_eq!(maps::areas(), areas);
         numbers.write(10);
     });
-    let areas = [(); 3].map(|()| (child.link.hear() as usize, child.link.hear() as usize));
+    let areas = [(); 3].map(|()| (child.link.receive() as usize, child.link.receive() as usize));
     let pid = child.pid();
     // SAFETY: the child is stopped, and goes on.
     unsafe {
@@ -797,12 +800,12 @@ fn f5_nobody_reaches_an_area_from_outside() {
     .expect("ptrace");
     // SAFETY: the descriptor is this function's own.
     unsafe { libc::close(pidfd as i32) };
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     assert_eq!(check_prefix(&scene.end_of_one()), 20);
 }
 
-/// What is in an area.
+/// The contents of an area.
 fn bytes(area: &Mapping) -> Vec<u8> {
     // SAFETY: all of it can be read.
     (area.start..area.end)

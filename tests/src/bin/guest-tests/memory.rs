@@ -1,4 +1,4 @@
-//! Who pays for the pages, how many there may be, and what happens when there is none (C3, F2, F6).
+//! Charges and limits of pages, and what happens without memory (C3, F2, F6).
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use usertrace::Outcome;
 use usertrace_sys::uapi::LttSubbuf;
 use usertrace_testing::wait;
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::Areas;
 use usertrace_tests::child::{self, Child};
 use usertrace_tests::consumer::Consumer;
@@ -52,10 +52,10 @@ fn c3_idle_processes_and_traces_cost_no_page() {
         .map(|_| {
             let mut child = Child::spawn(|link| {
                 attach();
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
             });
-            child.link.hear();
+            child.link.receive();
             child
         })
         .collect();
@@ -65,7 +65,7 @@ fn c3_idle_processes_and_traces_cost_no_page() {
     // control blocks, and what leads there.
     let described = stats.pages();
     for process in &mut idle {
-        process.link.tell(0);
+        process.link.send(0);
         process.wait();
     }
     assert!(
@@ -168,7 +168,7 @@ fn minor_faults() -> libc::c_long {
     usage.ru_minflt
 }
 
-/// Writes to many pages in a process of this user, and returns how many it got.
+/// Writes to many pages in a process of a user, and returns how many it got.
 fn pages_got(trace: &Trace, uid: u32) -> u64 {
     let before = trace.stats().sunk;
     let mut child = Child::spawn(|link| {
@@ -178,16 +178,16 @@ fn pages_got(trace: &Trace, uid: u32) -> u64 {
         let ring = slot.ring(1, 0);
         ring.head().store(0, Ordering::Relaxed);
         fill(&ring, 256);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let held = control::memory();
     let of_user = held.users.iter().find(|user| user.0 == uid);
     let pages = of_user.expect("the user").1 / PAGE as u64;
     // The rest was lost, and counted: each first write to a page.
     assert!(trace.stats().sunk > before || pages >= 256);
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     pages
 }
@@ -217,16 +217,16 @@ fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
         assert_eq!(unsafe { libc::setresuid(1000, 1000, 1000) }, 0);
         let slot = Areas::map(0).must_next();
         fill(&slot.ring(1, 0), 50);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    first.link.hear();
+    first.link.receive();
     // Another process of that user has what is left, and another user all.
     let got = pages_got(&trace, 1000);
     assert!((85..=100).contains(&got), "{got} with those of the first");
     let got = pages_got(&trace, 1001);
     assert!((85..=100).contains(&got), "{got}");
-    first.link.tell(0);
+    first.link.send(0);
     first.join();
 }
 
@@ -235,7 +235,7 @@ fn f6_a_limit_of_all_is_kept_and_can_be_raised() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
     let limit = control::Limit::new("limit_total");
-    limit.leave(100 * PAGE as u64);
+    limit.allow_more(100 * PAGE as u64);
     let got = pages_got(&trace, 1000);
     assert!((85..=100).contains(&got), "{got}");
     wait_for_nothing_held();
@@ -262,28 +262,27 @@ fn f6_what_dead_processes_left_counts() {
     assert!(control::memory().users.iter().all(|user| user.1 == 0));
 }
 
-/// A program that writes so many events as it is told, on one CPU, and then switches and tells how
-/// many there are in all. What it writes to a page that it does not have is recorded as far as it
-/// knows.
+/// Starts a program that receives a count, writes as many events on one CPU, switches, and sends
+/// the total. It counts events on lost pages as recorded.
 fn writer() -> Child {
     Child::spawn(|link| {
         cpu::pin(0);
         attach();
         let mut number = 0;
-        while let Some(count) = link.try_hear() {
+        while let Some(count) = link.try_receive() {
             for _ in 0..count {
                 event::write(0, number);
                 number += 1;
             }
             usertrace::flush().expect("its files");
-            link.tell(number);
+            link.send(number);
         }
     })
 }
 
-/// A program traces, runs out of memory, and goes on; the reader gets what there was memory for, to
-/// the record, and is told that something is missing; and when there is memory again, and the
-/// reader has come there, nothing is lost any more.
+/// A program continues to trace when memory is short. The reader gets each event that had memory,
+/// and a report of the gap. When memory is available again and the reader has consumed the gap,
+/// nothing is lost any more.
 ///
 /// Requirements: F2
 fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
@@ -292,12 +291,12 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     let limit = control::Limit::new("limit_total");
     let mut child = writer();
     let mut write = |count| {
-        child.link.tell(count);
-        child.link.hear()
+        child.link.send(count);
+        child.link.receive()
     };
     // Half of the first sub-buffer.
     let there = write(1000);
-    limit.leave(0);
+    limit.allow_more(0);
     // The rest of it, and the one after that.
     let all = write(4000);
     let file = &trace.consumer_files("main")[0];
@@ -317,7 +316,7 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     let from = write(20_000) - 20_000;
     assert_eq!(consumer.info().sunk, sunk, "nothing more was lost");
     let rings = parse::rings(&consumer);
-    // What followed in the sub-buffer that it was in is lost with it; all else is there, to the
+    // The rest of the lost page's sub-buffer is lost, too. All else is there, to the
     // last one that the ring has room for.
     let numbers: Vec<_> = rings[0].events.iter().map(|event| event.1).collect();
     assert!(numbers.len() > 5000, "{}", numbers.len());
@@ -326,8 +325,8 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
     drop(child);
 }
 
-/// In a ring that overwrites, no consumer says that what is lost has been read: writers come to its
-/// place again.
+/// A ring that overwrites has no consumer to mark lost pages as read: a shortage ends when writers
+/// come to these pages again.
 fn f2_a_shortage_ends_where_nobody_consumes() {
     wait_for_nothing_held();
     let trace = Trace::create("flight");
@@ -337,12 +336,12 @@ fn f2_a_shortage_ends_where_nobody_consumes() {
     let limit = control::Limit::new("limit_total");
     let mut child = writer();
     let mut write = |count| {
-        child.link.tell(count);
-        child.link.hear()
+        child.link.send(count);
+        child.link.receive()
     };
     // A part of the first sub-buffer, and then all places of the ring without memory.
     write(1000);
-    limit.leave(0);
+    limit.allow_more(0);
     write(30_000);
     let file = &trace.consumer_files("main")[0];
     let look = || {
@@ -366,8 +365,8 @@ fn f2_a_shortage_ends_where_nobody_consumes() {
     assert!(numbers.len() >= room, "{} of {room}", numbers.len());
 }
 
-/// What can't be reclaimed may have seven eighths of a cgroup. The rest is for the program, which
-/// is killed for want of memory of its own.
+/// Buffers, which cannot be reclaimed, may take seven eighths of a cgroup. The rest is for the
+/// program, which the kernel would kill without memory of its own.
 fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
     const LIMIT: u64 = 32 << 20;
     let trace = Trace::started_with("reserve", 1 << 20, 32);
@@ -381,8 +380,8 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
         for ring in 0..2 {
             fill(&slot.ring(1, ring), (32 << 20) / PAGE);
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
         // Its own memory: what it opens, and what it allocates.
         let files: Vec<_> = (0..200)
             .map(|_| fs::File::open("/proc/self/stat").expect("a file"))
@@ -392,7 +391,7 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
             .get()
             .store(files.len() as u64 + u64::from(own[17]), Ordering::Release);
     });
-    child.link.hear();
+    child.link.receive();
     let stats = trace.stats();
     assert!(stats.sunk > 0, "there was not memory for all");
     let held = stats.pages() * PAGE as u64;
@@ -400,7 +399,7 @@ fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
         (LIMIT / 2..LIMIT * 15 / 16).contains(&held),
         "{held} bytes of {LIMIT}"
     );
-    child.link.tell(0);
+    child.link.send(0);
     child.join();
     assert_eq!(go_on.get().load(Ordering::Acquire), 201);
     group.allow_more(None);

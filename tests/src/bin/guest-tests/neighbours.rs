@@ -1,8 +1,8 @@
-//! A user costs other users little, whatever it does to the tracer (F2): each attack is one that
-//! stopped, or slowed, all others with the first version of the kernel series.
+//! A user's attacks on the tracer cost other users little (F2). Each attack stopped or slowed all
+//! others with the first version of the kernel series.
 //!
-//! The attackers are on one CPU and the victim is on another, so that they share nothing but what
-//! the kernel has them share.
+//! The attackers are on one CPU and the victim is on another, so that they share only the kernel's
+//! data.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::wait::wait;
 use nix::unistd::{ForkResult, fork};
 use usertrace_sys::uapi::LttTracebuf;
-use usertrace_tests::accounts::Cgroup;
+use usertrace_tests::accounting::Cgroup;
 use usertrace_tests::areas::{Areas, Slot, calls};
 use usertrace_tests::child::{self, Child, Link};
 use usertrace_tests::control::{Limit, Trace};
@@ -34,18 +34,18 @@ pub(crate) const CASES: &[Case] = cases![
     f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else,
 ];
 
-/// As many times as long as alone may things take beside an attack.
+/// How many times longer an operation may take during an attack.
 const MOST: u64 = 3;
-/// Likewise, where the VFS locks a directory: a program that is preempted meanwhile waits for its
-/// turn among the others.
+/// Like [`MOST`], for operations in directories, which the VFS locks: a lock holder that is
+/// preempted waits for its turn among the attackers.
 const MOST_IN_DIRECTORIES: u64 = 20;
-/// How often each thing is done for a measurement.
+/// Samples of each measurement.
 const SAMPLES: usize = 100;
-/// How long the attackers are let go on before the others are measured beside them.
+/// How long the attackers run before the measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// A measurement that was disturbed by something else is repeated.
+/// How often a disturbed measurement is repeated.
 const ATTEMPTS: usize = 3;
-/// Where the attackers are, and where the victim is.
+/// The CPUs of the attackers and of the victim.
 const CPUS: [usize; 2] = [0, 1];
 const ATTACKER: u32 = 3001;
 const VICTIM: u32 = 3002;
@@ -56,7 +56,7 @@ const AROUND: usize = 16;
 const PAGE: usize = 4096;
 /// New pages that the victim writes to, for one sample.
 const FAULTS: usize = 8;
-/// What the attackers may have before they are slowed down: a page.
+/// How much memory the attackers may have before the kernel throttles them: a page.
 const HIGH: u64 = 4096;
 
 /// Mean times, in nanoseconds.
@@ -89,7 +89,7 @@ impl Times {
     }
 }
 
-/// How long something took, and whether the thread had to wait meanwhile.
+/// The duration of an operation, and whether the thread waited in it.
 #[derive(Clone, Copy)]
 struct Sample {
     nanoseconds: u64,
@@ -110,14 +110,14 @@ impl Sample {
     }
 
     fn tell(self, link: &mut Link) {
-        link.tell(self.nanoseconds);
-        link.tell(self.has_waited.into());
+        link.send(self.nanoseconds);
+        link.send(self.has_waited.into());
     }
 
     fn hear(link: &mut Link) -> Self {
         Self {
-            nanoseconds: link.hear(),
-            has_waited: link.hear() != 0,
+            nanoseconds: link.receive(),
+            has_waited: link.receive() != 0,
         }
     }
 }
@@ -139,9 +139,9 @@ fn slot_of(areas: &Areas, name: &str) -> Slot {
     }
 }
 
-/// The mean, where what else the machine does counts little: of the samples in which nothing was
-/// waited for, the largest tenth is as long as the others. Waits count whole: who holds a lock for
-/// long may do it rarely.
+/// A mean that is robust against other load: of the samples without waits, the longest tenth counts
+/// as the mean of the others. Waits count in full, because a lock that is held for long may be
+/// rare.
 fn mean(samples: &[Sample]) -> u64 {
     let of = |has_waited| {
         let samples = samples.iter();
@@ -156,7 +156,7 @@ fn mean(samples: &[Sample]) -> u64 {
     (usual * count as u64 + of(true).sum::<u64>()) / samples.len() as u64
 }
 
-/// What takes how long for a user, and for root, who starts and creates traces.
+/// Measures operations of a user, and of root, who creates and starts traces.
 fn measure(trace: &Trace) -> Times {
     pin(CPUS[1]);
     let [
@@ -178,7 +178,7 @@ fn measure(trace: &Trace) -> Times {
             Sample::of(|| areas = Some(Areas::map(0))).tell(link);
             let slot = slot_of(&areas.expect("areas"), VICTIMS);
             let ring = slot.ring(1, CPUS[1]);
-            // What comes with the first page comes once.
+            // The first fault allocates tables, too.
             ring.write(0, 1);
             let faults = Sample::of(|| {
                 for number in 1..=FAULTS {
@@ -186,7 +186,7 @@ fn measure(trace: &Trace) -> Times {
                 }
             });
             faults.tell(link);
-            // Makes the files, in directories where others have theirs.
+            // The switch creates the files, in directories with those of other processes.
             Sample::of(|| slot.switch().expect("files")).tell(link);
         });
         for samples in [&mut allocs, &mut faults, &mut switches] {
@@ -203,10 +203,9 @@ fn measure(trace: &Trace) -> Times {
     }
 }
 
-/// Does `attack`, which does not end, in a process of a user, and in its control group, while the
-/// others are measured; `janitor`, again and again, as root. Once the attackers are running, those
-/// that hold more than `high` bytes are slowed down: from their first page on they would hardly
-/// attack.
+/// Measures while a user's process runs `attack`, which does not end, in its control group, and
+/// root runs `janitor` again and again. The kernel throttles attackers with more than `high` bytes
+/// only once they run: otherwise they would hardly attack.
 fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl Fn()) {
     let trace = Trace::started_with(VICTIMS, 1 << 20, 2);
     let mut said = String::new();
@@ -217,7 +216,7 @@ fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl F
             pin(CPUS[0]);
             group.join();
             become_user(ATTACKER);
-            link.tell(0);
+            link.send(0);
             attack();
         });
         let janitor = Child::spawn(|_| {
@@ -247,7 +246,7 @@ fn compare(group: &Cgroup, high: Option<u64>, attack: impl Fn(), janitor: impl F
 
 /// Runs `body` in a process, and returns at once.
 fn fork_off(body: impl FnOnce()) -> nix::unistd::Pid {
-    // SAFETY: This process has one thread, so the child is as complete as it is.
+    // SAFETY: this process has one thread, so no lock is held that the child would need.
     match unsafe { fork() }.expect("a process") {
         ForkResult::Child => {
             body();
@@ -257,7 +256,7 @@ fn fork_off(body: impl FnOnce()) -> nix::unistd::Pid {
     }
 }
 
-/// Keeps `count` processes running: each one that ends is followed by another.
+/// Keeps `count` processes running: replaces each one that ends.
 fn keep_running(count: usize, body: impl Fn(usize)) {
     let start = |number| fork_off(|| body(number));
     let mut running: Vec<_> = (0..count).map(start).collect();
@@ -271,7 +270,7 @@ fn keep_running(count: usize, body: impl Fn(usize)) {
     }
 }
 
-/// Writes to each page of the main rings, of which there may be none.
+/// Writes to each page of the main rings, if there are any.
 fn fill(slot: &Slot) {
     for number in 0..slot.channel(1).nr_rings as usize {
         let ring = slot.ring(1, number);
@@ -281,7 +280,7 @@ fn fill(slot: &Slot) {
     }
 }
 
-/// All buffers of a new process, full.
+/// Starts a process that fills all its buffers.
 fn full_buffers() {
     let areas = Areas::map(0);
     while let Some((slot, _)) = areas.next() {
@@ -291,8 +290,8 @@ fn full_buffers() {
     }
 }
 
-/// Findings 2 and 3 of the review: above `memory.high`, whoever takes many pages in one system call
-/// waits in the middle of it, for up to two seconds, with all that it holds.
+/// Findings 2 and 3 of the review: above `memory.high`, a process that takes many pages in one
+/// system call waits within it, for up to two seconds, with all locks that it holds.
 ///
 /// Requirements: F2, F6
 fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
@@ -310,9 +309,9 @@ fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
     compare(&Cgroup::new("high"), Some(HIGH), attack, thread::park);
 }
 
-/// One thread has the address space's lock for as long as it waits for memory; another wants it, to
-/// map the areas. That is possible once in an address space, so each process has its turn, from
-/// when they are slowed down.
+/// One thread holds the address space's lock while it waits for memory. Another wants the lock to
+/// map the areas, which is possible once in an address space. So each process has one turn, after
+/// the throttling has begun.
 fn map_areas_beside_a_populating_thread(turn: u32) {
     const PAGES: usize = 4096;
     // They stay until the process ends, as the thread does.
@@ -330,8 +329,8 @@ fn map_areas_beside_a_populating_thread(turn: u32) {
     let _ = Areas::map(0);
 }
 
-/// Has the kernel write to each page of the main rings of a new process, in one call for a ring,
-/// and make its files.
+/// Makes the kernel write to each page of the main rings of a new process, with one call for each
+/// ring, and create its files.
 fn read_into_buffers() {
     let zeros = fs::File::open("/dev/zero").expect("/dev/zero");
     let areas = Areas::map(0);
@@ -347,7 +346,7 @@ fn read_into_buffers() {
     }
 }
 
-/// Finding 6: what the dead left is full, and each new process that dies has something evicted.
+/// Finding 6: the limit of dead processes' buffers is reached, and each death evicts some.
 ///
 /// Requirements: F2, F6
 fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
@@ -362,7 +361,7 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
     );
 }
 
-/// Finding 10: after each change, hundreds of programs look for what has changed.
+/// Finding 10: after each change, hundreds of programs follow it.
 ///
 /// Requirements: A4, F2
 fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
@@ -382,7 +381,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
     compare(&Cgroup::new("changes"), None, attack, thread::park);
 }
 
-/// Finding 14: one thread unmaps what another is being given.
+/// Finding 14: one thread unmaps areas while another maps them.
 ///
 /// Requirements: C1, F2
 fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
@@ -422,7 +421,7 @@ fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
     compare(&Cgroup::new("unmaps"), None, attack, thread::park);
 }
 
-/// Finding 15: root removes traces in which a user has left what nobody has read.
+/// Finding 15: root removes traces that are full of a user's unread buffers.
 ///
 /// Requirements: E1, F2
 fn f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {

@@ -1,17 +1,17 @@
-//! Programs that nobody here wrote, with the preload library and without: the same, but for the
-//! trace (F2).
+//! Programs of others behave the same with and without the preload libraries, except for the trace
+//! (F2).
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use usertrace_testing::babeltrace::{self, Read};
-use usertrace_tests::balance::Balance;
 use usertrace_tests::control::Trace;
 use usertrace_tests::guest::scaled;
 use usertrace_tests::libraries::Libraries;
+use usertrace_tests::malloc_audit::MallocAudit;
 use usertrace_tests::record::{self, Recorder};
-use usertrace_tests::{program, redis, waits};
+use usertrace_tests::{lock_audit, program, redis};
 
 use crate::{Case, cases};
 
@@ -76,7 +76,7 @@ fn compare_with(options: &[&str], command: &[&str]) -> Read {
     read
 }
 
-/// The same, with the library of the malloc family.
+/// Like [`compare_with`], with the library of the malloc family.
 fn compare(command: &[&str]) -> Read {
     let read = compare_with(&["--malloc"], command);
     let mut names = read.events.iter().map(|event| &event.name);
@@ -99,7 +99,7 @@ fn f2_sqlite3_is_not_changed_by_being_traced() {
     let read = compare(&["sqlite3", "-batch", "db", SQL]);
     assert!(read.events.len() > 1000, "{} events", read.events.len());
     assert_eq!(read.discarded, 0);
-    assert!(Balance::of(&read.events).given > 1000);
+    assert!(MallocAudit::of(&read.events).allocated > 1000);
 }
 
 const PYTHON: &str = "
@@ -121,7 +121,7 @@ fn f2_python_with_threads_is_not_changed_by_all_libraries_at_once() {
     let options = [libraries.as_slice(), &room].concat();
     let read = compare_with(&options, &["/usr/bin/python3", "-c", PYTHON]);
     assert_eq!(read.discarded, 0);
-    assert!(Balance::of(&read.events).given > 1000);
+    assert!(MallocAudit::of(&read.events).allocated > 1000);
     for name in ["pthread:create", "pthread:mutex_lock_acq", "dl:dlopen_req"] {
         assert!(
             read.events.iter().any(|event| event.name == name),
@@ -135,8 +135,8 @@ fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
     let without = redis::serve(requests, |_| {});
     let libraries = Libraries::all();
     let trace = Trace::create("redis");
-    // Nothing is missing: the server waits for the recorder, which it has by the time that a ring
-    // is full.
+    // No event is missing: the server waits for the recorder, which has attached by the time that a
+    // ring is full.
     trace.set_geometry("main", 1 << 18, 16);
     trace.write("main/mode", "block").expect("mode");
     trace.start();
@@ -150,11 +150,11 @@ fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
     recorder.finish(&trace);
     let read = babeltrace::read(&output);
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
-    let balance = Balance::of(&read.events);
-    println!("{} events, {balance:?}", read.events.len());
-    assert!(balance.given > requests);
-    assert_eq!(balance.from_before, 0);
-    assert!(waits::ended(&read) > 100);
+    let audit = MallocAudit::of(&read.events);
+    println!("{} events, {audit:?}", read.events.len());
+    assert!(audit.allocated > requests);
+    assert_eq!(audit.from_before, 0);
+    assert!(lock_audit::completed_waits(&read) > 100);
 }
 
 fn f2_ls_is_not_changed_by_being_traced() {
@@ -190,8 +190,8 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
     }
 }
 
-/// Its copy of the crate shares the rings with the program's; no id means one event to one, and
-/// another to the other.
+/// The library's copy of the crate shares the rings with the program's copy, and both use one
+/// numbering of events.
 ///
 /// Requirements: E6
 fn e6_a_library_that_is_loaded_later_describes_its_events() {

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use usertrace_scenarios::probes::RECORDED;
 use usertrace_testing::babeltrace;
 use usertrace_tests::control::Trace;
 use usertrace_tests::program;
@@ -9,13 +10,9 @@ use usertrace_tests::record::Recorder;
 
 use crate::{Case, cases};
 
-#[path = "../../../../usertrace/tests/probes/written.rs"]
-mod written;
-use written::WRITTEN;
-
 pub(crate) const CASES: &[Case] = cases![b2_probes_are_called_while_the_kernel_traces];
 
-/// What they are to do, the program tells; here, what it wrote meanwhile is in the trace.
+/// The program checks what its probes do; the test checks that the trace has the program's events.
 ///
 /// Requirements: B2
 fn b2_probes_are_called_while_the_kernel_traces() {
@@ -32,8 +29,8 @@ fn b2_probes_are_called_while_the_kernel_traces() {
     let read = babeltrace::read(&output);
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
     for at in 0..2 {
-        let name = WRITTEN[0][at].0;
-        let count: usize = WRITTEN.iter().map(|of_one| of_one[at].1).sum();
+        let name = RECORDED[0][at].0;
+        let count: usize = RECORDED.iter().map(|process| process[at].1).sum();
         let events = read.events.iter().filter(|event| event.name == name);
         assert_eq!(events.count(), count, "{name}");
     }

@@ -1,5 +1,5 @@
-//! Recorders that are killed, that are not alone, that writers wait for, and that only look (C5,
-//! D3, D7, E3, E6, F1).
+//! Recorders: killed ones, several ones, ones that writers wait for, and snapshots (C5, D3, D7, E3,
+//! E6, F1).
 
 use std::io::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use usertrace_testing::wait;
 use usertrace_tests::child::Child;
 use usertrace_tests::control::Trace;
 use usertrace_tests::event::{self, by_thread, check_prefix};
-use usertrace_tests::guest::{asked, scaled};
+use usertrace_tests::guest::{from_env, scaled};
 use usertrace_tests::program;
 use usertrace_tests::random::Random;
 use usertrace_tests::reader::Reader;
@@ -39,7 +39,7 @@ pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
 ];
 
 const THREADS: usize = 3;
-/// A hundred take two minutes, and are asked for.
+/// How many recorders are killed. A hundred take two minutes: a variable asks for more.
 const KILLS: u64 = 20;
 const MORE: &str = "USERTRACE_TEST_KILLS";
 
@@ -54,11 +54,11 @@ fn usertrace(arguments: &[&str], output: &Path) -> Command {
     command
 }
 
-/// A child whose threads write two events in each millisecond, until they are told to stop.
+/// Starts a child whose threads write two events per millisecond until `stop` is set.
 fn writers(stop: &Shared, recorded: &[Shared; THREADS], lost: &Shared) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
-        link.tell(0);
+        link.send(0);
         std::thread::scope(|scope| {
             for (thread, recorded) in recorded.iter().enumerate() {
                 scope.spawn(move || {
@@ -80,7 +80,7 @@ fn writers(stop: &Shared, recorded: &[Shared; THREADS], lost: &Shared) -> Child 
             }
         });
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
@@ -89,7 +89,7 @@ fn shared() -> [Shared; THREADS] {
 }
 
 fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing() {
-    // Small, so that some is lost while nobody reads.
+    // Small, so that events are lost while nobody reads.
     let trace = Trace::started_with("killed", 4096, 8);
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
@@ -100,7 +100,7 @@ fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
         let rings = trace.stats().rings;
         rings.iter().map(|ring| ring.consumed).sum()
     };
-    for _ in 0..asked(MORE, scaled(KILLS).max(3)) {
+    for _ in 0..from_env(MORE, scaled(KILLS).max(3)) {
         let recorder = Recorder::start(&trace, &output);
         let before = consumed();
         wait::until("it reads", || consumed() > before);
@@ -173,7 +173,7 @@ fn c4_some_processes_are_recorded_until_they_end() {
     assert!(recorder.0.try_wait().expect("a child").is_none());
     both[0].0.get().store(1, Ordering::Relaxed);
     wanted.join();
-    // It ends by itself, as the last of them has.
+    // The recorder ends when the last process has ended.
     assert_eq!(recorder.wait().code(), Some(0));
     let said = recorder.0.stdout.take().expect("piped");
     let summary: serde_json::Value = serde_json::from_reader(said).expect("JSON");
@@ -189,7 +189,7 @@ fn c4_some_processes_are_recorded_until_they_end() {
     both[1].0.get().store(1, Ordering::Relaxed);
     other.join();
 
-    // It is gone.
+    // The process is gone.
     let gone = usertrace(&["record", "--pid", &pid], &directory.path().join("gone")).output();
     let gone = gone.expect("it runs");
     let said = String::from_utf8_lossy(&gone.stderr);
@@ -201,9 +201,9 @@ fn c4_some_processes_are_recorded_until_they_end() {
     assert!(!directory.path().join("gone").exists());
 }
 
-/// In one line, which changes, until a key ends it; then it makes room for the summary. Each takes
-/// some files of the recorder. As long as it may have more of them, it takes more; what it runs
-/// does not.
+/// The recorder shows its progress in one line, until a key ends it and the summary replaces the
+/// line. Each process needs some files of the recorder, which raises its limit of open files. The
+/// program that it runs keeps the old limit.
 fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
     const PROCESSES: u32 = 60;
     const FILES: u64 = 64;
@@ -215,13 +215,13 @@ fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
             Child::spawn(move |link| {
                 event::attach();
                 assert_eq!(event::write(writer, 0), Outcome::Recorded);
-                link.tell(0);
-                link.hear();
+                link.send(0);
+                link.receive();
             })
         })
         .collect();
     writers.iter_mut().for_each(|writer| {
-        writer.link.hear();
+        writer.link.receive();
     });
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -Sn {FILES}; exec \"$@\""), "sh"]);
@@ -240,7 +240,7 @@ fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
     let expected: Vec<_> = (0..PROCESSES).map(|writer| (writer, 0)).collect();
     assert_eq!(all, expected);
     for mut writer in writers {
-        writer.link.tell(0);
+        writer.link.send(0);
         writer.wait();
     }
 }
@@ -249,10 +249,10 @@ fn f1_a_terminal_shows_how_far_it_is() {
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
     let directory = tempfile::tempdir().expect("a directory");
-    // Not in the command, which has the words of a shell.
+    // Not in the command line, which a shell splits.
     let record = "exec \"$USERTRACE\" record -a -o trace";
     let mut terminal = Command::new("script");
-    // Without a program: everything, until it is told to stop.
+    // Without a program, it records everything until it is stopped.
     terminal
         .args([
             "--quiet",
@@ -313,32 +313,32 @@ fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
         trace.set_geometry("main", 4096, 4);
         trace.write("main/mode", "block").expect("mode");
         trace.start();
-        // More than the rings of all CPUs have room for, wherever the writer goes.
+        // More than fit into the rings of all CPUs, wherever the writer runs.
         let count = scaled(20_000).max(4_000);
         let written = Shared::new();
         let mut child = Child::spawn(|link| {
             event::attach();
             assert_eq!(event::write(0, 0), Outcome::Recorded);
             assert_eq!(usertrace::flush(), Ok(()));
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             for number in 1..count {
                 assert_eq!(event::write(0, number), Outcome::Recorded, "{number}");
                 written.get().store(number, Ordering::Relaxed);
             }
-            link.tell(0);
-            link.hear();
-            // There is nobody to wait for: what has no room is lost, at once.
+            link.send(0);
+            link.receive();
+            // Without a reader, events without room are lost at once.
             let lost = (0..count).filter(|_| event::write(1, 0) == Outcome::Lost);
             assert!(lost.count() > 0);
         });
-        child.link.hear();
+        child.link.receive();
         let path = wait::until_some("there is a file", || trace.consumer_files("main").pop());
         let mut reader = Reader::open(&path).expect("the file");
         let mut numbers = Vec::new();
         reader.drain(|_, (_, number)| numbers.push(number));
-        child.link.tell(0);
-        // It goes on until the ring is full, and no further.
+        child.link.send(0);
+        // The writer continues until the ring is full, and no further.
         let ring = || written.get().load(Ordering::Relaxed);
         wait::until("it waits", || {
             let before = ring();
@@ -348,21 +348,21 @@ fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
         assert!(ring() < count - 1, "{scope}: {}", ring());
         wait::until("it has written all", || {
             reader.drain(|_, (_, number)| numbers.push(number));
-            child.link.is_told(nix::poll::PollTimeout::ZERO)
+            child.link.is_ready(nix::poll::PollTimeout::ZERO)
         });
-        child.link.hear();
+        child.link.receive();
         reader.drain(|_, (_, number)| numbers.push(number));
         numbers.sort_unstable();
         assert_eq!(check_prefix(&numbers), count, "{scope}");
         drop(reader);
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }
 
 fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
     let trace = Trace::create("looked-at");
-    // In a CPU's ring one thread may overwrite all of another one that waits for the CPU.
+    // In a CPU's ring, one thread may overwrite all events of another that waits for the CPU.
     trace.write("main/scope", "thread").expect("scope");
     trace.set_geometry("main", 4096, 4);
     trace.write("main/flight", "1").expect("flight");
@@ -397,7 +397,7 @@ fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
         for thread in 0..THREADS {
             let numbers = &threads[&(thread as u32)];
             let last = *numbers.last().expect("an event");
-            // What a turn of two has not told of yet may be there.
+            // The thread counts two events at a time, so up to two more may be there.
             assert!((before[thread]..=after[thread] + 2).contains(&(last + 1)));
             assert!(numbers.len() > 10 && after[thread] > before[thread]);
         }
@@ -412,8 +412,8 @@ fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
     writers.join();
 }
 
-/// An event is recorded once it is described. Without room for that nothing of it is in the trace,
-/// which somebody has to say.
+/// An event can be recorded only after it is described. Without room for descriptions, its events
+/// are missing in the trace, and the recorder must report that.
 fn e6_d3_events_that_cannot_be_described_are_told_of() {
     let directory = tempfile::tempdir().expect("a directory");
     let record = |output: &str, arguments: &[&str]| {
@@ -426,10 +426,10 @@ fn e6_d3_events_that_cannot_be_described_are_told_of() {
         (String::from_utf8_lossy(&output.stdout).into_owned(), said)
     };
     let program = program::path("lttng-program");
-    // A CPU has a ring: all descriptions are to be in one.
+    // Each CPU has a ring: all descriptions must go to one.
     let program = program.to_str().expect("UTF-8");
-    // Three libraries describe twice what the crowded channel has room for, however long the
-    // program's path is.
+    // The descriptions of three libraries need twice the room of the crowded channel, however long
+    // the program's path is.
     let libraries = ["--malloc", "--pthread", "--dl"];
     let program = [&libraries[..], &["--", "taskset", "-c", "0", program]].concat();
     let told = "not all events could be described";

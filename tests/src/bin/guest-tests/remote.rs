@@ -1,4 +1,5 @@
-//! What others do to a ring while its writer writes (D4, E8): sub-buffers that end on request.
+//! Changes of a ring by other processes while its writer writes (D4, E8): sub-buffers that end on
+//! request.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -23,8 +24,8 @@ pub(crate) const CASES: &[Case] = cases![
     d4_a_sub_buffer_of_an_idle_writer_ends,
 ];
 
-/// The kernel changes `head` between any two instructions of a writer's sequence. If that did not
-/// start over, it would store over the padding, or put `head` back.
+/// The kernel changes `head` between any two instructions of a writer's sequence. If the sequence
+/// did not restart, it would overwrite the padding, or reset `head`.
 ///
 /// Requirements: D4
 fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
@@ -54,7 +55,7 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
         wanted.get().store(round * BATCH, Ordering::Release);
         // Now it writes.
         match files::end_subbuf(consumer.file().as_fd(), LTT_RING_ALL) {
-            // Or the writer came first, again and again.
+            // The writer may have come first, again and again.
             Ok(()) | Err(Errno::EAGAIN) => {}
             Err(error) => panic!("{error}"),
         }
@@ -68,7 +69,7 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
     let numbers: Vec<_> = rings[1].events.iter().map(|event| event.1).collect();
     assert_eq!(check_prefix(&numbers), rounds * BATCH);
     assert_eq!(rings[1].lost, 0);
-    // They did end early: the records and the headers alone take less.
+    // The sub-buffers did end early: the records and the headers alone need less.
     let full = numbers.len() as u64 * event::RECORD_LEN as u64;
     let head = consumer.positions()[1].head;
     assert!(
@@ -77,7 +78,7 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
     );
 }
 
-/// One that sleeps, on a CPU where others run, and one that was killed.
+/// The sub-buffer of a sleeping writer, whose CPU runs other tasks, and of a killed one.
 ///
 /// Requirements: D4
 fn d4_a_sub_buffer_of_an_idle_writer_ends() {
@@ -87,17 +88,17 @@ fn d4_a_sub_buffer_of_an_idle_writer_ends() {
         attach();
         usertrace::flush().expect("its files");
         let mut number = 0;
-        while let Some(count) = link.try_hear() {
+        while let Some(count) = link.try_receive() {
             for _ in 0..count {
                 assert_eq!(event::write(0, number), Outcome::Recorded);
                 number += 1;
             }
-            link.tell(number);
+            link.send(number);
         }
     });
     let mut write = |count| {
-        child.link.tell(count);
-        child.link.hear()
+        child.link.send(count);
+        child.link.receive()
     };
     write(0);
     let file = wait::until_some("there is a file", || trace.consumer_files("main").pop());

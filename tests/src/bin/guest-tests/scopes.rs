@@ -1,5 +1,5 @@
-//! Channels whose rings are those of CPUs, of concurrency ids, of threads, or of the process; and
-//! what becomes of events that there is no memory for (A4, A8, A10, E3, F1, F2).
+//! Channels with rings per CPU, per concurrency id, per thread, or one per process; and events
+//! without memory (A4, A8, A10, E3, F1, F2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -52,7 +52,7 @@ fn nr_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-/// What `usertrace record` makes of a trace whose processes are gone.
+/// Records a trace whose processes are gone.
 fn read_by_record(trace: &Trace) -> Recorded {
     let recorded = record(&["--trace", trace.name()], Path::new("/bin/true"), &[]);
     assert!(recorded.status.success(), "{}", recorded.stderr);
@@ -64,7 +64,7 @@ fn read_by_record(trace: &Trace) -> Recorded {
 /// The events of a recording in which nothing was discarded.
 fn events(recorded: &Recorded) -> Vec<Printed> {
     if recorded.sum("events") == 0 {
-        // There may be no process in it, and then babeltrace2 finds no trace.
+        // Without a process, babeltrace2 finds no trace.
         return Vec::new();
     }
     let read = babeltrace::read(&recorded.trace());
@@ -73,7 +73,7 @@ fn events(recorded: &Recorded) -> Vec<Printed> {
     read.events
 }
 
-/// What says which ring an event was in.
+/// The number by which an event's ring is known.
 fn ring_of(scope: &str, event: &Printed) -> u64 {
     match scope {
         "cpu" => event.field("cpu_id"),
@@ -86,7 +86,7 @@ fn ring_of(scope: &str, event: &Printed) -> u64 {
     }
 }
 
-/// Each thread's numbers, which are in order in each ring, sorted.
+/// Each thread's numbers, sorted. They must be in order in each ring.
 fn by_thread(scope: &str, events: &[Printed]) -> BTreeMap<u32, Vec<u64>> {
     let mut last = BTreeMap::new();
     for event in events {
@@ -97,7 +97,7 @@ fn by_thread(scope: &str, events: &[Printed]) -> BTreeMap<u32, Vec<u64>> {
     event::by_thread(events.iter().map(Printed::numbered))
 }
 
-/// The numbers of rings of `main` that have something.
+/// The numbers of the rings of `main` that are not empty.
 fn used_rings(trace: &Trace) -> Vec<u32> {
     let rings = trace.stats().rings;
     let main = rings.iter().filter(|ring| ring.channel == "main");
@@ -106,7 +106,7 @@ fn used_rings(trace: &Trace) -> Vec<u32> {
         .collect()
 }
 
-/// By which name events of signal handlers go.
+/// The thread number of events of signal handlers.
 const HANDLER: u32 = 1000;
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
@@ -118,7 +118,7 @@ extern "C" fn trace_in_handler(_: libc::c_int) {
     }
 }
 
-/// Has a signal handler trace from now on.
+/// Installs a handler that writes events.
 fn handle(signal: libc::c_int) {
     // SAFETY: the handler writes events, which is async-signal-safe; the process is the test's own.
     unsafe {
@@ -137,7 +137,7 @@ fn interrupt(thread: u32, signal: libc::c_int) {
     assert_eq!(sent, 0);
 }
 
-/// Whether the calling thread gets these signals.
+/// Blocks or unblocks a signal in the calling thread.
 fn mask(how: libc::c_int, signal: libc::c_int) {
     // SAFETY: the calling thread's own mask.
     unsafe {
@@ -159,7 +159,7 @@ fn e3_each_scope_records_exactly_what_was_written() {
         let handled = Shared::new();
         child::run(|| {
             attach();
-            // One thread alone gets the signals, which others send, until all have written all.
+            // Only one thread handles the signals, which the others send until all have finished.
             mask(libc::SIG_BLOCK, libc::SIGUSR1);
             handle(libc::SIGUSR1);
             let interrupted = AtomicU32::new(0);
@@ -191,7 +191,7 @@ fn e3_each_scope_records_exactly_what_was_written() {
                 .get()
                 .store(HANDLED.load(Ordering::Relaxed), Ordering::Relaxed);
         });
-        // What was read to its end is forgotten.
+        // Rings that were consumed to the end are not listed any more.
         let used = used_rings(&trace);
         let recorded = read_by_record(&trace);
         assert_eq!(recorded.sum("lost"), 0, "{scope}");
@@ -205,8 +205,8 @@ fn e3_each_scope_records_exactly_what_was_written() {
         for numbers in numbers.values() {
             assert_eq!(check_prefix(numbers), count, "{scope}");
         }
-        // Handlers write where the thread does that they interrupt; no other two threads share a
-        // ring of threads.
+        // A handler writes to the ring of the thread that it interrupts. No other two threads share
+        // a ring of threads.
         let rings: BTreeSet<_> = events.iter().map(|event| ring_of(scope, event)).collect();
         match scope {
             "thread" => assert_eq!(rings.len(), THREADS as usize),
@@ -232,14 +232,14 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
                         threads.spawn(move || {
                             for number in 0.. {
                                 match event::write(thread, number) {
-                                    // Committed, so it may be counted.
+                                    // The event is committed before it is counted.
                                     Outcome::Recorded => {
                                         witness.get().store(number + 1, Ordering::Release);
                                     }
                                     // The ring is full.
                                     _ => break,
                                 }
-                                // Before one of them has filled a ring that they share.
+                                // Wait before one thread fills a shared ring.
                                 if number == 0 {
                                     both.wait();
                                 }
@@ -267,7 +267,7 @@ fn a10_sigkill_loses_no_committed_event_of_any_scope() {
             child.wait();
             let seen = seen();
             let recorded = read_by_record(&trace);
-            // At most the one that each thread was in the middle of.
+            // At most one unfinished event of each thread.
             assert!(recorded.sum("unfinished") <= THREADS as u64);
             let read = babeltrace::read(&recorded.trace());
             let numbers = by_thread(scope, &read.events);
@@ -317,14 +317,14 @@ fn a8_rings_of_threads_that_are_gone_are_taken_again() {
         assert_eq!(event.field("tid"), u64::from(event.numbered().0));
     }
     for numbers in by_thread("thread", &events).values() {
-        // The number of a thread may have been used again.
+        // A thread id may have been reused.
         assert!((numbers.len() as u64).is_multiple_of(EACH));
     }
 }
 
 /// Requirements: A8
 fn a8_rings_of_threads_that_run_are_theirs() {
-    // More than there are rings for.
+    // More threads than rings.
     let threads = OWN_RINGS + 8;
     let trace = Trace::started_of("crowd", "thread", 4096, 16);
     child::run(|| {
@@ -353,7 +353,7 @@ fn a8_rings_of_threads_that_run_are_theirs() {
     let mut with_own = BTreeSet::new();
     for event in &events {
         let (thread, tid) = (event.numbered().0, event.field("tid"));
-        // A ring of several has no name.
+        // A shared ring has no thread id.
         assert!(tid == 0 || tid == u64::from(thread));
         if tid != 0 {
             with_own.insert(thread);
@@ -384,7 +384,7 @@ fn e3_rings_of_concurrency_ids_are_as_many_as_threads() {
         }
     }
     drop((by_cpu, by_cid));
-    // Two that run at the same time, and a third one that waits for them.
+    // Two threads that run at the same time, and a third that waits for them.
     let trace = Trace::started_of("two", "mm_cid", 65536, 64);
     let count = scaled(2000);
     child::run(|| {
@@ -413,8 +413,8 @@ fn e3_rings_of_concurrency_ids_are_as_many_as_threads() {
     }
 }
 
-/// Of a ring that is written by sequences it can write nothing, and loses its events; others take
-/// them, but no ring of a thread.
+/// A `vfork` child cannot write to rings that need restartable sequences, and loses its events
+/// there. Other rings take its events, except rings of threads.
 fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
     for scope in SCOPES {
         let trace = Trace::started_of("vfork", scope, 65536, 16);
@@ -439,7 +439,7 @@ fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
 }
 
 fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
-    /// Those of a sub-buffer of 4096 bytes, and more.
+    /// More events than a sub-buffer of 4096 bytes holds.
     const PLENTY: u64 = 4096 / 24 + 1;
     for scope in SCOPES {
         child::run(|| {
@@ -460,7 +460,7 @@ fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
             let still = still.count() as u64;
             let most = if scope == "cpu" { PLENTY - 1 } else { 1 };
             assert!(still <= most, "{still} in {scope}");
-            // Removed, and made again: perhaps in the same slot.
+            // Removed and created again, perhaps in the same slot.
             drop(trace);
             let next = Trace::started_of("next", scope, 4096, 4);
             assert_eq!(usertrace::flush(), Ok(()));
@@ -503,8 +503,8 @@ fn e3_list_tells_of_each_scope() {
     }
 }
 
-/// A program goes on when there is no memory, and what it could not write is told by everybody: the
-/// library's events before it are there, the holes are counted, and nothing counts as damaged.
+/// A program continues without memory, and all tools report the lost events: the events before are
+/// there, the holes are counted, and nothing counts as damaged.
 fn f2_what_there_is_no_memory_for_is_told() {
     // More than the limit allows, on each kernel.
     let count = 20_000;
@@ -534,7 +534,7 @@ fn f2_what_there_is_no_memory_for_is_told() {
         let read = babeltrace::read(&recorded.trace());
         assert_eq!(read.events.len() as u64, recorded.sum("events"));
         assert!(read.discarded >= recorded.sum("holes") + recorded.sum("lost"));
-        // No event twice, and each ring in order; of the first sub-buffer, all.
+        // No event comes twice, each ring is in order, and the first sub-buffer is complete.
         let numbers = &by_thread(scope, &read.events)[&0];
         assert!(numbers.is_sorted_by(|a, b| a < b) && numbers[0] == 0);
         assert!((numbers.len() as u64) < count, "{scope}");

@@ -1,4 +1,4 @@
-//! What filters, auditors and programs of 32 bits see of the system calls (A1, A3, F2).
+//! The system calls under seccomp filters, with auditing, and in 32-bit programs (A1, A3, F2).
 
 use std::arch::asm;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn numbers() -> [u32; 3] {
     [abi.nr_alloc_tracebuf, abi.nr_ltt_update, abi.nr_ltt_switch]
 }
 
-/// Makes all three, as a program would.
+/// Makes all three calls.
 fn make_all() -> [Result<(), Errno>; 3] {
     let calls = calls();
     let mut buffer = None;
@@ -49,7 +49,8 @@ fn make_all() -> [Result<(), Errno>; 3] {
 static TRAPPED: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn note_trap(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's; of SIGSYS, `si_syscall` follows the address of the call.
+    // SAFETY: the kernel passes the structure. For SIGSYS, `si_syscall` follows the address of the
+    // call.
     let number = unsafe { info.cast::<u32>().add(6).read() };
     TRAPPED.store(number, Ordering::Relaxed);
 }
@@ -57,7 +58,7 @@ extern "C" fn note_trap(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
 fn a1_seccomp_sees_each_call_by_its_number() {
     let _trace = Trace::started("filtered");
     for (at, number) in numbers().into_iter().enumerate() {
-        // Refused with an error of the filter's, and the others not.
+        // The filter refuses one call with an error, and allows the others.
         child::run(|| {
             let refusal = libc::SECCOMP_RET_ERRNO | libc::EDOM as u32;
             seccomp::filter(&[(number, refusal)], libc::SECCOMP_RET_ALLOW);
@@ -66,7 +67,7 @@ fn a1_seccomp_sees_each_call_by_its_number() {
             let without_areas = at == 0;
             for (other, result) in all.iter().enumerate().filter(|&(other, _)| other != at) {
                 match other {
-                    // No areas, or no buffer was asked for.
+                    // There are no areas, or no buffer was given.
                     1 if without_areas => assert_eq!(*result, Err(Errno::ENXIO)),
                     2 if without_areas => assert_eq!(*result, Err(Errno::ENXIO)),
                     2 => assert_eq!(*result, Err(Errno::EINVAL)),
@@ -97,7 +98,7 @@ fn a1_seccomp_sees_each_call_by_its_number() {
     child::run(|| assert_eq!(make_all(), [Ok(()); 3]));
 }
 
-/// In the filter's eyes tracing is nothing: it goes on, from one sub-buffer to the next.
+/// A strict filter does not affect tracing, also from one sub-buffer to the next.
 fn f2_a_program_under_a_strict_filter_goes_on() {
     const EVENTS: u64 = 20_000;
     let trace = Trace::started_with("strict", 4096, 512);
@@ -110,7 +111,7 @@ fn f2_a_program_under_a_strict_filter_goes_on() {
         let mut number = 10;
         let good = before
             && (0..4).all(|part| {
-                link.tell(part);
+                link.send(part);
                 let end = number + EVENTS / 4;
                 let from = std::mem::replace(&mut number, end);
                 (from..end).all(|number| write(0, number) == Outcome::Recorded)
@@ -118,14 +119,14 @@ fn f2_a_program_under_a_strict_filter_goes_on() {
         exit(i32::from(!good));
     });
     for part in 0..4 {
-        assert_eq!(child.link.hear(), part);
+        assert_eq!(child.link.receive(), part);
     }
     child.join();
     assert_eq!(check_prefix(&parse::numbers(&trace)), EVENTS + 10);
 }
 
-/// The update itself needs calls. Where a filter refuses them the program stops to be traced, and
-/// goes on.
+/// The update needs system calls. If a filter refuses them, the program is not traced any more, and
+/// continues.
 fn f2_a_filter_that_refuses_updates_does_no_harm() {
     let first = Trace::started("first");
     let mut child = Child::spawn(|link| {
@@ -138,28 +139,28 @@ fn f2_a_filter_that_refuses_updates_does_no_harm() {
             &numbers().map(|number| (number, refusal)),
             libc::SECCOMP_RET_ALLOW,
         );
-        link.tell(0);
-        link.hear();
-        // There is a second trace, whose buffer it may not have.
+        link.send(0);
+        link.receive();
+        // The filter prevents the buffer of a second trace.
         assert!(recorded(10));
-        link.tell(0);
-        link.hear();
-        // And the first is gone.
+        link.send(0);
+        link.receive();
+        // The first trace is removed.
         for number in 0..10 {
             assert_ne!(write(0, number), Outcome::Recorded);
         }
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     let second = Trace::started("second");
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     let consumer = usertrace_tests::consumer::Consumer::open(&first.consumer_files("main")[0]);
     drop(first);
-    child.link.tell(0);
-    child.link.hear();
-    child.link.tell(0);
+    child.link.send(0);
+    child.link.receive();
+    child.link.send(0);
     child.join();
     assert_eq!(check_prefix(&parse::threads(&consumer)[&0]), 20);
     assert!(second.stats().processes.is_empty());
@@ -189,7 +190,7 @@ const AUDIT_FILTER_EXIT: u32 = 4;
 const AUDIT_ALWAYS: u32 = 2;
 
 impl Rule {
-    /// Each of the three calls is told of when it returns.
+    /// A rule that reports each of the three calls when it returns.
     fn of_the_calls() -> Self {
         let mut mask = [0; 64];
         for number in numbers() {
@@ -231,10 +232,10 @@ impl Audit {
         // SAFETY: all zeros is a valid value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;
-        // The group of those who read what is logged.
+        // The multicast group of the log's readers.
         address.nl_groups = 1;
         let len = size_of_val(&address) as u32;
-        // SAFETY: the address is as long as is told, and the descriptor is new.
+        // SAFETY: the address has the given length, and the descriptor is new.
         let (ret, fd) = unsafe {
             (
                 libc::bind(fd, (&raw const address).cast(), len),
@@ -245,7 +246,7 @@ impl Audit {
         Self(fd)
     }
 
-    /// Tells the kernel something. That it took it shows later.
+    /// Sends a message to the kernel. Its effect shows later.
     fn tell(&self, kind: u16, payload: &[u8]) {
         let len = 16 + payload.len() as u32;
         let mut message = Vec::new();
@@ -254,7 +255,7 @@ impl Audit {
         message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
         message.extend([0; 8]);
         message.extend(payload);
-        // SAFETY: the message is as long as is told.
+        // SAFETY: the message has the given length.
         let sent = unsafe {
             libc::send(
                 self.0.as_raw_fd(),
@@ -271,7 +272,7 @@ impl Audit {
         );
     }
 
-    /// Switches it on or off: one flag of `struct audit_status`.
+    /// Turns auditing on or off: one flag of `struct audit_status`.
     fn enable(&self, on: u32) {
         let mut status = [0u8; 40];
         status[..4].copy_from_slice(&1u32.to_ne_bytes());
@@ -282,7 +283,7 @@ impl Audit {
     /// The next message, if there is one: its kind and text.
     fn next(&self) -> Option<(u16, String)> {
         let mut bytes = vec![0u8; 16384];
-        // SAFETY: the buffer is as long as is told.
+        // SAFETY: the buffer has the given length.
         let len = unsafe {
             libc::recv(
                 self.0.as_raw_fd(),
@@ -309,7 +310,7 @@ fn a1_audit_sees_each_call_by_its_number() {
     audit.enable(1);
     audit.tell(AUDIT_ADD_RULE, Rule::of_the_calls().bytes());
     let _trace = Trace::started("audited");
-    // Who was there before is not audited.
+    // Processes that existed before are not audited.
     let child = Child::spawn(|_| assert_eq!(make_all(), [Ok(()); 3]));
     let pid = child.pid();
     child.join();
@@ -344,15 +345,15 @@ fn of_process(record: &str, pid: Pid) -> Option<(u32, String)> {
     own.then(|| (number, record.to_owned()))
 }
 
-/// A call as a program of 32 bits makes it, from this one.
+/// Makes a call as a 32-bit program does.
 ///
 /// # Safety
-/// What it does to memory must be no harm to any Rust object.
+/// The call must not write to any Rust object, except one that may be overwritten.
 unsafe fn int_0x80(number: u32, arguments: [u32; 5]) -> i32 {
     let [a, b, c, d, e] = arguments;
     let mut ret = number as u64;
-    // SAFETY: the caller's promise. The compiler keeps `rbx` for itself, and these calls do not
-    // keep r8 to r11.
+    // SAFETY: the caller promises that no Rust object is harmed. The compiler reserves `rbx`, and
+    // these calls do not keep r8 to r11.
     unsafe {
         asm!(
             "xchg rbx, {first}",
@@ -411,7 +412,7 @@ fn a1_programs_of_32_bits_have_no_such_calls() {
             let ret = unsafe { int_0x80(number, arguments) };
             assert_eq!(ret, ENOSYS, "{what}");
         }
-        // They are not told of them either.
+        // The prctl does not report the calls to 32-bit programs either.
         let abi = [PR_LTT_GET_ABI, at, size_of::<LttAbi>() as u32, 0, 0];
         // SAFETY: as above.
         let ret = unsafe { int_0x80(PRCTL, abi) };

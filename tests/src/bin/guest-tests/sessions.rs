@@ -1,6 +1,5 @@
-//! What a new user types, and what is to be seen then, in a real terminal, with the kernel's
-//! buffers (E1, F1); and the commands that only look: which events there are (B3, E4, E6), and how
-//! often they come (E7).
+//! Sessions of a new user in a real terminal, with the kernel's buffers (E1, F1); and the commands
+//! that only observe: lists of events (B3, E4, E6), and their rates (E7).
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -66,7 +65,7 @@ fn e1_f1_traces_are_made_and_read_by_hand() {
         "usertrace list",
         "usertrace destroy mine",
         "usertrace record -o other -- server 3",
-        // What goes wrong.
+        // Errors.
         "usertrace status mine",
         "usertrace stop mine",
         "usertrace destroy mine yours",
@@ -120,7 +119,7 @@ fn f1_a_recording_and_top_are_followed_in_a_terminal() {
     terminal.press(&["C-c"]);
     let is_over = |screen: &str| screen.trim_end().ends_with("\n$");
     let screen = terminal.until("it ends", is_over);
-    // There is nothing left of that line.
+    // The line is gone.
     assert_eq!(line(&screen), None, "{screen}");
     terminal.keep_screen("the end of a recording", &screen);
 
@@ -183,7 +182,7 @@ fn usertrace(arguments: &[&str]) -> (Option<i32>, Value) {
     )
 }
 
-/// Name and whether it is wanted, of the events of a process.
+/// The events of a process: names, and whether a trace wants them.
 fn wanted(process: &Value) -> Vec<(&str, bool)> {
     let events = process["tracepoints"].as_array().expect("events").iter();
     events
@@ -206,7 +205,7 @@ fn server(variables: &[(&str, &str)], arguments: &[&str]) -> Running {
 }
 
 fn b3_e4_events_of_processes_are_listed() {
-    // Nobody is in a trace: who can be asked, and who cannot.
+    // No process is in a trace. One has a control channel, and one has not.
     let asked = server(&[("USERTRACE_CONTROL", "thread")], &[]);
     let silent = server(&[], &[]);
     let of = |list: &Value, running: &Running| -> Value {
@@ -231,7 +230,7 @@ fn b3_e4_events_of_processes_are_listed() {
         problem.contains("has no control channel; USERTRACE_CONTROL=signal"),
         "{problem}"
     );
-    // What they described is there, whatever was read meanwhile, and when one has ended.
+    // Their descriptions stay, also after reads, and after the end of a process.
     let trace = Trace::create("listed");
     trace.write("filter", "!shop:tick").expect("a filter");
     trace.write("filter", "shop:served").expect("a filter");
@@ -265,7 +264,7 @@ fn b3_e4_events_of_processes_are_listed() {
         );
         assert_eq!(process["tracepoints"][0]["loglevel"], 6);
     }
-    // Nothing of it was consumed or lost by looking.
+    // The list consumed and lost nothing.
     trace.write("filter_mask", "0x4000").expect("a mask");
     trace.write("filter", "1").expect("a filter");
     let (_, masked) = processes();
@@ -332,8 +331,8 @@ fn b3_e6_who_found_no_room_for_descriptions_is_asked() {
     );
 }
 
-/// The last total of this event in the lines of `top --json`, over all processes, and whether any
-/// of it is an estimate.
+/// The last total of an event in the lines of `top --json`, over all processes, and whether any
+/// part of it is an estimate.
 ///
 /// `top` drops a process ten seconds after its end, so the last line may not have the event.
 fn totals(lines: &str, event: &str) -> (u64, bool) {
@@ -356,7 +355,7 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
         let output = directory.path().join("trace");
         let recorder = Recorder::start(&trace, &output);
         let top = Top::start("counted");
-        // One that is there when it begins is counted from then on.
+        // Events of an existing process count from `top`'s start.
         top.wait_for_lines(1);
         let count = scaled(20_000);
         let mut numbered = Command::new(program::path("numbered"));
@@ -365,11 +364,11 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let numbered = Running::start(&mut numbered);
-        // One that ends before `top` looks again is not counted.
+        // A process that ends before `top` looks again is not counted.
         wait::until("it was found", || top.has_open(&trace));
         let written = written_by(numbered);
         wait::until("it was read", || trace.stats().processes.is_empty());
-        // Who has ended is let go of.
+        // `top` closes the files of a process that has ended.
         wait::until("it has nothing open", || !top.has_open(&trace));
         top.wait_for_lines(1);
         recorder.finish(&trace);
@@ -391,7 +390,7 @@ fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
     }
 }
 
-/// How many events it recorded.
+/// How many events a program recorded.
 fn written_by(mut numbered: Running) -> u64 {
     drop(numbered.0.stdin.take());
     let mut said = String::new();
@@ -405,7 +404,7 @@ fn written_by(mut numbered: Running) -> u64 {
         .unwrap_or_else(|| panic!("{said}"))
 }
 
-/// A ring that is overwritten faster than anybody looks: `top` is stopped meanwhile.
+/// A ring that is overwritten faster than `top` reads, which is stopped meanwhile.
 fn e7_top_says_that_it_estimates() {
     let trace = Trace::create("fast");
     trace.write("main/scope", "global").expect("a scope");
@@ -428,7 +427,7 @@ fn e7_top_says_that_it_estimates() {
         totals(&top.lines(), "shop:served").0 > 0
     });
     kill(pid(&top.running), Signal::SIGSTOP).expect("stopped");
-    // Some rounds of the ring.
+    // Several rounds of the ring.
     let before = head();
     wait::until("it is overwritten", || head() > before + 10 * 4 * 4096);
     kill(pid(&top.running), Signal::SIGCONT).expect("it goes on");
@@ -495,7 +494,7 @@ impl Top {
         links.any(|link| link.starts_with(trace.path()))
     }
 
-    /// What it said.
+    /// Its output.
     fn end(mut self, trace: &Trace) -> String {
         trace.try_remove().expect("removed");
         let status = self.running.wait();
@@ -504,11 +503,11 @@ impl Top {
     }
 }
 
-/// E1, F1: what README and the documents show is typed as it stands there.
+/// E1, F1: the commands of README and the documents, typed literally.
 fn e1_f1_the_documents_commands_work() {
     crate::kernel_events::mount_tracefs();
     let libraries = program::path("libusertrace_malloc.so");
-    let place = documents::Place {
+    let environment = documents::Environment {
         repository: &Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
         usertrace: program::path("usertrace"),
         server: program::path("server"),
@@ -516,11 +515,11 @@ fn e1_f1_the_documents_commands_work() {
         is_patched: true,
         user: None,
     };
-    let done = documents::check(&place, &usertrace_tests::control::remove_all);
+    let done = documents::check(&environment, &usertrace_tests::control::remove_all);
     assert!(done > 40, "{done}");
 }
 
-/// E1, F1: what stands in the manual is typed as it stands there.
+/// E1, F1: the examples of the manual, typed literally.
 fn e1_f1_examples_of_the_manual_work() {
     let usertrace = program::path("usertrace");
     let mut done = 0;
@@ -563,7 +562,7 @@ fn example(command: &str, line: &str) {
         let (status, said) = run(line);
         assert_eq!(status, Some(0), "{line}: {said}");
     };
-    // What the examples are about is there.
+    // The traces that the examples name exist.
     if line.contains("--kernel") {
         crate::kernel_events::mount_tracefs();
     }

@@ -1,5 +1,5 @@
-//! Traces in the control file system: names, slots, geometry, and how they come and go (A7, A9, C2,
-//! E1, E2).
+//! Traces in the control file system: names, slots, geometry, creation and removal (A7, A9, C2, E1,
+//! E2).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -126,7 +126,7 @@ fn e1_nothing_but_traces_can_be_made() {
     assert_eq!(trace.read("start"), "0\n");
 }
 
-/// As many traces as there can be now.
+/// Creates as many traces as possible.
 fn fill() -> Vec<Trace> {
     let mut traces = Vec::new();
     loop {
@@ -147,7 +147,7 @@ fn e1_there_are_sixteen_slots() {
     let mut slots: Vec<_> = traces.iter().map(|trace| trace.stats().slot).collect();
     slots.sort_unstable();
     assert_eq!(slots, (0..16).collect::<Vec<_>>());
-    // One that goes makes room for one.
+    // Removing one makes room for another.
     drop(traces.remove(7));
     let again = Trace::create("again");
     assert_eq!(
@@ -248,7 +248,7 @@ fn e2_bad_geometry_is_refused_and_changes_nothing() {
     }
 }
 
-/// Writing nothing is no call at all.
+/// Writes a bad text, and returns the error. An empty write makes no call, and has none.
 fn bad_write(text: &str) -> Option<i32> {
     (!text.is_empty()).then_some(libc::EINVAL)
 }
@@ -284,7 +284,8 @@ fn a7_traces_have_buffers_of_their_own() {
         let (a, b) = (Trace::started("a"), Trace::started("b"));
         let areas = Areas::map(0);
         let mut slots = [areas.must_next(), areas.must_next()];
-        // By slot, and the second may have one that was given back after the first was made.
+        // In the order of creation: the second trace may have a lower slot, freed after the first
+        // was created.
         slots.sort_by_key(|slot| areas.info(slot.index).1.slot.generation);
         let [of_a, of_b] = slots;
         assert_ne!(of_a.index, of_b.index);
@@ -318,7 +319,7 @@ fn a7_traces_have_buffers_of_their_own() {
         assert!(of_b.update().expect("b").active);
         let active = areas.info(of_b.index).0.active;
         assert_eq!(active, 1 << of_b.index);
-        // And its own end.
+        // Each ends alone.
         drop(a);
         assert_eq!(of_a.update(), Err(Errno::ENOENT));
         assert_eq!(of_b.ring(1, 0).read(head_after(1) as usize + 8), 1);
@@ -334,9 +335,9 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
             let areas = Areas::map(0);
             let slot = areas.must_next();
             let ring = slot.ring(1, 0);
-            link.tell(0);
-            // It hears of nothing: no signal, no call. New pages and old ones, of the rings and
-            // control blocks.
+            link.send(0);
+            // The writer gets no signal and makes no call. It writes to new and old pages of the
+            // rings and control blocks.
             let mut written = 0u64;
             while areas.info(slot.index).1.slot.generation != 0 || written < 4096 {
                 let offset = (written as usize * 4096) % ring.len;
@@ -345,7 +346,7 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
                 ring.head().store(written, Ordering::Release);
                 written += 1;
             }
-            // And goes on after the end, up to when it looks.
+            // It continues after the end, until it looks for changes.
             for offset in (0..ring.len).step_by(4096) {
                 ring.write(offset, 2);
             }
@@ -353,15 +354,15 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
             // SAFETY: within the write area, where no Rust object lies.
             unsafe { poke(ring.address, 3) };
         });
-        child.link.hear();
+        child.link.receive();
         wait::until("it writes", || trace.stats().pages() > 16 * (round + 1));
         drop(trace);
         child.join();
     }
 }
 
-/// The slot of a removed trace is free at once. A process keeps what it has there, and gets nothing
-/// else, until it has acknowledged the removal; others do not wait for it.
+/// The slot of a removed trace is free at once. A process keeps its buffer there, and gets no
+/// other, until it has acknowledged the removal. Other processes do not wait for that.
 ///
 /// Requirements: A9
 fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
@@ -378,8 +379,8 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
             let slot = areas.must_next();
             let ring = slot.ring(1, 0);
             ring.write(0, 42);
-            link.tell(slot.index as u64);
-            while let Some(order) = link.try_hear() {
+            link.send(slot.index as u64);
+            while let Some(order) = link.try_receive() {
                 let answer = match order {
                     ACKNOWLEDGE => {
                         assert_eq!(slot.update(), Err(Errno::ENOENT));
@@ -392,16 +393,16 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
                     TAKE => areas.next().map_or(NOTHING, |(slot, _)| slot.index as u64),
                     _ => return,
                 };
-                link.tell(answer);
+                link.send(answer);
             }
         });
-        assert_eq!(child.link.hear(), old as u64);
+        assert_eq!(child.link.receive(), old as u64);
         child
     };
     let (mut first, mut second) = (holder(), holder());
     let order = |child: &mut Child, order| {
-        child.link.tell(order);
-        child.link.hear()
+        child.link.send(order);
+        child.link.receive()
     };
     drop(trace);
     let traces = fill();
@@ -415,7 +416,7 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
     // Another process has it at once.
     child::run(|| assert_eq!(Areas::map(0).must_next().index, old));
 
-    // What these write is where the old trace was, and they get nothing there.
+    // These still write to the old trace's memory, and get no buffer in the slot.
     for child in [&mut first, &mut second] {
         assert_eq!(order(child, TAKE), NOTHING);
         order(child, WRITE);
@@ -426,17 +427,17 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
     order(&mut first, WRITE);
     let pages = new.stats().pages();
     assert!(pages > 0);
-    // Each for itself.
+    // Each process acknowledges for itself.
     assert_eq!(order(&mut second, TAKE), NOTHING);
     order(&mut second, WRITE);
     assert_eq!(new.stats().pages(), pages);
     for mut child in [first, second] {
-        child.link.tell(END);
+        child.link.send(END);
         child.join();
     }
 }
 
-/// What a process holds of a removed trace goes with the process.
+/// A process that ends acknowledges all removals.
 fn a9_a_process_that_ends_acknowledges() {
     let held = || control::memory().total;
     wait::until("nothing is left of others", || held() == 0);
@@ -444,10 +445,10 @@ fn a9_a_process_that_ends_acknowledges() {
     let mut child = Child::spawn(|link| {
         let slot = Areas::map(0).must_next();
         slot.ring(1, 0).write(0, 1);
-        link.tell(0);
-        link.hear();
+        link.send(0);
+        link.receive();
     });
-    child.link.hear();
+    child.link.receive();
     drop(trace);
     assert!(held() > 0, "it may still write there");
     child.signal(nix::sys::signal::Signal::SIGKILL);

@@ -1,4 +1,4 @@
-//! The update signal: who gets it, and that it harms nobody (A4, F2).
+//! The update signal: which processes get it, and that it harms none (A4, F2).
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,8 +53,8 @@ fn counter() -> libc::sighandler_t {
     count as *const () as libc::sighandler_t
 }
 
-/// A process with areas that tells its count when asked. It has asked for a signal that it counts,
-/// if that is not 0; `prepare` does what else it does with signals, afterwards.
+/// Starts a process with areas, which sends its count of update signals on request. `signo` is the
+/// update signal, or 0. Afterwards, `prepare` sets up other signals.
 fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
     let mut child = Child::spawn(move |link: &mut Link| {
         if signo != 0 {
@@ -62,27 +62,27 @@ fn counting(signo: i32, prepare: impl FnOnce()) -> Child {
         }
         let areas = Areas::map(signo as u32);
         prepare();
-        link.tell(0);
-        while let Some(_asked) = link.try_hear() {
+        link.send(0);
+        while let Some(_asked) = link.try_receive() {
             // The generation, and how often the handler ran.
             let generation = areas.info(0).0.generation as u32;
             let count = UPDATES.load(Ordering::Relaxed);
-            link.tell(u64::from(generation) << 32 | u64::from(count));
+            link.send(u64::from(generation) << 32 | u64::from(count));
         }
     });
-    child.link.hear();
+    child.link.receive();
     child
 }
 
-/// What it counts.
+/// Requests the count of a process.
 fn ask(child: &mut Child) -> u32 {
-    child.link.tell(0);
-    child.link.hear() as u32
+    child.link.send(0);
+    child.link.receive() as u32
 }
 
 /// Requirements: A4
 fn a4_each_change_is_signalled() {
-    // Before the first start, nobody is told of anything.
+    // Before the first start, no signal is sent.
     drop(Trace::started("first"));
     let mut child = counting(realtime(), || ());
     let mut last = ask(&mut child);
@@ -112,7 +112,7 @@ fn a4_each_change_is_signalled() {
 
 /// Requirements: A4
 fn a4_the_handler_runs_before_the_next_instruction() {
-    /// What the handler saw last.
+    /// The active mask that the handler read last.
     static SEEN: AtomicU32 = AtomicU32::new(0);
     static INFO: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     extern "C" fn look(_: i32) {
@@ -134,21 +134,21 @@ fn a4_the_handler_runs_before_the_next_instruction() {
         );
         let areas = Areas::map(realtime() as u32);
         INFO.store(areas.at.info as usize, Ordering::Relaxed);
-        link.tell(0);
-        while link.try_hear().is_some() {
-            // Back from the system call in which it heard: whatever changed before it was told has
-            // been handled.
+        link.send(0);
+        while link.try_receive().is_some() {
+            // The system call that received the message has returned, so the handler has run for
+            // all changes from before the message was sent.
             let (seen, now) = (SEEN.load(Ordering::Relaxed), areas.info(0).0.active);
             assert_eq!(seen, now);
-            link.tell(u64::from(now));
+            link.send(u64::from(now));
         }
     });
-    child.link.hear();
+    child.link.receive();
     for _ in 0..scaled(200) {
         for (active, change) in [(1, Trace::start as fn(&Trace)), (0, Trace::stop)] {
             change(&trace);
-            child.link.tell(0);
-            assert_eq!(child.link.hear(), active << trace.stats().slot);
+            child.link.send(0);
+            assert_eq!(child.link.receive(), active << trace.stats().slot);
         }
     }
 }
@@ -157,14 +157,14 @@ fn a4_a_sleeping_program_is_woken() {
     let mut child = Child::spawn(|link| {
         handle(realtime(), counter(), 0);
         let _areas = Areas::map(realtime() as u32);
-        link.tell(0);
+        link.send(0);
         while UPDATES.load(Ordering::Relaxed) == 0 {
-            // SAFETY: it takes no arguments. (A signal just before it is asked for again by the
-            // parent.)
+            // SAFETY: it takes no arguments. (If a signal comes just before, the parent sends
+            // another parent.)
             unsafe { libc::pause() };
         }
     });
-    child.link.hear();
+    child.link.receive();
     let trace = Trace::create("wakes");
     let mut running = false;
     wait::until("it woke", || {
@@ -186,24 +186,24 @@ fn a4_the_signal_can_be_chosen_and_changed() {
     let mut child = Child::spawn(|link| {
         for signo in [first, second] {
             handle(signo, counter(), libc::SA_RESTART);
-            // The other one is given up first.
+            // The program gives up the other signal first.
             handle(first + second - signo, libc::SIG_DFL, 0);
             let areas = Areas::map(signo as u32);
             let before = UPDATES.load(Ordering::Relaxed);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             assert_eq!(UPDATES.load(Ordering::Relaxed), before + 1, "{signo}");
             assert_eq!(areas.at.signo, signo as u32);
         }
-        link.tell(0);
+        link.send(0);
     });
-    child.link.hear();
+    child.link.receive();
     trace.start();
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     trace.stop();
-    child.link.tell(0);
-    child.link.hear();
+    child.link.send(0);
+    child.link.receive();
     child.join();
 }
 
@@ -226,7 +226,7 @@ fn a4_no_signal_if_none_was_asked_for() {
     assert_eq!(ask(&mut child), 0);
 }
 
-/// How a program can treat the signal other than by handling it.
+/// Ways in which a program can treat the signal without handling it.
 const WAYS: &[(&str, libc::sighandler_t, bool)] = &[
     ("default", libc::SIG_DFL, false),
     ("ignored", libc::SIG_IGN, false),
@@ -234,7 +234,7 @@ const WAYS: &[(&str, libc::sighandler_t, bool)] = &[
     ("blocked, ignored", libc::SIG_IGN, true),
 ];
 
-/// Real-time and other signals: the default of each of them is death.
+/// Real-time and other signals whose default action is death.
 fn signals() -> [i32; 3] {
     [realtime(), Signal::SIGUSR1 as i32, Signal::SIGTERM as i32]
 }
@@ -252,7 +252,7 @@ fn block(signo: i32) {
     }
 }
 
-/// Whether the signal waits for this process.
+/// Whether the signal is pending for this process.
 fn is_pending(signo: i32) -> bool {
     // SAFETY: the set is this function's own.
     unsafe {
@@ -295,23 +295,23 @@ fn f2_a_blocked_update_is_not_left_pending() {
             handle(signo, counter(), 0);
             block(signo);
             let _areas = Areas::map(signo as u32);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             assert!(!is_pending(signo), "signal {signo}");
             assert_eq!(UPDATES.load(Ordering::Relaxed), 0);
         });
-        child.link.hear();
+        child.link.receive();
         for _ in 0..5 {
             trace.start();
             trace.stop();
         }
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }
 
-/// As C libraries do while they make a thread. Events are off then, so that no event would find
-/// out.
+/// C libraries block all signals while they create a thread. Events are off here, so that no event
+/// detects the change.
 fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
     for all in [false, true] {
         let mut child = Child::spawn(|link| {
@@ -326,16 +326,16 @@ fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
                 set
             };
             sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before)).expect("blocked");
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             assert_eq!(event::write(0, 0), Outcome::Off);
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None).expect("as before");
             wait::until("it is told", || event::write(0, 0) == Outcome::Recorded);
         });
-        child.link.hear();
+        child.link.receive();
         let _trace = Trace::started("blocked");
         std::thread::sleep(Duration::from_millis(50));
-        child.link.tell(0);
+        child.link.send(0);
         child.join();
     }
 }
@@ -349,8 +349,8 @@ fn f2_no_update_survives_exec() {
                 block(signo);
             }
             let _areas = Areas::map(signo as u32);
-            link.tell(0);
-            link.hear();
+            link.send(0);
+            link.receive();
             // Blocked signals stay blocked, so the new program unblocks all, and would die of one
             // that is pending.
             let script =
@@ -359,10 +359,10 @@ fn f2_no_update_survives_exec() {
             let _ = nix::unistd::execv(c"/bin/sh", &arguments);
             panic!("exec failed");
         });
-        child.link.hear();
+        child.link.receive();
         trace.start();
-        child.link.tell(0);
-        // While it executes.
+        child.link.send(0);
+        // Signals during the execution of another program.
         for _ in 0..20 {
             trace.stop();
             trace.start();

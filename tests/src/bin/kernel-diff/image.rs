@@ -1,10 +1,9 @@
 //! Kernels, function by function and object by object.
 //!
-//! Where something is does not count, but only what it is. So of each function and object its bytes
-//! are compared, and wherever the linker has put an address, what is there: the name of what it is
-//! in, and how far; or what it is, if it has no name: a text, a branch of a `switch`, the place of
-//! a warning. All that has no name is compared, too, but not its order: the linker sorts texts, and
-//! the build sorts tables.
+//! Addresses do not count, only contents. The bytes of each function and object are compared, and
+//! for each relocation its target: a symbol and an offset, or for unnamed targets their contents,
+//! such as a text, a branch of a `switch`, or the address of a warning. Unnamed data is compared,
+//! too, but not its order: the linker sorts texts, and the build sorts tables.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -21,7 +20,7 @@ use object::{
 
 type Error = Box<dyn std::error::Error>;
 
-/// What may differ, and why: a name, or one that ends with `*`.
+/// Symbols that may differ, and why. A name may end with `*`.
 const REASONS: &[(&str, &str)] = &[
     ("sys_call_table", TABLE),
     ("x64_sys_call", TABLE),
@@ -49,10 +48,10 @@ const TABLE: &str = "entries of the system call table, which say ENOSYS";
 const NUMBER: &str = "it knows how many system calls there are";
 const LED: &str = "they lead into functions that have a reason";
 
-/// A part of a kernel: what all of it that has this name is like, in order.
+/// The parts of a kernel by name. A name may have several parts, in order.
 type Parts = BTreeMap<Name, Vec<Part>>;
 
-/// The section, and in it the function or object; or, without a name, what no symbol covers.
+/// A section and a symbol in it. None: what no symbol covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     section: String,
@@ -68,12 +67,12 @@ impl Display for Name {
     }
 }
 
-/// A function or an object, wherever it is.
+/// The contents of a function or an object, independent of its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     len: u64,
     digest: u64,
-    /// What it is like, if it has no name.
+    /// A description of the contents, if the part has no name.
     what: String,
 }
 
@@ -81,7 +80,7 @@ struct Section<'a> {
     name: String,
     address: u64,
     len: u64,
-    /// Nothing, if it is all zeros.
+    /// Empty if the section is all zeros.
     data: &'a [u8],
     executable: bool,
 }
@@ -92,8 +91,8 @@ struct Symbol {
     name: String,
 }
 
-/// A place that the linker has filled in.
-struct Place {
+/// A field that the linker filled in.
+struct Relocation {
     address: u64,
     kind: u32,
     target: Target,
@@ -104,7 +103,7 @@ enum Target {
     Address(u64),
 }
 
-impl Place {
+impl Relocation {
     fn len(&self) -> usize {
         match self.kind {
             R_X86_64_64 | R_X86_64_PC64 => 8,
@@ -113,24 +112,24 @@ impl Place {
     }
 }
 
-/// What `/proc/config.gz` has.
+/// The contents of `/proc/config.gz`.
 const CONFIG: &str = "kernel_config_data";
-/// The places of warnings, and how long each is described there: `struct bug_entry`.
+/// The section of warnings, and the length of a `struct bug_entry`.
 const BUGS: (&str, u64) = ("__bug_table", 16);
-/// Texts are told apart by no more than this.
+/// The most bytes of a text that are compared.
 const LONGEST_TEXT: u64 = 256;
-/// From one thing without a name to the next: no further than this.
+/// The longest chain of unnamed targets.
 const DEEPEST: u32 = 3;
 
 struct Image<'a> {
     sections: Vec<Section<'a>>,
-    /// By address, those that have a length.
+    /// Symbols with a length, by address.
     symbols: Vec<Symbol>,
-    /// By address.
-    places: Vec<Place>,
+    /// Relocations, by address.
+    relocations: Vec<Relocation>,
 }
 
-/// Prints in what they differ. The result says whether each difference has a reason.
+/// Prints the differences. Returns whether each has a reason.
 pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     let read = |path: &Path| {
         let data = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -153,7 +152,7 @@ pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     Ok(unexplained == 0)
 }
 
-/// What differs, how, and for which reason.
+/// A difference: the name, a description, and the reason, if there is one.
 type Difference = (Name, String, Option<&'static str>);
 
 fn differences(before: &Parts, after: &Parts) -> Vec<Difference> {
@@ -183,8 +182,8 @@ fn differences(before: &Parts, after: &Parts) -> Vec<Difference> {
     differences
 }
 
-/// In what the pieces of a section that have no name differ. What leads into a function that has a
-/// reason to differ has the same: branches of a `switch`, places of warnings.
+/// The differences of a section's unnamed pieces. A piece that refers to a function with a reason
+/// to differ has the same reason: branches of a `switch`, addresses of warnings.
 fn unnamed(name: &Name, before: &[Part], after: &[Part]) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut led = 0;
@@ -204,7 +203,7 @@ fn unnamed(name: &Name, before: &[Part], after: &[Part]) -> Vec<Difference> {
     differences
 }
 
-/// Which pieces without a name the one has and the other has not, and how often.
+/// How often each unnamed piece is in one kernel more than in the other.
 fn pieces<'a>(before: &'a [Part], after: &'a [Part]) -> BTreeMap<&'a str, i32> {
     let mut counts = BTreeMap::new();
     for (parts, one) in [(before, -1), (after, 1)] {
@@ -230,7 +229,7 @@ fn reason_of(name: &str) -> Option<&'static str> {
         .map(|(_, reason)| *reason)
 }
 
-/// Tables that are made by assembler files, which say no lengths.
+/// Adds tables of assembler files, whose symbols have no lengths.
 fn add_what_has_no_length(file: &ElfFile64<'_, Endianness>, symbols: &mut Vec<Symbol>) {
     let address = |name: &str| {
         let mut all = file.symbols();
@@ -298,7 +297,7 @@ impl<'a> Image<'a> {
                     && (section.address..section.address + section.len).contains(&address)
             })
         };
-        let mut places = Vec::new();
+        let mut relocations = Vec::new();
         for section in file.sections() {
             for (address, relocation) in section.relocations() {
                 let RelocationFlags::Elf { r_type } = relocation.flags() else {
@@ -310,7 +309,7 @@ impl<'a> Image<'a> {
                 let symbol = file.symbol_by_index(index)?;
                 let kind = symbol.elf_symbol().st_type();
                 let target = if kind == STT_SECTION || symbol.name()?.is_empty() {
-                    // In an instruction, what is relative is so to the end of the field.
+                    // In an instruction, a relative address is relative to the end of the field.
                     let is_code = executable(address);
                     let bias = match r_type {
                         R_X86_64_PC32 | R_X86_64_PLT32 if is_code => 4,
@@ -323,21 +322,21 @@ impl<'a> Image<'a> {
                 } else {
                     Target::Symbol(format!("{}+{:#x}", symbol.name()?, relocation.addend()))
                 };
-                places.push(Place {
+                relocations.push(Relocation {
                     address,
                     kind: r_type,
                     target,
                 });
             }
         }
-        if places.is_empty() {
+        if relocations.is_empty() {
             return Err("it has no relocations".into());
         }
-        places.sort_by_key(|place| place.address);
+        relocations.sort_by_key(|relocation| relocation.address);
         Ok(Self {
             sections,
             symbols,
-            places,
+            relocations,
         })
     }
 
@@ -347,7 +346,7 @@ impl<'a> Image<'a> {
             .find(|section| (section.address..section.address + section.len).contains(&address))
     }
 
-    /// What is at an address: what it is in, and how far; or what it is like, if it has no name.
+    /// Describes an address: a symbol and an offset, or the contents, if there is no symbol.
     fn describe(&self, address: u64, depth: u32) -> String {
         let end = self
             .symbols
@@ -373,11 +372,11 @@ impl<'a> Image<'a> {
             return section.name.clone();
         }
         let rest = section.address + section.len;
-        let end = match self.places(address, rest).first() {
+        let end = match self.relocations(address, rest).first() {
             _ if section.name == BUGS.0 => address + BUGS.1,
-            Some(place) if place.address == address => address + place.len() as u64,
-            place => {
-                let end = place.map_or(rest, |place| place.address);
+            Some(relocation) if relocation.address == address => address + relocation.len() as u64,
+            relocation => {
+                let end = relocation.map_or(rest, |relocation| relocation.address);
                 let end = end.min(address + LONGEST_TEXT);
                 let text = bytes(section, address, end);
                 let len = text.iter().position(|byte| *byte == 0);
@@ -389,15 +388,14 @@ impl<'a> Image<'a> {
         format!("{}: {contents:?} {targets:?}", section.name)
     }
 
-    fn target(&self, place: &Place, depth: u32) -> String {
-        match &place.target {
+    fn target(&self, relocation: &Relocation, depth: u32) -> String {
+        match &relocation.target {
             Target::Symbol(name) => name.clone(),
             Target::Address(address) => self.describe(*address, depth),
         }
     }
 
-    /// The bytes, without those that the linker has filled in; and what it has: where, how, and
-    /// what is there.
+    /// The bytes without relocated fields, and the relocations: offset, kind, and target.
     fn contents(
         &self,
         section: &Section<'_>,
@@ -406,11 +404,11 @@ impl<'a> Image<'a> {
         depth: u32,
     ) -> (Vec<u8>, Vec<(usize, u32, String)>) {
         let mut contents = bytes(section, from, to).to_vec();
-        let targets = self.places(from, to).iter().map(|place| {
-            let at = (place.address - from) as usize;
-            let filled = contents.iter_mut().skip(at).take(place.len());
+        let targets = self.relocations(from, to).iter().map(|relocation| {
+            let at = (relocation.address - from) as usize;
+            let filled = contents.iter_mut().skip(at).take(relocation.len());
             filled.for_each(|byte| *byte = 0);
-            (at, place.kind, self.target(place, depth))
+            (at, relocation.kind, self.target(relocation, depth))
         });
         let targets = targets.collect();
         (contents, targets)
@@ -447,7 +445,7 @@ impl<'a> Image<'a> {
         parts
     }
 
-    /// What is between symbols, piece by piece; what only fills the room is none of them.
+    /// Adds the pieces between symbols, without padding.
     fn add_gap(&self, parts: &mut Parts, section: &Section<'_>, from: u64, to: u64) {
         let name = Name {
             section: section.name.clone(),
@@ -462,19 +460,19 @@ impl<'a> Image<'a> {
             });
         };
         let mut at = from;
-        for place in self.places(from, to) {
-            self.add_bytes(section, at, place.address, &mut add);
-            at = place.address + place.len() as u64;
+        for relocation in self.relocations(from, to) {
+            self.add_bytes(section, at, relocation.address, &mut add);
+            at = relocation.address + relocation.len() as u64;
             add(
-                place.address,
+                relocation.address,
                 at,
-                &format!("{} {}", place.kind, self.target(place, 0)),
+                &format!("{} {}", relocation.kind, self.target(relocation, 0)),
             );
         }
         self.add_bytes(section, at, to, &mut add);
     }
 
-    /// Of a gap, what the linker has filled in nowhere: texts, and numbers.
+    /// Adds the parts of a gap without relocations: texts and numbers.
     fn add_bytes(
         &self,
         section: &Section<'_>,
@@ -487,7 +485,7 @@ impl<'a> Image<'a> {
         }
         let all = bytes(section, from, to);
         if section.executable {
-            // `int3`, or less of what does nothing, fills the room between functions.
+            // The room between functions is filled with `int3`, or short with no-ops.
             if to - from >= 64 && all.iter().any(|byte| *byte != 0xcc) {
                 add(from, to, &format!("{all:x?}"));
             }
@@ -503,10 +501,14 @@ impl<'a> Image<'a> {
         }
     }
 
-    fn places(&self, from: u64, to: u64) -> &[Place] {
-        let first = self.places.partition_point(|place| place.address < from);
-        let end = self.places.partition_point(|place| place.address < to);
-        &self.places[first..end.max(first)]
+    fn relocations(&self, from: u64, to: u64) -> &[Relocation] {
+        let first = self
+            .relocations
+            .partition_point(|relocation| relocation.address < from);
+        let end = self
+            .relocations
+            .partition_point(|relocation| relocation.address < to);
+        &self.relocations[first..end.max(first)]
     }
 
     fn part(&self, section: &Section<'_>, from: u64, to: u64) -> Part {
@@ -549,7 +551,7 @@ mod tests {
                 executable: true,
             }],
             symbols: vec![symbol(0x1000, "first"), symbol(at, "second")],
-            places: vec![Place {
+            relocations: vec![Relocation {
                 address: at + 1,
                 kind: R_X86_64_PLT32,
                 target: Target::Symbol(target.into()),

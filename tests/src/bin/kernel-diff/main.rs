@@ -16,11 +16,11 @@ use clap::{Parser, Subcommand};
 #[command(about)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    action: Action,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Action {
     /// Say in what two kernels differ, and fail if in anything that has no reason
     Images {
         /// The unpatched one: `vmlinux.unstripped`, with its relocations
@@ -38,9 +38,9 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    let same = match Cli::parse().what {
-        What::Images { unpatched, patched } => image::compare(&unpatched, &patched),
-        What::Selftests { unpatched, patched } => selftests::compare(&unpatched, &patched),
+    let same = match Cli::parse().action {
+        Action::Images { unpatched, patched } => image::compare(&unpatched, &patched),
+        Action::Selftests { unpatched, patched } => selftests::compare(&unpatched, &patched),
     };
     match same {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! Results of the kernel's selftests, as `scripts/compare` has them printed: a line `=== PROGRAM`
-//! before what each program says, and `=== status N` after it.
+//! Results of the kernel's selftests, as `scripts/compare` prints them: a line `=== PROGRAM` before
+//! the output of each program, and `=== status N` after it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 type Error = Box<dyn std::error::Error>;
 
-/// What a program said and how it ended.
+/// The results of a program, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// Nothing, if it was still running when the guest ended.
+    /// None: the program was still running when the guest ended.
     status: Option<i32>,
     /// Its tests in order, each with its result.
     tests: Vec<(String, Verdict)>,
@@ -25,8 +25,7 @@ enum Verdict {
 
 type Outcomes = BTreeMap<String, Outcome>;
 
-/// Prints what there was, as a table, and in what the two differ. The result says whether they do
-/// not.
+/// Prints a table of the results, and the differences. Returns whether there are none.
 pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     let read = |path: &Path| {
         let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -68,7 +67,7 @@ pub(crate) fn compare(unpatched: &Path, patched: &Path) -> Result<bool, Error> {
     Ok(differences.is_empty())
 }
 
-/// What was run, with its arguments, and its results.
+/// Parses the programs, with their arguments, and their results.
 fn parse(text: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     let mut program = None;
@@ -193,7 +192,7 @@ mod tests {
             let after = parse(&LOG.replace(from, to));
             assert_ne!(differences(&before, &after), [""; 0], "{from}");
         }
-        // A guest that dies on both kernels shows nothing.
+        // A guest that dies on both kernels proves nothing.
         let cut = parse(&LOG.replace("=== status 0\n", ""));
         assert_ne!(differences(&cut, &cut), [""; 0]);
     }

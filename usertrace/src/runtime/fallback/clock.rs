@@ -1,4 +1,4 @@
-//! The clock of the traces, beside those of the kernel.
+//! The clock of the traces, and its relation to the kernel's clocks.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -10,10 +10,10 @@ use usertrace_sys::uapi::LttClockSync;
 
 use super::super::env;
 
-/// The clocks that the kernel would take the time from.
+/// The kernel's list of usable clock sources.
 const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
 
-/// The clock of a program's traces, from when the pool was made.
+/// The clock of a program's traces, and what it read when the pool was made.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct TraceClock {
@@ -22,9 +22,10 @@ pub(super) struct TraceClock {
 }
 
 impl TraceClock {
-    /// Chooses the processor's counter, unless the kernel says that it is not valid. The time of
-    /// day is that of `recording`, if the program is part of one: all of its processes have the
-    /// same then, also if it was set meanwhile.
+    /// Chooses the processor's counter, unless the kernel does not trust it.
+    ///
+    /// If the program is part of a recording, the time of day is that of `recording`. So all
+    /// processes agree on it, even if somebody set it meanwhile.
     pub(super) fn start(recording: Option<env::Clock>) -> Self {
         let source = if is_counter_valid(Path::new(CLOCK_SOURCES)) {
             Source::Processor
@@ -32,7 +33,7 @@ impl TraceClock {
             Source::Monotonic
         };
         let mut start = sync(source);
-        // In another namespace, it would be hours or years beside.
+        // In another time namespace, it would be wrong by any amount.
         let is_same = |clock: &env::Clock| clock.namespace == procfs::time_namespace().as_bytes();
         if let Some(clock) = recording.filter(is_same) {
             start.realtime = start.monotonic.saturating_add_signed(clock.offset);
@@ -40,36 +41,36 @@ impl TraceClock {
         Self { source, start }
     }
 
+    /// The clock that events are written with.
     pub(super) fn source(&self) -> Source {
         self.source
     }
 
-    /// What the clocks said at the start.
+    /// The clocks at the start.
     pub(super) fn first(&self) -> &LttClockSync {
         &self.start
     }
 
-    /// What they say now.
+    /// The clocks now.
     pub(super) fn now(&self) -> LttClockSync {
         sync(self.source)
     }
 
-    /// How the clock runs, from a later point.
+    /// The clock's description for a trace, measured from the start until `now`.
     pub(super) fn until(&self, now: LttClockSync) -> Clock {
         Clock::new(&self.start, &[now])
     }
 
-    /// Has the kernel found since the start that the counter is not valid?
+    /// Whether the kernel has marked the counter as unusable since the start.
     pub(super) fn is_unstable(&self) -> bool {
         self.source == Source::Processor && !is_counter_valid(Path::new(CLOCK_SOURCES))
     }
 }
 
-/// Does the kernel trust the processor's counter? Where there is no sysfs, as in some containers,
-/// it is taken to be valid.
+/// Whether the kernel trusts the processor's counter. Without sysfs, as in some containers, this
+/// assumes so.
 fn is_counter_valid(sources: &Path) -> bool {
-    // Others have no such file, or one that does not name the counter as we do: it is part of the
-    // architecture.
+    // On other architectures the counter is always valid, and the file has other names.
     if cfg!(not(target_arch = "x86_64")) {
         return true;
     }

@@ -9,9 +9,9 @@
 struct Set(libc::cpu_set_t);
 
 impl Set {
-    /// Those that this process may use; nothing if there are more than a set has room for.
+    /// The CPUs that this process may use; none if there are more than a set has room for.
     fn allowed() -> Option<Self> {
-        // SAFETY: a set is plain data, and the kernel writes as many bytes.
+        // SAFETY: a set is plain data, and the kernel writes `size_of_val(&set)` bytes.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             (libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0).then_some(Self(set))
@@ -20,7 +20,7 @@ impl Set {
 
     fn remove(&mut self, cpu: u32) {
         if cpu < libc::CPU_SETSIZE as u32 {
-            // SAFETY: inside the set.
+            // SAFETY: the number is inside the set.
             unsafe { libc::CPU_CLR(cpu as usize, &mut self.0) };
         }
     }
@@ -31,24 +31,25 @@ impl Set {
     }
 
     fn enter(&self) {
-        // SAFETY: the kernel reads as many bytes. If it is forbidden, all stays as it was.
+        // SAFETY: the kernel reads `size_of_val(&self.0)` bytes. If a filter forbids it, nothing
+        // changes.
         unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) };
     }
 }
 
-/// Where the worker may be.
+/// The CPUs that the worker may use.
 pub(super) struct CpuAvoidance(Option<Set>);
 
 impl CpuAvoidance {
-    /// Anywhere where this process may be now.
+    /// All CPUs that this process may use now.
     pub(super) fn new() -> Self {
         Self(Set::allowed())
     }
 
-    /// Steps aside, if it is on one of the processors on which events were written just now, and
+    /// Moves the worker to another CPU, if it runs on one on which events were just written, and
     /// there are others.
     pub(super) fn step(&self, busy: &[u32]) {
-        // SAFETY: no memory is involved.
+        // SAFETY: the call accesses no memory.
         let here = unsafe { libc::sched_getcpu() };
         let Some(allowed) = self
             .0
@@ -67,9 +68,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_leaves_a_busy_processor_if_there_is_another_one() {
+    fn the_worker_leaves_a_busy_cpu_if_there_is_another_one() {
         std::thread::spawn(|| {
-            let aside = CpuAvoidance::new();
+            let avoidance = CpuAvoidance::new();
             let here = || {
                 // SAFETY: no memory is involved.
                 unsafe { libc::sched_getcpu() as u32 }
@@ -86,7 +87,7 @@ mod tests {
                 // The kernel may move the thread in between, too.
                 let busy = loop {
                     let busy = here();
-                    aside.step(&[busy]);
+                    avoidance.step(&[busy]);
                     // SAFETY: inside the set, which is read.
                     if !unsafe { libc::CPU_ISSET(busy as usize, &Set::allowed().unwrap().0) } {
                         break busy;
@@ -97,10 +98,10 @@ mod tests {
             }
             // Nowhere is better than here.
             let everywhere: Vec<u32> = (0..libc::CPU_SETSIZE as u32).collect();
-            aside.step(&everywhere);
+            avoidance.step(&everywhere);
             assert_eq!(count(&Set::allowed().unwrap()), count(&all));
-            // Nobody is in the way.
-            aside.step(&[]);
+            // No writer runs.
+            avoidance.step(&[]);
             assert_eq!(count(&Set::allowed().unwrap()), count(&all));
         })
         .join()

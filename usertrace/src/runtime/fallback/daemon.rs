@@ -1,19 +1,18 @@
-//! What both daemons have: the watchdog and the worker.
+//! Common parts of the daemons, the watchdog and the worker.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use syscalls::{Sysno, raw};
-
 use super::clock::TraceClock;
 use super::destination::Output;
 use super::pool::Pool;
+use crate::os::futex::RobustList;
 
-/// How many daemons in a row may fail.
+/// Failures of daemons in a row, after which they give up.
 const FAILURES: u32 = 16;
 
-/// What the daemons know from the start.
+/// Parameters of the daemons, from their start on.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Task {
@@ -22,77 +21,54 @@ pub(super) struct Task {
     pub(super) clock: TraceClock,
 }
 
-/// The life of a watchdog that replaces another one: of this worker's, by its process id.
+/// Runs a watchdog that replaces that of a worker. `worker`: the worker's process id.
 pub(super) type TakeOver = fn(&Task, &WatchdogWakeup, worker: u32) -> !;
 
-/// How the worker tells the watchdog that something has changed.
+/// Wakes the watchdog: an eventfd on which it polls.
 pub(super) struct WatchdogWakeup(OwnedFd);
 
 impl WatchdogWakeup {
     pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: makes a descriptor, which is this process's own.
+        // SAFETY: the call takes numbers only.
         let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: as above.
+        // SAFETY: a new descriptor, which no other code knows of.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The descriptor to wait for.
+    /// The descriptor to poll.
     pub(super) fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    pub(super) fn ring(&self) {
-        // SAFETY: writes 8 bytes. That it is full means that it was rung.
+    /// Wakes the watchdog.
+    pub(super) fn notify(&self) {
+        // SAFETY: the kernel reads the 8 bytes of `ONE`. It fails only if a notification is
+        // pending.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const ONE).cast(), 8) };
     }
 
-    pub(super) fn silence(&self) {
-        let mut rung = 0u64;
-        // SAFETY: reads 8 bytes.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rung).cast(), 8) };
+    /// Clears the notification, before the watchdog looks what happened.
+    pub(super) fn clear(&self) {
+        let mut count = 0u64;
+        // SAFETY: the kernel stores 8 bytes in `count`.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
 
 static ONE: u64 = 1;
 
-/// The thread's robust list with one element, whose word is in the pool.
-#[repr(C)]
-struct RobustList {
-    next: *const *const RobustList,
-    offset: isize,
-    pending: usize,
-    /// The element: points back.
-    element: *const RobustList,
-}
-
-/// Lets the kernel mark `word` when this process ends, however that comes.
-pub(super) fn mark_at_death(word: &AtomicU32) {
-    let list = Box::leak(Box::new(RobustList {
-        next: std::ptr::null(),
-        offset: 0,
-        pending: 0,
-        element: std::ptr::null(),
-    }));
-    list.next = &raw const list.element;
-    list.element = list;
-    list.offset = (word.as_ptr() as isize).wrapping_sub(list.next as isize);
-    // SAFETY: the list stays; the kernel reads it when this thread ends, and writes to the word
-    // alone.
-    unsafe {
-        raw::syscall2(
-            Sysno::set_robust_list as usize,
-            list as *mut RobustList as usize,
-            std::mem::offset_of!(RobustList, element),
-        );
-    }
+/// Makes the kernel mark `word` when this process ends, for whatever reason.
+pub(super) fn mark_at_death(word: &'static AtomicU32) {
+    Box::leak(Box::new(RobustList::new())).register(word);
     word.store(std::process::id(), Ordering::SeqCst);
 }
 
-/// A daemon ended so: is it one too many? Not if somebody killed it.
-pub(super) fn give_up(task: &Task, status: libc::c_int) -> bool {
+/// Counts a failure of a daemon that ended with `status`, and returns whether that is one too many.
+/// A daemon that was killed by SIGKILL did not fail.
+pub(super) fn reaches_failure_limit(task: &Task, status: libc::c_int) -> bool {
     let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
     !killed && task.pool.journal().failures.fetch_add(1, Ordering::Relaxed) >= FAILURES
 }

@@ -1,4 +1,4 @@
-//! Where the fallback's traces go.
+//! Destination of the fallback's traces.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use usertrace_ctf::Version;
 use usertrace_ctf::recording::append_to_log;
 
-/// Where traces go: below a directory, or nowhere.
+/// Destination of traces: below a directory, or nowhere.
 ///
-/// All copies of this crate in a process read it, so it has nothing whose layout only one copy's
-/// compiler knows.
+/// All copies of this crate in a process read it, so its layout must not depend on the compiler.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Output {
-    /// The directory's path, which is never freed; NULL: traces go nowhere (D8).
+    /// Path of the directory, which is never freed; NULL: traces go nowhere (D8).
     path: *const u8,
     path_len: usize,
     is_ctf_2: bool,
@@ -48,7 +47,7 @@ impl Output {
         if self.path.is_null() {
             return None;
         }
-        // SAFETY: `below` leaked so many bytes there.
+        // SAFETY: `below` leaked `path_len` bytes there.
         let path = unsafe { std::slice::from_raw_parts(self.path, self.path_len) };
         Some(Path::new(OsStr::from_bytes(path)))
     }
@@ -67,7 +66,7 @@ impl Output {
         let Some(directory) = self.directory() else {
             return;
         };
-        // Nobody is there to be told that this failed.
+        // There is no other way to report that this failed.
         let _ = append_to_log(directory, &["usertrace-fast", text]);
     }
 }

@@ -1,5 +1,4 @@
-//! What the trace is told in its page of the info area: which events it has, and what they begin
-//! with.
+//! The filter of the trace for its info area: rules for events, and contexts.
 
 use usertrace_sys::filter::{ALL, Filter, add_rule, begins_with_all, put};
 use usertrace_sys::uapi::{
@@ -8,21 +7,21 @@ use usertrace_sys::uapi::{
 
 use super::super::env;
 use super::super::shared::shared;
-use super::super::signals::SignalMaskGuard;
 use super::super::status::NoFallback;
 use crate::context::Kind;
+use crate::os::signal::SignalMaskGuard;
 
-/// What the environment asks for, as the kernel would say it.
+/// The filter that the environment specifies, in the kernel's form.
 pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     let mut filter = Filter::new();
-    // As `record -e` has it.
+    // As in `record -e`.
     if begins_with_all(words(settings.filter).next()) {
         put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
     }
     for word in words(settings.filter) {
         add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
     }
-    // A handler that looks for a name must not find it half written.
+    // A signal handler that looks for a context's name must not find an incomplete one.
     let _held = SignalMaskGuard::new();
     for (n, name) in words(settings.contexts).enumerate() {
         let is_one = n < LTT_MAX_CONTEXTS && Kind::of_name(name, &shared().apps).is_some();
@@ -34,7 +33,7 @@ pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     Ok(filter)
 }
 
-/// Words with blanks or commas between them.
+/// Words that blanks or commas separate.
 fn words(text: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
     let words = text.split(|byte| byte.is_ascii_whitespace() || *byte == b',');
     words.filter(|word| !word.is_empty())
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_named() {
+    fn invalid_rules_are_named() {
         for (filter, bad) in [
             ("0 a/b", "a/b"),
             ("!", "!"),

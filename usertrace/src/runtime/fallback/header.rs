@@ -1,6 +1,6 @@
-//! What the processes of a pool and its daemons tell each other.
+//! The header of the pool: state that the traced processes and the daemons share.
 //!
-//! All of it is atomic, and whatever a traced program may write there harms nothing but its own
+//! All of it is atomic. A traced program may store anything there, which harms nothing but its own
 //! events (A11).
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -8,53 +8,58 @@ use std::time::Duration;
 
 use usertrace_sys::uapi::LTT_COMM_LEN;
 
-use crate::writer::{Doorbell, sleep, wake};
+use crate::os::futex;
+use crate::writer::ReaderWakeup;
 
-/// Processes of a pool that can be traced at once: the one that made it, and those that it forked.
+/// Most processes of a pool that can be traced at the same time: the one that made it, and those
+/// that it forked.
 pub(super) const PROCESSES: usize = 64;
 
-/// How the first daemon tells the program that it has left its files and its terminal.
+/// Whether the first daemon has detached from the program's files and terminal.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Left {
-    /// Not 0: it has. A futex that processes share.
-    left: AtomicU32,
-    /// Not 0: somebody waits until the daemons have ended, by a file that they hold.
+pub(super) struct DetachState {
+    /// Not 0: it has. A futex on which the program waits.
+    done: AtomicU32,
+    /// Not 0: `usertrace record` waits until the daemons have ended, by a file that they lock.
     awaited: AtomicU32,
 }
 
-impl Left {
-    /// Says so. `awaited`: whether the daemons hold such a file.
-    pub(super) fn tell(&self, awaited: bool) {
+impl DetachState {
+    /// Tells the program that the daemon has detached. `awaited`: whether the daemons lock such a
+    /// file.
+    pub(super) fn set_done(&self, awaited: bool) {
         self.awaited.store(awaited.into(), Ordering::Relaxed);
-        // Pairs with the load in `is_over`: whoever sees this may rely on `awaited`.
-        self.left.store(1, Ordering::Release);
-        wake(&self.left, u32::MAX >> 1);
+        // Pairs with the load in `is_done`: a process that sees this sees `awaited`, too.
+        self.done.store(1, Ordering::Release);
+        futex::wake(&self.done, u32::MAX >> 1);
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.left.load(Ordering::Acquire) != 0
+    /// Whether the daemon has detached.
+    pub(super) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire) != 0
     }
 
-    /// Waits for a moment.
+    /// Waits until the daemon has detached, for a moment at most.
     pub(super) fn wait(&self) {
-        sleep(&self.left, 0, Some(Duration::from_millis(20)));
+        futex::wait(&self.done, 0, Some(Duration::from_millis(20)));
     }
 
+    /// Whether `usertrace record` waits for the end of the daemons.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.load(Ordering::Relaxed) != 0
     }
 }
 
-/// At the start of the pool. Zeros, and the first entry, are how it begins.
+/// The start of the pool. At first it is zeros, except for the first entry.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Header {
     /// Wakes the worker. Its `readers` are the watchdog and the worker.
-    pub(super) doorbell: Doorbell,
-    /// Not 0: somebody has begun to replace both daemons.
+    pub(super) worker_wakeup: ReaderWakeup,
+    /// Not 0: a process has begun to replace both daemons.
     pub(super) rescued: AtomicU32,
-    /// The daemons leave: nobody may begin to write.
+    /// Not 0: the daemons end, and no process may begin to write.
     pub(super) closed: AtomicU32,
     /// Forks that began, minus those whose child has arrived here.
     pub(super) forks: AtomicU32,
@@ -62,36 +67,38 @@ pub(super) struct Header {
     pub(super) refused: AtomicU32,
     /// Why the output cannot be written at present: an error number, or 0.
     pub(super) error: AtomicI32,
-    pub(super) left: Left,
-    /// How often a process that found no entry asked the watchdog to look who has ended.
+    pub(super) detach: DetachState,
+    /// How often a process without a free entry asked the watchdog to look which processes have
+    /// ended.
     pub(super) wanted: AtomicU32,
-    /// Which of these requests the watchdog has looked since.
+    /// The number of these requests that the watchdog has handled.
     pub(super) looked: AtomicU32,
-    /// Grows with each slot that is freed: a futex that processes share.
+    /// Number of slots that were freed: a futex for processes without a free entry.
     pub(super) freed: AtomicU32,
-    /// How often a process that ends asked for everything to be written.
+    /// How often a process at its end asked the worker to write all its events.
     pub(super) asked: AtomicU32,
-    /// Up to which of these requests the worker has tried to: a futex that processes share.
+    /// The number of these requests that the worker has handled: a futex for these processes.
     pub(super) answered: AtomicU32,
     pub(super) entries: [Entry; PROCESSES],
 }
 
-/// One process.
+/// The entry of one process.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
-    /// 0: free. [`Entry::SPENT`]: to be used no more. Otherwise a process id, with [`Entry::LIVE`]
-    /// once all is there, and [`Entry::LEFT`] once the watchdog knows that the process has ended.
+    /// 0: free. [`Entry::SPENT`]: never to be used again. Otherwise a process id, with
+    /// [`Entry::LIVE`] when the entry is complete, and [`Entry::ENDED`] when the watchdog knows
+    /// that the process has ended.
     state: AtomicU64,
-    /// When it came, in ns since 1970.
+    /// When the process took the entry, in ns since 1970.
     pub(super) start: AtomicU64,
     comm: [AtomicU64; LTT_COMM_LEN / 8],
-    /// How often it asked for what it wrote to be read.
+    /// How often the process asked the worker to read its rings.
     pub(super) asked: AtomicU32,
-    /// Not 0: it ends, and the daemons end with it: its trace is to be completed before.
+    /// Not 0: the process ends, and the daemons end with it. The worker completes its trace before.
     pub(super) ends: AtomicU32,
-    /// Where `state` says that the process is in another PID namespace than the daemons: its inode,
-    /// or [`Self::UNKNOWN`].
+    /// Inode of the process's PID namespace, or [`Self::UNKNOWN`]. Valid if `state` has
+    /// [`Entry::ELSEWHERE`].
     namespace: AtomicU64,
 }
 
@@ -100,10 +107,10 @@ const _: () = assert!(size_of::<Header>() <= 4096);
 impl Entry {
     const LIVE: u64 = 1 << 32;
     const SPENT: u64 = 1 << 33;
-    /// The id holds in another PID namespace than that of the daemons.
+    /// The id is one of another PID namespace than the daemons'.
     const ELSEWHERE: u64 = 1 << 34;
-    const LEFT: u64 = 1 << 35;
-    /// As [`Self::namespace`].
+    const ENDED: u64 = 1 << 35;
+    /// A value of [`Self::namespace`]: not known.
     pub(super) const UNKNOWN: u64 = u64::MAX;
 
     fn state_of(pid: u32, namespace: u64) -> u64 {
@@ -111,9 +118,10 @@ impl Entry {
         u64::from(pid) | elsewhere
     }
 
-    /// Takes a free entry. `namespace`: that of the id, or 0 if it is the daemons'.
+    /// Takes the entry if it is free. `namespace`: the PID namespace of the id; 0: the daemons'
+    /// own.
     pub(super) fn claim(&self, pid: u32, namespace: u64) -> bool {
-        // What is known before all is there: whose id this is not.
+        // An incomplete entry already shows that the id is not one of the daemons' namespace.
         let state = Self::state_of(pid, namespace);
         // SeqCst: see `closed`'s use.
         self.state
@@ -121,7 +129,7 @@ impl Entry {
             .is_ok()
     }
 
-    /// Says that the process is there.
+    /// Completes the entry of a process.
     pub(super) fn publish(&self, pid: u32, namespace: u64, start: u64, comm: [u8; LTT_COMM_LEN]) {
         self.start.store(start, Ordering::Relaxed);
         self.namespace.store(namespace, Ordering::Relaxed);
@@ -139,46 +147,46 @@ impl Entry {
         );
     }
 
-    /// Says that the process has ended, so that the worker is about to free the entry.
-    pub(super) fn leave(&self, pid: u32) {
-        // SeqCst: see `looked`'s use. Not if the entry was freed, or is another one's.
-        let left = |state: u64| (state as u32 == pid).then_some(state | Self::LEFT);
+    /// Marks that the process has ended: the worker is about to free the entry.
+    pub(super) fn mark_ended(&self, pid: u32) {
+        // SeqCst: see the use of `looked`. Nothing happens if the entry is free, or another
+        // process's.
+        let ended = |state: u64| (state as u32 == pid).then_some(state | Self::ENDED);
         let _ = self
             .state
-            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, left);
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, ended);
     }
 
-    /// The process has ended, and the entry is not free yet.
-    pub(super) fn is_left(&self) -> bool {
-        self.state.load(Ordering::SeqCst) & Self::LEFT != 0
+    /// Whether the process has ended, and the entry is not free yet.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & Self::ENDED != 0
     }
 
-    /// Gives the entry back.
+    /// Frees the entry.
     pub(super) fn free(&self) {
-        // Pairs with the claim of the next one: what was written for this process is behind.
+        // Pairs with the claim of the next process: all stores for this one happened before.
         self.state.store(0, Ordering::Release);
     }
 
-    /// Lets nobody have the entry any more.
+    /// Takes the entry out of use for ever.
     pub(super) fn spend(&self) {
         self.state.store(Self::SPENT, Ordering::Relaxed);
     }
 
-    /// Nobody has the entry.
+    /// Whether no process has the entry.
     pub(super) fn is_unused(&self) -> bool {
         matches!(self.state.load(Ordering::SeqCst), 0 | Self::SPENT)
     }
 
-    /// The id of the process that has the entry, and whether all is there.
+    /// The id of the process that has the entry, and whether the entry is complete.
     pub(super) fn process(&self) -> Option<(u32, bool)> {
         let state = self.state.load(Ordering::Acquire);
         let used = state != 0 && state != Self::SPENT;
         used.then_some((state as u32, state & Self::LIVE != 0))
     }
 
-    /// Inode of the PID namespace in which the id of [`Self::process`] holds; 0: that of the
-    /// daemons.
-    /// [`Self::UNKNOWN`]: another one, and the process cannot say which, or has not yet.
+    /// Inode of the PID namespace of [`Self::process`]'s id; 0: the daemons' own.
+    /// [`Self::UNKNOWN`]: another one, which the process does not know, or has not stored yet.
     pub(super) fn namespace(&self) -> u64 {
         // Pairs with the store in `publish`.
         let state = self.state.load(Ordering::Acquire);
@@ -203,7 +211,7 @@ impl Entry {
 mod tests {
     use super::*;
 
-    /// Whoever looks at an entry that is not whole yet does not take the id for one of its own.
+    /// A daemon never takes the id of an incomplete entry for one of its own namespace.
     #[test]
     fn an_id_of_another_namespace_is_never_taken_for_an_own_one() {
         // SAFETY: zeros are a free entry.
@@ -214,19 +222,19 @@ mod tests {
         entry.publish(1, 77, 0, [0; LTT_COMM_LEN]);
         assert_eq!((entry.process(), entry.namespace()), (Some((1, true)), 77));
         entry.free();
-        // The next one's, before that is whole.
+        // The next process's entry, before it is complete.
         assert!(entry.claim(2, 0));
         assert_eq!((entry.process(), entry.namespace()), (Some((2, false)), 0));
         entry.publish(2, 0, 0, [0; LTT_COMM_LEN]);
         assert_eq!((entry.process(), entry.namespace()), (Some((2, true)), 0));
-        // Of who has it, and nobody else.
-        entry.leave(1);
-        assert!(!entry.is_left());
-        entry.leave(2);
-        assert!(entry.is_left());
+        // Only the process that has the entry can be marked.
+        entry.mark_ended(1);
+        assert!(!entry.has_ended());
+        entry.mark_ended(2);
+        assert!(entry.has_ended());
         assert_eq!((entry.process(), entry.namespace()), (Some((2, true)), 0));
         entry.spend();
-        assert!(!entry.is_left());
+        assert!(!entry.has_ended());
         assert_eq!((entry.process(), entry.namespace()), (None, 0));
     }
 }

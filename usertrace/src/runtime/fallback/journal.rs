@@ -1,68 +1,69 @@
-//! What the daemons write down for each other, so that each can go on where another one was killed.
+//! The journal: shared state of the daemons, with which a daemon goes on where another was killed.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use usertrace_ctf::recording::{Chunk, Place};
+use usertrace_ctf::recording::{Chunk, TraceLocation};
 use usertrace_ctf::{RingCounts, RingState};
 
 use super::header::PROCESSES;
 
-/// At the start of the journal.
+/// The start of the journal.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Journal {
-    /// For each slot, the id of a process that is gone: the watchdog says so, and the worker reads
-    /// the rest, if the slot is still that process's. 0: none.
+    /// For each slot, the id of a process that has ended; 0: none. The watchdog stores it, and the
+    /// worker reads the rest if the slot is still that process's.
     pub(super) gone: [AtomicU32; PROCESSES],
-    /// For each slot, the id of a process whose trace is complete, so that the slot is only to be
-    /// wiped. 0: none. A worker that is killed while it wipes leaves a part of the slot, of which
-    /// the next one would make another trace.
+    /// For each slot, the id of a process whose trace is complete; 0: none. The slot only has to be
+    /// wiped. Without this, a worker that is killed while it wipes would leave a part of the slot,
+    /// from which the next worker would make another trace.
     pub(super) complete: [AtomicU32; PROCESSES],
-    /// Not 0: the worker is to end when all is written.
+    /// Not 0: the worker has to end when all is written.
     pub(super) finish: AtomicU32,
-    /// How often in a row a worker was replaced that had done nothing.
+    /// How many daemons in a row failed before a worker read anything.
     pub(super) failures: AtomicU32,
-    /// Process ids: the watchdog's, the worker's.
+    /// Process ids of the watchdog and the worker.
     pub(super) pids: [AtomicU32; 2],
 }
 
-/// What is noted of one slot, in front of its rings' checkpoints.
+/// The journal of one slot, in front of its rings' checkpoints.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct SlotJournal {
     trace: Copies<{ Trace::WORDS }>,
     /// The process in the slot.
-    pub(super) process: Begun,
+    pub(super) process: StartId,
 }
 
-/// A trace that was begun.
+/// A trace that a worker has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
     pub(super) uuid: [u8; 16],
-    /// Where it is: not nowhere.
-    pub(super) place: Place,
+    /// The place with its files; never [`TraceLocation::Nowhere`].
+    pub(super) place: TraceLocation,
 }
 
 impl Trace {
     const WORDS: usize = 5;
 
+    /// The trace as words of the journal.
     fn to_words(self) -> [u64; Self::WORDS] {
         let uuid = u128::from_ne_bytes(self.uuid);
         let begin = match self.place {
-            Place::Chunk(chunk) => chunk.begin,
-            Place::Directory | Place::Nowhere => 0,
+            TraceLocation::Chunk(chunk) => chunk.begin,
+            TraceLocation::Directory | TraceLocation::Nowhere => 0,
         };
         let (low, high) = (uuid as u64, (uuid >> 64) as u64);
         [1, low, high, self.place.number(), begin]
     }
 
-    /// Nothing if these are the words of none.
+    /// The inverse; none if the words are zeros.
     fn from_words(words: [u64; Self::WORDS]) -> Option<Self> {
         let [begun, low, high, number, begin] = words;
         let uuid = u128::from(low) | u128::from(high) << 64;
         let place = match number {
-            0 => Place::Directory,
-            number => Place::Chunk(Chunk { number, begin }),
+            0 => TraceLocation::Directory,
+            number => TraceLocation::Chunk(Chunk { number, begin }),
         };
         (begun != 0).then(|| Self {
             uuid: uuid.to_ne_bytes(),
@@ -71,20 +72,20 @@ impl Trace {
     }
 }
 
-/// Which process has an id, as ids are used again.
+/// A process id with the start time of its process, as ids are used again.
 ///
-/// The id is part of it: the watchdog may note this of a process whose slot the worker has given to
-/// another one meanwhile.
+/// The watchdog may store it late, when the worker has given the slot to another process already.
+/// So the id is part of it.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Begun(AtomicU64);
+pub(super) struct StartId(AtomicU64);
 
-impl Begun {
-    /// Bits for a process id: PID_MAX_LIMIT is 2^22 (Linux, include/linux/threads.h).
+impl StartId {
+    /// Bits of a process id: PID_MAX_LIMIT is 2^22 (Linux, include/linux/threads.h).
     const PID_BITS: u32 = 22;
 
-    /// Is this the process that was seen first with this id? `ticks`: from boot to its start, 100 a
-    /// second; 0: that is not known.
+    /// Whether this is the process that was seen first with this id. `ticks`: its start, in
+    /// hundredths of a second since boot; 0: not known.
     pub(super) fn is_same(&self, pid: u32, ticks: u64) -> bool {
         let known = self.0.load(Ordering::Relaxed);
         if ticks == 0 {
@@ -99,37 +100,36 @@ impl Begun {
     }
 }
 
-/// Bytes for a slot with so many rings.
+/// Bytes of the journal of a slot with `nr_rings` rings.
 pub(super) fn slot_len(nr_rings: u32) -> usize {
     size_of::<SlotJournal>() + nr_rings as usize * size_of::<RingCheckpoint>()
 }
 
 impl SlotJournal {
-    /// The trace, if one was begun and the process has not left it.
+    /// The current trace of the process, if there is one.
     pub(super) fn trace(&self) -> Option<Trace> {
         Trace::from_words(self.trace.load())
     }
 
-    /// Notes that a trace begins.
+    /// Stores that a trace begins.
     pub(super) fn begin(&self, trace: Trace) {
         self.trace.store(trace.to_words());
     }
 
-    /// Notes that the trace is complete, and what comes belongs into another one.
+    /// Stores that the trace is complete. Later events belong to another one.
     pub(super) fn end(&self) {
         self.trace.store([0; Trace::WORDS]);
     }
 }
 
-/// Words of which there are two copies, and which one holds.
+/// Words that are updated atomically: two copies, and a number that says which one is valid.
 ///
-/// A daemon may be killed at any instruction, and the next one must find what the last one
-/// finished. So a new state is written beside the one that holds, and one store makes it the one
-/// that holds.
+/// A daemon may be killed at any instruction, and the next one must find the last complete state.
+/// So a daemon writes a new state to the other copy, and makes it valid by one store.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Copies<const WORDS: usize> {
-    /// The last bit says which copy.
+    /// Number of updates. Its last bit is the index of the valid copy.
     turn: AtomicU64,
     copies: [[AtomicU64; WORDS]; 2],
 }
@@ -147,21 +147,21 @@ impl<const WORDS: usize> Copies<WORDS> {
         for (at, word) in self.copies[(turn & 1) as usize].iter().zip(words) {
             at.store(word, Ordering::Relaxed);
         }
-        // The copy is whole before it holds: pairs with the load in `load`, in a process that comes
-        // later.
+        // Release: the copy is complete before it is valid. Pairs with the load in `load`, in a
+        // later process.
         self.turn.store(turn, Ordering::Release);
     }
 }
 
-/// How far a ring was read and written.
+/// Checkpoint of a ring: how far it was read, and the state of its stream.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct RingCheckpoint(Copies<{ Page::WORDS }>);
+pub(super) struct RingCheckpoint(Copies<{ Checkpoint::WORDS }>);
 
-/// What a [`RingCheckpoint`] says.
+/// The contents of a [`RingCheckpoint`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Everything in the ring below this is in the file, or was told to be lost.
+pub(super) struct Checkpoint {
+    /// Everything in the ring below this is in the file, or was reported as lost.
     pub(super) position: u64,
     /// The number of the chunk with the stream; 0: there are no chunks.
     pub(super) chunk: u64,
@@ -169,24 +169,24 @@ pub(super) struct Page {
     pub(super) counted: RingCounts,
 }
 
-impl Page {
+impl Checkpoint {
     const STATE: usize = 2;
     const COUNTED: usize = Self::STATE + RingState::WORDS;
     const WORDS: usize = Self::COUNTED + RingCounts::WORDS;
 
-    /// Where the stream stands in this chunk.
+    /// The state of the stream in a chunk.
     pub(super) fn state(&self, chunk: u64) -> RingState {
         self.state.in_chunk(self.chunk == chunk)
     }
 }
 
 impl RingCheckpoint {
-    pub(super) fn load(&self) -> Page {
+    pub(super) fn load(&self) -> Checkpoint {
         let words = self.0.load();
         let (mut state, mut counted) = ([0; RingState::WORDS], [0; RingCounts::WORDS]);
-        state.copy_from_slice(&words[Page::STATE..Page::COUNTED]);
-        counted.copy_from_slice(&words[Page::COUNTED..]);
-        Page {
+        state.copy_from_slice(&words[Checkpoint::STATE..Checkpoint::COUNTED]);
+        counted.copy_from_slice(&words[Checkpoint::COUNTED..]);
+        Checkpoint {
             position: words[0],
             chunk: words[1],
             state: RingState::from_words(&state),
@@ -194,11 +194,11 @@ impl RingCheckpoint {
         }
     }
 
-    pub(super) fn store(&self, page: &Page) {
-        let mut words = [0; Page::WORDS];
+    pub(super) fn store(&self, page: &Checkpoint) {
+        let mut words = [0; Checkpoint::WORDS];
         (words[0], words[1]) = (page.position, page.chunk);
-        words[Page::STATE..Page::COUNTED].copy_from_slice(&page.state.to_words());
-        words[Page::COUNTED..].copy_from_slice(&page.counted.to_words());
+        words[Checkpoint::STATE..Checkpoint::COUNTED].copy_from_slice(&page.state.to_words());
+        words[Checkpoint::COUNTED..].copy_from_slice(&page.counted.to_words());
         self.0.store(words);
     }
 }
@@ -209,26 +209,26 @@ mod tests {
     use usertrace_ctf::StreamState;
 
     #[test]
-    fn another_process_with_the_id_is_told_apart() {
+    fn processes_with_the_same_id_are_told_apart() {
         // SAFETY: zeros are nothing that was seen yet: all is atomic.
-        let begun: Begun = unsafe { std::mem::zeroed() };
-        assert!(begun.is_same(77, 1000));
-        assert!(begun.is_same(77, 1000));
-        assert!(!begun.is_same(77, 1001));
-        assert!(begun.is_same(77, 0));
-        // What was noted of the one that had the slot before says nothing about the next one.
-        assert!(begun.is_same(78, 2000));
-        assert!(!begun.is_same(78, 1000));
-        let largest = (1 << Begun::PID_BITS) - 1;
-        assert!(begun.is_same(largest, 1 << 40));
-        assert!(!begun.is_same(largest, 1 << 41));
+        let start_id: StartId = unsafe { std::mem::zeroed() };
+        assert!(start_id.is_same(77, 1000));
+        assert!(start_id.is_same(77, 1000));
+        assert!(!start_id.is_same(77, 1001));
+        assert!(start_id.is_same(77, 0));
+        // An entry of the process that had the slot before means nothing for the next one.
+        assert!(start_id.is_same(78, 2000));
+        assert!(!start_id.is_same(78, 1000));
+        let largest = (1 << StartId::PID_BITS) - 1;
+        assert!(start_id.is_same(largest, 1 << 40));
+        assert!(!start_id.is_same(largest, 1 << 41));
     }
 
     #[test]
-    fn what_was_noted_is_there_until_something_newer_is_whole() {
+    fn a_checkpoint_is_valid_until_the_next_one_is_complete() {
         // SAFETY: zeros are a checkpoint: all is atomic.
         let checkpoint: RingCheckpoint = unsafe { std::mem::zeroed() };
-        assert_eq!(checkpoint.load(), Page::default());
+        assert_eq!(checkpoint.load(), Checkpoint::default());
         let stream = StreamState {
             written: 1,
             packets: 2,
@@ -237,7 +237,7 @@ mod tests {
             time: 5,
             gap: true,
         };
-        let page = Page {
+        let page = Checkpoint {
             position: 8,
             chunk: 3,
             state: RingState {
@@ -253,17 +253,17 @@ mod tests {
         };
         checkpoint.store(&page);
         assert_eq!(checkpoint.load(), page);
-        // A daemon that was killed while it wrote the next one.
+        // A daemon is killed while it writes the next one.
         let turn = checkpoint.0.turn.load(Ordering::Relaxed);
         checkpoint.0.copies[(turn + 1) as usize & 1][0].store(77, Ordering::Relaxed);
         assert_eq!(checkpoint.load(), page);
-        let next = Page {
+        let next = Checkpoint {
             position: 9,
             ..page
         };
         checkpoint.store(&next);
         assert_eq!(checkpoint.load(), next);
-        // Of the stream in another chunk, nothing holds but whose it is and what it lost.
+        // In another chunk, only the thread and the lost events of the stream are still valid.
         assert_eq!(next.state(3), next.state);
         let stream = None;
         assert_eq!(
@@ -276,15 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_noted_as_a_whole() {
+    fn traces_are_stored_and_loaded() {
         // SAFETY: zeros are a slot without a trace: all is atomic.
         let journal: SlotJournal = unsafe { std::mem::zeroed() };
         assert_eq!(journal.trace(), None);
-        let chunk = Place::Chunk(Chunk {
+        let chunk = TraceLocation::Chunk(Chunk {
             number: 3,
             begin: 7,
         });
-        for place in [Place::Directory, chunk] {
+        for place in [TraceLocation::Directory, chunk] {
             let uuid = std::array::from_fn(|n| n as u8 ^ 0x5a);
             let trace = Trace { uuid, place };
             journal.begin(trace);

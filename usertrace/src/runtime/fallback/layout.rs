@@ -1,4 +1,4 @@
-//! Where everything is in the pool.
+//! Layout of the pool.
 //!
 //! ```text
 //! ┌────────┬──────┬──────┬─ slot 0 ─────────┬─ slot 1 ─────────┬─ …
@@ -6,11 +6,11 @@
 //! └────────┴──────┴──────┴─────────┴────────┴─────────┴────────┴─ …
 //! ```
 //!
-//! - The header: what all processes and the daemons tell each other.
-//! - The info area, as in `linux/ltt.h`: written once; all slots are alike. Read-only in the
-//!   program.
-//! - The journal: what the daemons write down for each other. Not accessible in the program.
-//! - Slots: the areas of one process each. A process can access its own one, the daemons all.
+//! - The header: state that all processes and the daemons share.
+//! - The info area, as in `linux/ltt.h`: written once, read-only in the program. All slots are
+//!   alike.
+//! - The journal: state of the daemons. Not accessible in the program.
+//! - Slots: the areas of one process each. A process can access its own slot, daemons all of them.
 
 use usertrace_ring::Geometry;
 use usertrace_sys::limits::RULES_LEN;
@@ -22,14 +22,13 @@ use usertrace_sys::uapi::{
 use super::header::Header;
 use super::journal;
 
-/// A page, and a multiple of every page size that Linux has on the machines that this runs on.
+/// A multiple of every page size that Linux has on this architecture.
 #[cfg(target_arch = "x86_64")]
 pub(super) const PAGE: usize = 4096;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const PAGE: usize = 65536;
 
-/// Where the parts of the info area are: its head and the slot, the trace with its channels, and
-/// the filter.
+/// Offsets in the info area: its head and the slot, the trace with its channels, and the filter.
 pub(super) const INFO_SLOT: usize = size_of::<LttInfo>();
 pub(super) const INFO_TRACE: usize = 4096;
 pub(super) const INFO_CHANNELS: usize = size_of::<LttInfoTrace>();
@@ -39,10 +38,10 @@ const _: () = assert!(INFO_SLOT + size_of::<LttInfoSlot>() <= INFO_TRACE);
 const _: () = assert!(INFO_CHANNELS + CHANNELS * size_of::<LttInfoChannel>() <= 4096);
 const _: () = assert!(size_of::<LttInfoFilter>() + RULES_LEN <= INFO_LEN - INFO_FILTER);
 const STRIDE: usize = size_of::<LttRingControl>();
-/// Channels of the trace.
+/// Number of channels of the trace.
 pub(super) const CHANNELS: usize = 2;
 
-/// A channel, as far as the layout needs to know it.
+/// Number, sizes and properties of a channel's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Rings {
@@ -55,11 +54,13 @@ pub(super) struct Rings {
 }
 
 impl Rings {
+    /// Bytes in a ring.
     pub(super) fn ring_size(&self) -> usize {
         self.subbuf_size as usize * self.subbuf_count as usize
     }
 
-    /// Halves a ring: fewer sub-buffers first, then smaller ones. Nothing below the smallest ring.
+    /// Rings of half the size: with fewer sub-buffers, or else with smaller ones. None below the
+    /// smallest ring.
     fn halved(self) -> Option<Self> {
         let fewer = Self {
             subbuf_count: self.subbuf_count / 2,
@@ -74,18 +75,18 @@ impl Rings {
     }
 }
 
-/// What lies where, as offsets from the start of the pool.
+/// Offsets of everything in the pool, from its start.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Layout {
-    /// Control, and main.
+    /// The control channel and the main channel.
     pub(super) channels: [Rings; CHANNELS],
-    /// How many slots there are.
+    /// Number of slots.
     pub(super) slots: usize,
 }
 
 impl Layout {
-    /// Nothing if these are sizes of no ring.
+    /// A layout; none if the sizes are invalid.
     pub(super) fn new(channels: [Rings; CHANNELS], slots: usize) -> Option<Self> {
         for rings in &channels {
             Geometry::new(rings.subbuf_size, rings.subbuf_count).ok()?;
@@ -94,8 +95,8 @@ impl Layout {
     }
 
     /// The largest layout with at most `slots` slots and these rings that fits into `len` bytes.
-    /// Where even one slot does not fit, the larger rings shrink. Nothing if the smallest one does
-    /// not fit.
+    ///
+    /// If not even one slot fits, the larger rings shrink. None if the smallest rings do not fit.
     pub(super) fn within(channels: [Rings; CHANNELS], slots: usize, len: usize) -> Option<Self> {
         let mut layout = Self { channels, slots };
         while layout.len() > len {
@@ -123,17 +124,17 @@ impl Layout {
         self.info() + self.info_len()
     }
 
-    /// What the daemons note of one slot.
-    pub(super) fn desk_slot_len(&self) -> usize {
+    /// Bytes of the journal of one slot.
+    pub(super) fn slot_journal_len(&self) -> usize {
         journal::slot_len(self.channels[LTT_CHANNEL_MAIN].nr_rings).next_multiple_of(PAGE)
     }
 
-    pub(super) fn desk_len(&self) -> usize {
-        PAGE + self.slots * self.desk_slot_len()
+    pub(super) fn journal_len(&self) -> usize {
+        PAGE + self.slots * self.slot_journal_len()
     }
 
-    pub(super) fn desk_slot(&self, slot: usize) -> usize {
-        self.journal() + PAGE + slot * self.desk_slot_len()
+    pub(super) fn slot_journal(&self, slot: usize) -> usize {
+        self.journal() + PAGE + slot * self.slot_journal_len()
     }
 
     fn nr_rings(&self) -> usize {
@@ -155,7 +156,7 @@ impl Layout {
     }
 
     pub(super) fn slot(&self, slot: usize) -> usize {
-        self.journal() + self.desk_len() + slot * self.slot_len()
+        self.journal() + self.journal_len() + slot * self.slot_len()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -215,7 +216,7 @@ mod tests {
                 (layout.journal(), PAGE),
             ];
             for slot in 0..3 {
-                parts.push((layout.desk_slot(slot), journal::slot_len(nr_rings)));
+                parts.push((layout.slot_journal(slot), journal::slot_len(nr_rings)));
             }
             for slot in 0..3 {
                 parts.push((layout.slot(slot), layout.control_len()));
@@ -261,7 +262,7 @@ mod tests {
                 return;
             };
             assert!(layout.len() <= room && layout.len() <= before);
-            // Rings are whole as long as there is more than one slot to give away.
+            // Rings do not shrink as long as there is more than one slot.
             assert!(layout.slots == 1 || layout.channels == channels);
             before = layout.len();
         }

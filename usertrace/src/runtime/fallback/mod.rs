@@ -1,18 +1,18 @@
-//! The fallback: what the kernel would do, done by two more processes (D, F3).
+//! The fallback: the back end for kernels without trace buffers (D, F3).
 //!
 //! - Rings, control blocks and the info area lie in the pool (`pool.rs`, `layout.rs`), shared
-//!   memory that is mapped before `main`. A process that is forked from a traced one has the
-//!   mapping, and takes a free slot in it.
-//! - Two daemons are forked before `main` (`spawn.rs`) and share the memory, too. The worker
-//!   (`worker.rs`) reads the rings and writes the traces (`output.rs`); the watchdog
-//!   (`watchdog.rs`) sees processes end. Either replaces the other one if it dies, and goes on
-//!   where the journal says (`journal.rs`).
-//! - The program has no descriptor, no child and no thread more than without; what it and the
-//!   daemons have to tell each other is in shared memory (`header.rs`).
+//!   memory that is mapped before `main`. A child of a traced process inherits the mapping, and
+//!   takes a free slot in it.
+//! - Two daemons are forked before `main` (`spawn.rs`) and share the memory. The worker
+//!   (`worker.rs`) reads the rings and writes the traces (`output.rs`). The watchdog
+//!   (`watchdog.rs`) sees processes end. If either dies, the other one replaces it, and it goes on
+//!   from the journal (`journal.rs`).
+//! - The program gets no descriptor, no child and no thread by that. It shares state with the
+//!   daemons in memory only (`header.rs`).
 //!
-//! What was committed is lost only if the program and both daemons are killed at the same moment:
-//! the memory is gone then. If only the daemons are, the program goes on, and when it exits, a last
-//! process writes what there is.
+//! Committed events are lost only if the program and both daemons are killed at the same moment, as
+//! their memory is freed then. If only the daemons die, the program goes on, and a last process
+//! writes the events when it exits.
 
 mod clock;
 mod cpu_avoidance;
@@ -40,9 +40,9 @@ use usertrace_ctf::Version;
 use usertrace_sys::Update;
 use usertrace_sys::filter::Filter;
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_MAIN, LTT_COMM_LEN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
-    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD,
-    LttInfoTrace, LttTracebuf,
+    LTT_CHANNEL_MAIN, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ,
+    LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_THREAD, LttInfoTrace,
+    LttTracebuf,
 };
 
 use self::clock::TraceClock;
@@ -51,38 +51,37 @@ use self::destination::Output;
 use self::header::{Entry, PROCESSES};
 use self::layout::{Layout, Rings};
 use self::pool::Pool;
-use self::state::Own;
+use self::state::ProcessState;
 pub(super) use self::state::{Fallback, LEN};
 use super::env;
-use super::fork_private;
 use super::kernel::Kernel;
 use super::shared::shared;
-use super::signals::SignalMaskGuard;
 use super::status::NoFallback;
-use crate::writer::{Doorbell, Prefault, sleep};
+use crate::os::signal::SignalMaskGuard;
+use crate::os::{fork_private, futex, process, thread};
+use crate::writer::{Prefault, ReaderWakeup};
 
-/// Generation of the only trace.
+/// The generation of the only trace.
 const GENERATION: u64 = 1;
-/// Rings of a channel with rings for threads. Threads beyond that share.
+/// Rings of a channel with a ring for each thread. Further threads share rings.
 const THREAD_RINGS: u32 = 64;
-/// Which part of the address space that a process may have the pool takes at most.
+/// The pool takes at most one part in so many of the address space that `RLIMIT_AS` permits.
 const SHARE: u64 = 8;
-/// How long a child waits for a slot while there are processes that have ended and have theirs
-/// still.
+/// How long a child waits for a slot while processes have ended whose slots are not free yet.
 const SLOT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a process waits at its end until the daemons have written what it wrote. A disk that is
-/// busy with others can take seconds.
+/// How long a process waits at its end until the daemons have written its events. A busy disk can
+/// take seconds.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// The same where nobody writes it after its end, and in a trace that blocks.
+/// The same if the daemons end with the process, and in `block` mode.
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long to sleep before looking again whether there is still somebody to wait for.
+/// How long to sleep before checking again whether the daemons still run.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the program's environment asks for.
+/// Starts the fallback as the program's environment says, unless that was done.
 pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fallback, NoFallback> {
     let place = &shared().fast;
-    // SAFETY: only this function stores there, in this copy of the crate or in another one that is
-    // laid out like it: what it stores stays. Pairs with that store.
+    // SAFETY: NULL, or a `Fallback` that this function leaked, in this copy of the crate or in
+    // another one with the same layout. Acquire: pairs with the store below.
     if let Some(fast) = unsafe { place.load(Ordering::Acquire).cast::<Fallback>().as_ref() } {
         return Ok(fast);
     }
@@ -96,7 +95,7 @@ pub(super) fn start(settings: &env::Fast, rseq: bool) -> Result<&'static Fallbac
     Ok(fast)
 }
 
-/// Where to write, seen from wherever the daemons are.
+/// The output directory, as an absolute path: daemons have another working directory.
 fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
     let version = match settings.ctf {
         env::Ctf::V1_8 => Version::V1_8,
@@ -110,8 +109,9 @@ fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
     }
 }
 
+/// Sizes and properties of the control channel and the main channel.
 fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call accesses no memory of this program.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 8192) as u32;
     let per_cpu = rseq && settings.rings == env::Rings::Cpu;
     let mode = match settings.mode {
@@ -129,7 +129,7 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
     } else {
         (LTT_SCOPE_THREAD, THREAD_RINGS, LTT_SCOPE_GLOBAL, 1)
     };
-    // Room for the metadata of some 20,000 events: what is not used is address space only.
+    // Room for descriptions of some 20,000 events. Unused pages cost address space only.
     let control = Rings {
         subbuf_size: 65536,
         subbuf_count: 32,
@@ -151,15 +151,17 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
     [control, main]
 }
 
+/// Maps the pool, and starts the daemons.
 fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, NoFallback> {
     let filter = filter::filter(settings)?;
     let channels = channels(settings, rseq);
     let asked = Layout::new(channels, PROCESSES).ok_or(NoFallback::Sizes)?;
     let (pool, limited) = map(&asked)?;
     let channels = pool.layout().channels;
-    // SAFETY: zeros are those of a process that has no slot.
-    let own = unsafe { fork_private::map::<Own>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
-    // SAFETY: nobody was told of it yet.
+    // SAFETY: zeros are the state of a process without a slot.
+    let own =
+        unsafe { fork_private::map::<ProcessState>() }.ok_or(NoFallback::Memory(Errno::ENOMEM));
+    // SAFETY: no other code has the pool yet.
     let own = own.inspect_err(|_| unsafe { pool.unmap() })?;
 
     let clock = TraceClock::start(settings.clock);
@@ -174,8 +176,8 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     let entry = &pool.header().entries[0];
     let pid = std::process::id();
     entry.claim(pid, 0);
-    entry.publish(pid, 0, clock.first().realtime, comm());
-    // SAFETY: just mapped, and stays from here on, other than when the daemons cannot be started.
+    entry.publish(pid, 0, clock.first().realtime, thread::name());
+    // SAFETY: just mapped; it is never unmapped.
     unsafe { own.as_ref() }.slot.store(1, Ordering::Release);
     let task = Task {
         pool,
@@ -183,20 +185,20 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
         clock,
     };
     let directory = task.output.directory();
-    let left = &pool.header().left;
-    let started = spawn::detached(directory, left, |program| watchdog::start(&task, program));
+    let detach = &pool.header().detach;
+    let started = spawn::detached(directory, detach, |program| watchdog::start(&task, program));
     if let Err(errno) = started {
-        // SAFETY: no daemon runs, and this process has nothing of it.
+        // SAFETY: no daemon runs, and this process has no references into the pool.
         unsafe { pool.unmap() };
         return Err(NoFallback::Process(errno));
     }
     pool.restrict();
     Ok(Fallback {
         pool,
-        own,
+        process: own,
         open: AtomicU32::new(0),
-        left: AtomicU64::new(0),
-        apart: AtomicU32::new(0),
+        detached_slots: AtomicU64::new(0),
+        untraced: AtomicU32::new(0),
         namespace: AtomicU64::new(0),
         limited: limited.unwrap_or(0),
         quiet: env::is_quiet(),
@@ -205,14 +207,14 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     })
 }
 
-/// Maps a pool like the one that is asked for. It is smaller where the process may not have as much
-/// address space, or not have it mapped: then its length is told, too.
+/// Maps a pool with a layout, or a smaller one if there is not enough address space. Then its
+/// length comes back, too.
 fn map(asked: &Layout) -> Result<(Pool, Option<u64>), NoFallback> {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: the kernel writes to `limit`.
+    // SAFETY: the kernel writes to `limit` alone.
     unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
     let mut share = usize::MAX;
     if limit.rlim_cur != libc::RLIM_INFINITY {
@@ -229,30 +231,17 @@ fn map(asked: &Layout) -> Result<(Pool, Option<u64>), NoFallback> {
     }
 }
 
-/// Name of this process.
-fn comm() -> [u8; LTT_COMM_LEN] {
-    let mut comm = [0; LTT_COMM_LEN];
-    // SAFETY: the kernel writes 16 bytes.
-    unsafe {
-        syscalls::raw::syscall2(
-            syscalls::Sysno::prctl as usize,
-            libc::PR_GET_NAME as usize,
-            comm.as_mut_ptr() as usize,
-        );
-    }
-    comm
-}
-
 impl Fallback {
-    fn own(&self) -> &Own {
-        // SAFETY: mapped for ever, and all atomic.
-        unsafe { self.own.as_ref() }
+    /// State of this process alone.
+    fn process(&self) -> &ProcessState {
+        // SAFETY: mapped by `set_up` and never unmapped; all atomic.
+        unsafe { self.process.as_ref() }
     }
 
-    /// This process's slot, taken now if it has none.
+    /// This process's slot, which it takes now if it has none.
     fn slot(&self) -> Result<usize, Errno> {
         // Pairs with the store in `take_slot`: the slot is open.
-        match self.own().slot.load(Ordering::Acquire) {
+        match self.process().slot.load(Ordering::Acquire) {
             0 => {
                 let _held = SignalMaskGuard::new();
                 self.take_slot()
@@ -261,18 +250,21 @@ impl Fallback {
         }
     }
 
+    /// Takes a slot, unless another thread is doing so.
     fn take_slot(&self) -> Result<usize, Errno> {
-        if self.apart.load(Ordering::Relaxed) != 0 {
+        if self.untraced.load(Ordering::Relaxed) != 0 {
             return Err(Errno::ESRCH);
         }
-        if self.own().busy.swap(1, Ordering::Acquire) != 0 {
+        if self.process().busy.swap(1, Ordering::Acquire) != 0 {
             return Err(Errno::EAGAIN);
         }
         let taken = self.take();
         if let Ok(slot) = taken {
-            self.own().slot.store(slot as u32 + 1, Ordering::Release);
+            self.process()
+                .slot
+                .store(slot as u32 + 1, Ordering::Release);
         }
-        self.own().busy.store(0, Ordering::Release);
+        self.process().busy.store(0, Ordering::Release);
         taken
     }
 
@@ -284,8 +276,10 @@ impl Fallback {
         }
     }
 
-    /// Claims a free slot. If there is none, it waits until the watchdog has looked who has ended,
-    /// and as long as such processes have slots that the worker is about to free.
+    /// Claims a free slot.
+    ///
+    /// If there is none, this waits until the watchdog has looked which processes have ended, and
+    /// then as long as the worker is about to free their slots.
     fn claim(&self, pid: u32) -> Option<usize> {
         let header = self.pool.header();
         let namespace = self.namespace.load(Ordering::Relaxed);
@@ -294,45 +288,46 @@ impl Fallback {
         let mut wanted = None;
         loop {
             let freed = header.freed.load(Ordering::SeqCst);
-            // Before it is looked for a free entry: one that was left by then is free, or left
-            // still. Acquire, by SeqCst: pairs with the watchdog's store after it has looked.
+            // Loaded before the search for a free entry: an entry whose process had ended by then
+            // is free, or still marked. SeqCst includes the acquire that pairs with the watchdog's
+            // store.
             let looked = header.looked.load(Ordering::SeqCst);
             let is_known =
                 wanted.is_some_and(|wanted| looked.wrapping_sub(wanted).cast_signed() >= 0);
-            let waits = !is_known || header.entries.iter().any(Entry::is_left);
-            let left = self.left.load(Ordering::Relaxed);
+            let waits = !is_known || header.entries.iter().any(Entry::has_ended);
+            let detached = self.detached_slots.load(Ordering::Relaxed);
             let entries = header.entries[..self.pool.layout().slots].iter();
             let mut entries = entries
                 .enumerate()
-                .filter(|(slot, _)| left & (1 << slot) == 0);
+                .filter(|(slot, _)| detached & (1 << slot) == 0);
             if let Some((slot, _)) = entries.find(|(_, entry)| entry.claim(pid, namespace)) {
                 return Some(slot);
             }
-            if self.own().refused.load(Ordering::Relaxed) != 0 {
+            if self.process().refused.load(Ordering::Relaxed) != 0 {
                 return None;
             }
             let waited = Duration::from_nanos(crate::clock::monotonic().saturating_sub(begun));
-            if !waits || waited >= patience || !header.doorbell.makes_room() {
-                self.own().refused.store(1, Ordering::Relaxed);
+            if !waits || waited >= patience || !header.worker_wakeup.can_make_room() {
+                self.process().refused.store(1, Ordering::Relaxed);
                 header.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             wanted.get_or_insert_with(|| {
                 header.wanted.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
             });
-            header.doorbell.ring();
-            sleep(&header.freed, freed, Some(LOOK));
+            header.worker_wakeup.notify();
+            futex::wait(&header.freed, freed, Some(LOOK));
         }
     }
 
+    /// Takes a slot for this process, and detaches it from its parent's.
     fn take(&self) -> Result<usize, Errno> {
         let header = self.pool.header();
-        // SAFETY: no memory is involved.
-        let pid = unsafe { libc::getpid() } as u32;
+        let pid = process::id();
         self.look_for_namespace();
         let slot = self.claim(pid).ok_or(Errno::ENOSPC)?;
         let entry = &header.entries[slot];
-        // SeqCst: either this sees that the daemons leave, or they see the entry.
+        // SeqCst: either this sees that the daemons end, or they see the entry.
         if header.closed.load(Ordering::SeqCst) != 0 {
             entry.free();
             return Err(Errno::ESRCH);
@@ -343,34 +338,34 @@ impl Fallback {
         }
         let before = self.open.swap(slot as u32, Ordering::Relaxed) as usize;
         if before != slot {
-            self.pool.leave_slot(before);
-            self.left.fetch_or(1 << before, Ordering::Relaxed);
+            self.pool.detach_slot(before);
+            self.detached_slots.fetch_or(1 << before, Ordering::Relaxed);
         }
         let namespace = self.namespace.load(Ordering::Relaxed);
-        entry.publish(pid, namespace, crate::clock::realtime(), comm());
-        header.doorbell.ring();
+        entry.publish(pid, namespace, crate::clock::realtime(), thread::name());
+        header.worker_wakeup.notify();
         Ok(slot)
     }
 
-    /// Notes whether this process lies in a PID namespace of its own. Its children inherit the
-    /// note.
+    /// Stores this process's PID namespace, if it has entered another one. Its children inherit
+    /// that.
     fn look_for_namespace(&self) {
         if namespace::is_entered() {
             self.namespace.store(namespace::own(), Ordering::Relaxed);
         }
     }
 
-    /// Something of a slot's rings is not consumed.
+    /// Whether a slot's rings have events that were not consumed.
     fn has_unread(&self, slot: usize) -> bool {
         self.any_ring(slot, |head, consumed| head != consumed)
     }
 
-    /// An event was written to a slot's rings.
+    /// Whether an event was ever written to a slot's rings.
     fn has_written(&self, slot: usize) -> bool {
         self.any_ring(slot, |head, _| head != 0)
     }
 
-    /// Whether this is so for the `head` and the `consumed` of one of a slot's rings.
+    /// Whether a condition holds for `head` and `consumed` of any ring of a slot.
     fn any_ring(&self, slot: usize, is_so: impl Fn(u64, u64) -> bool) -> bool {
         let main = &self.pool.layout().channels[LTT_CHANNEL_MAIN];
         (0..main.nr_rings).any(|ring| {
@@ -380,24 +375,25 @@ impl Fallback {
         })
     }
 
-    /// Asks for everything that this process wrote to be written to its trace, and waits for that.
+    /// Asks the worker to write all events of this process to its trace, and waits for that.
     ///
-    /// What somebody does next who waited for this process finds a trace that is whole. And where
-    /// this is the first process of its PID namespace, the kernel kills the daemons with it.
+    /// So a script that waited for the process then finds a complete trace. And if this is the
+    /// first process of its PID namespace, the kernel kills the daemons with it.
     fn wait_until_written(&self) {
         let header = self.pool.header();
-        let slot = match self.own().slot.load(Ordering::Acquire) {
+        let slot = match self.process().slot.load(Ordering::Acquire) {
             0 => return,
             slot => slot as usize - 1,
         };
         let entry = &header.entries[slot];
-        // The daemons end with process 1 of their own namespace. Asked without a system call, which
-        // a filter may kill the program for.
+        // The daemons end with process 1 of their own namespace. The entry tells without a system
+        // call, for which a filter may kill the program.
         let is_last = matches!(entry.process(), Some((1, _))) && entry.namespace() == 0;
-        let wants = is_last || !header.left.is_awaited();
-        // A trace that is written so far is to be completed, too, if nobody can do that later.
+        let wants = is_last || !header.detach.is_awaited();
+        // If the daemons cannot complete the trace later, they must do it now, even if all is
+        // written.
         let has_some = self.has_unread(slot)
-            || header.entries.iter().any(Entry::is_left)
+            || header.entries.iter().any(Entry::has_ended)
             || is_last && self.has_written(slot);
         if !wants || !has_some || self.task.output.directory().is_none() {
             return;
@@ -406,7 +402,7 @@ impl Fallback {
         // Release: pairs with the worker's load, which then sees `ends`.
         entry.asked.fetch_add(1, Ordering::SeqCst);
         let asked = header.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        header.doorbell.ring();
+        header.worker_wakeup.notify();
         let patience = match is_last {
             true => LAST_PATIENCE,
             false => self.patience(END_PATIENCE),
@@ -416,27 +412,27 @@ impl Fallback {
             // Acquire: pairs with the worker's store.
             let answered = header.answered.load(Ordering::Acquire);
             let missing = asked.wrapping_sub(answered).cast_signed() > 0;
-            if !missing || header.doorbell.is_deserted() || begun.elapsed() >= patience {
+            if !missing || header.worker_wakeup.has_no_reader() || begun.elapsed() >= patience {
                 return;
             }
-            sleep(&header.answered, answered, Some(LOOK));
+            futex::wait(&header.answered, answered, Some(LOOK));
         }
     }
 
-    /// Says what went wrong with the traces where the program's user sees it.
+    /// Reports an error of the traces on the program's standard error.
     fn complain(&self) {
         let (Some(errno), Some(directory)) = (self.error(), self.directory()) else {
             return;
         };
-        // Nobody is told twice: who waits for the daemons tells it.
-        if self.quiet || self.pool.header().left.is_awaited() {
+        // `usertrace record`, which waits for the daemons, reports it itself.
+        if self.quiet || self.pool.header().detach.is_awaited() {
             return;
         }
         let error = std::io::Error::from_raw_os_error(errno.into_raw());
-        super::complaint::of_output(directory, &error);
+        super::complaint::report_output_error(directory, &error);
     }
 
-    /// How much address space the rings have, if that is less than was asked for.
+    /// Address space of the rings, if that is less than the settings require.
     pub(super) fn limited(&self) -> Option<u64> {
         (self.limited != 0).then_some(self.limited)
     }
@@ -446,17 +442,17 @@ impl Fallback {
         self.pool.copy_rules(filter);
     }
 
-    /// Where the traces go; nothing if nowhere.
+    /// The directory of the traces; none if they go nowhere.
     pub(super) fn directory(&self) -> Option<&'static std::path::Path> {
         self.task.output.directory()
     }
 
     /// Process ids of the daemons.
     pub(super) fn daemons(&self) -> [u32; 2] {
-        let words = &self.pool.header().doorbell.readers;
+        let words = &self.pool.header().worker_wakeup.readers;
         words.each_ref().map(|word| {
             let word = word.load(Ordering::Relaxed);
-            // What the kernel marked has died.
+            // The kernel marked the word when the daemon died.
             if word & libc::FUTEX_OWNER_DIED != 0 {
                 0
             } else {
@@ -465,15 +461,15 @@ impl Fallback {
         })
     }
 
-    /// Why the traces cannot be written at present.
+    /// The error because of which the traces cannot be written at present.
     pub(super) fn error(&self) -> Option<Errno> {
         let error = self.pool.header().error.load(Ordering::Relaxed);
         (error != 0).then(|| Errno::new(error))
     }
 }
 
-// SAFETY: the areas are as the header says, and stay; a child of `fork` gets others. All of it is
-// atomic access and raw system calls.
+// SAFETY: the areas are laid out as in `linux/ltt.h`, and are never unmapped; a child of `fork`
+// gets others. All methods but `at_exit` only use atomics and raw system calls.
 unsafe impl Kernel for Fallback {
     fn alloc_tracebuf(&self, signo: u32) -> Result<LttTracebuf, Errno> {
         let slot = self.slot()?;
@@ -498,7 +494,7 @@ unsafe impl Kernel for Fallback {
         let slot = self.slot()?;
         let own = NonNull::new(self.pool.buffers(slot));
         if buffer.is_none() {
-            if self.own().told.swap(1, Ordering::Relaxed) != 0 {
+            if self.process().told.swap(1, Ordering::Relaxed) != 0 {
                 return Ok(Update::default());
             }
             *buffer = own;
@@ -514,11 +510,11 @@ unsafe impl Kernel for Fallback {
 
     fn switch(&self, _buffer: NonNull<u8>) -> Result<(), Errno> {
         let slot = self.slot()?;
-        // Nothing is made for a process that wrote nothing (D6).
+        // A process that wrote nothing gets no trace (D6).
         if self.has_unread(slot) {
             let header = self.pool.header();
             header.entries[slot].asked.fetch_add(1, Ordering::SeqCst);
-            header.doorbell.ring();
+            header.worker_wakeup.notify();
         }
         Ok(())
     }
@@ -531,8 +527,8 @@ unsafe impl Kernel for Fallback {
         self.pool.layout().channels[LTT_CHANNEL_MAIN].protocol == LTT_PROTOCOL_RSEQ
     }
 
-    fn doorbell(&self) -> *const Doorbell {
-        &raw const self.pool.header().doorbell
+    fn reader_wakeup(&self) -> *const ReaderWakeup {
+        &raw const self.pool.header().worker_wakeup
     }
 
     fn prefault(&self) -> Prefault {
@@ -549,23 +545,23 @@ unsafe impl Kernel for Fallback {
     }
 
     fn after_fork(&self) {
-        // The child is known before it writes anything, so that the daemons wait for it if its
+        // The child takes a slot before it writes anything, so that the daemons wait for it if its
         // parent ends now.
         let _ = self.slot();
         self.pool.header().forks.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// If both daemons died, others read the rest. Not before: in the middle of an event is no
-    /// place to fork.
+    /// Starts new daemons if both died, and waits for the traces. This happens only here, as an
+    /// event is no place to fork.
     fn at_exit(&self) {
         let header = self.pool.header();
-        if header.doorbell.is_deserted() && header.rescued.swap(1, Ordering::SeqCst) == 0 {
-            header.doorbell.gone.store(1, Ordering::SeqCst);
+        if header.worker_wakeup.has_no_reader() && header.rescued.swap(1, Ordering::SeqCst) == 0 {
+            header.worker_wakeup.gone.store(1, Ordering::SeqCst);
             let directory = self.task.output.directory();
-            // The child is to read this process's slot, not to take one.
-            self.apart.store(1, Ordering::Relaxed);
+            // The child reads this process's slot, and must not take one.
+            self.untraced.store(1, Ordering::Relaxed);
             spawn::rescue(directory, |program| watchdog::start(&self.task, program));
-            self.apart.store(0, Ordering::Relaxed);
+            self.untraced.store(0, Ordering::Relaxed);
         }
         self.wait_until_written();
         self.complain();

@@ -1,39 +1,34 @@
-//! Processes of a family that lie in PID namespaces of their own (`unshare --pid`, `bwrap`).
+//! Traced processes in PID namespaces of their own (`unshare --pid`, `bwrap`).
 //!
-//! Such a process knows its id in its own namespace only, where another process has that id in the
-//! namespace of the daemons. What both see alike is the namespace's inode, and `/proc` of the
-//! daemons has the ids of each process in all namespaces that it is in.
+//! Such a process knows only its id in its own namespace, which another process has in the daemons'
+//! namespace. Both see the same inode of the namespace, and `/proc` shows the daemons the ids of
+//! each process in all its namespaces.
 
 use std::fs;
 
 use super::header::Entry;
+use crate::os::file;
 use usertrace_os::procfs;
 
 /// The inode of this process's PID namespace, or [`Entry::UNKNOWN`].
 ///
 /// Unlike [`procfs::pid_namespace`], this is async-signal-safe: it allocates nothing.
 pub(super) fn own() -> u64 {
-    // SAFETY: the kernel reads a path and writes to `file`, which is plain data.
-    unsafe {
-        let mut file: libc::stat = std::mem::zeroed();
-        match libc::stat(c"/proc/self/ns/pid".as_ptr(), &raw mut file) {
-            0 => file.st_ino,
-            _ => Entry::UNKNOWN,
-        }
-    }
+    file::inode(c"/proc/self/ns/pid").unwrap_or(Entry::UNKNOWN)
 }
 
-/// This process's parent lies in another namespace, so this process is the first one of its own, or
-/// of those that entered it.
+/// Whether this process's parent is in another PID namespace: it is the first process of its own
+/// one, or has entered that.
 ///
 /// Async-signal-safe.
 pub(super) fn is_entered() -> bool {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call accesses no memory.
     unsafe { libc::getppid() == 0 }
 }
 
-/// Ids, in the namespace of the caller, of processes that may be the one whose id in `namespace` is
-/// `pid`. Of several, only the namespace that cannot be seen would tell which one it is.
+/// Ids in the caller's namespace of processes that may have the id `pid` in `namespace`.
+///
+/// There are several if the caller cannot see the namespaces of some processes.
 pub(super) fn candidates(pid: u32, namespace: u64) -> Vec<u32> {
     if namespace == 0 || procfs::pid_namespace("self") == Some(namespace) {
         return vec![pid];
@@ -47,8 +42,8 @@ pub(super) fn candidates(pid: u32, namespace: u64) -> Vec<u32> {
     procfs::pids().filter(is_it).collect()
 }
 
-/// The id that a process has in its own namespace, if that is below the one of the reader. From its
-/// file `status`.
+/// A process's id in its own namespace, from its file `status`; none if that is the reader's
+/// namespace.
 fn innermost_id(status: &str) -> Option<u32> {
     let ids = status
         .lines()

@@ -1,41 +1,43 @@
-//! From the rings of one process to its trace.
+//! Writes the events in one process's rings to its trace.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use usertrace_ctf::recording::{Place, add_failure, add_summary};
+use usertrace_ctf::recording::{TraceLocation, add_failure, add_summary};
 use usertrace_ctf::unfinished::Unfinished;
 use usertrace_ctf::{Identity, ProcessWriter, new_uuid};
 use usertrace_os::procfs::has_ended;
-use usertrace_ring::{Channel, Patience, Positions, RingMemory, RingReader, SharedBytes, Stall};
+use usertrace_ring::{
+    Channel, Positions, RingMemory, RingReader, SharedBytes, StallDetector, WaitPolicy,
+};
 use usertrace_sys::uapi::{LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN};
 use usertrace_sys::{Mode, Scope};
 
 use super::clock::TraceClock;
 use super::destination::Output;
-use super::journal::{Page, SlotJournal, Trace};
+use super::journal::{Checkpoint, SlotJournal, Trace};
 use super::namespace;
-use super::place::{Hold, Places, make_again};
+use super::place::{ChunkLock, Places, recreate};
 use super::pool::{Pool, RingControl};
-use crate::writer::{is_thread, wake};
+use crate::os::{futex, thread};
 
-/// Shortest time over which the clock's frequency is measured: the error is 1/100000 then.
+/// Shortest time for a measurement of the clock's frequency, for an error of 1/100000.
 const MEASURED_NS: u64 = 10_000_000;
 
-/// How far in front of a writer pages are made.
+/// How far ahead of a writer the worker populates pages.
 const AHEAD: u64 = 512 << 10;
-/// And how many bytes at a time.
+/// Bytes to populate at a time.
 const STRETCH: u64 = 64 << 10;
 
-/// How often to look where a trace is to be begun, if that changes meanwhile.
+/// How often to look for the place of a new trace, if that changes meanwhile.
 const LOOKS: u32 = 100;
 
-/// When to read.
+/// How far to read the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Until {
-    /// Rings in which a sub-buffer was filled.
+    /// Only rings in which a sub-buffer was filled.
     Filled,
     /// Everything that is committed (D4: ACTIVE).
     Now,
@@ -43,40 +45,52 @@ pub(super) enum Until {
     End,
 }
 
-/// What there was to read.
+/// The result of reading rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Drained {
+    /// There was nothing to read.
     Nothing,
-    /// Only what its writer may still complete.
+    /// There is a record that its writer may still complete, and nothing else.
     Waits,
+    /// Something was read.
     Some,
 }
 
-/// One process's rings and trace.
+/// The rings and the trace of one process.
 pub(super) struct Recording<'a> {
     pool: Pool,
     slot: usize,
     output: &'a Output,
     clock: &'a TraceClock,
     identity: Identity,
-    /// The ids of its threads mean the same here as in the process.
+    /// Whether the process is in the PID namespace of the worker, so that ids of its threads are
+    /// valid here.
     knows_threads: bool,
     channel: Channel,
     writer: Option<ProcessWriter>,
-    /// Says that the trace is not finished, once it is begun.
+    /// The mark of an unfinished trace, once it is begun.
     mark: Option<Unfinished>,
-    /// Keeps the chunk in which that is.
-    hold: Option<Hold>,
-    /// Something could not be written: from then on, one sub-buffer is written after the other, so
-    /// that as many come to the disk as there is room for.
+    /// Lock of the chunk with the trace.
+    lock: Option<ChunkLock>,
+    /// Whether a write failed. From then on the worker writes one sub-buffer after the other, so
+    /// that a full disk gets as many as it has room for.
     is_careful: bool,
-    /// Of each ring, `head` as it was the last time.
+    /// Each ring's `head` at the last look.
     heads: Vec<u64>,
-    /// And up to where there are pages.
-    made: Vec<u64>,
-    /// Of the rings of events, and of those of descriptions.
-    stalls: Vec<Stall>,
-    described: Stall,
+    /// The position in each ring up to which pages are populated.
+    populated: Vec<u64>,
+    /// How long reading has stalled, in the rings of events and in those of descriptions.
+    stalls: Vec<StallDetector>,
+    described: StallDetector,
+}
+
+/// A ring with something to read, as it was when the worker looked.
+struct WantedRing {
+    index: u32,
+    head: u64,
+    lost: u64,
+    /// The thread that owned it and has ended; 0: none.
+    owner: u32,
 }
 
 /// A ring in shared memory.
@@ -95,8 +109,8 @@ impl RingMemory for SharedRing {
     }
 
     fn positions(&mut self) -> Positions {
-        // What was copied before is not younger than what is loaded here: pairs with the writer's
-        // barrier between a claim, or a reservation, and what it stores there.
+        // The copy happened before these loads: pairs with the writer's barrier between a claim, or
+        // a reservation, and its stores there.
         fence(Ordering::Acquire);
         Positions {
             head: self.control.head().load(Ordering::Acquire),
@@ -140,18 +154,19 @@ impl<'a> Recording<'a> {
             channel,
             writer: None,
             mark: None,
-            hold: None,
+            lock: None,
             is_careful: false,
             heads: vec![0; channel.nr_rings() as usize],
-            made: vec![0; channel.nr_rings() as usize],
-            stalls: vec![Stall::default(); channel.nr_rings() as usize],
-            described: Stall::default(),
+            populated: vec![0; channel.nr_rings() as usize],
+            stalls: vec![StallDetector::default(); channel.nr_rings() as usize],
+            described: StallDetector::default(),
         };
         if channel.mode() != Mode::Overwrite {
-            // The worker before this one may have been killed between its last two steps.
+            // The last worker may have been killed between its checkpoint and its store of
+            // `consumed`.
             for ring in 0..channel.nr_rings() {
                 let position = pool.checkpoint(slot, ring).load().position;
-                give_back(recording.control(ring), position);
+                consume(recording.control(ring), position);
             }
         }
         Ok(recording)
@@ -175,40 +190,39 @@ impl<'a> Recording<'a> {
     /// Reads what there is to read. `places`: where a trace is begun.
     ///
     /// # Errors
-    /// When the trace cannot be written. What was not written stays in the rings; it is tried again
-    /// with the next call.
+    /// The trace cannot be written. Unwritten events stay in the rings, and the next call tries
+    /// again.
     pub(super) fn drain(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
         if until != Until::End {
-            (0..self.channel.nr_rings()).for_each(|ring| self.make_pages(ring));
+            (0..self.channel.nr_rings()).for_each(|ring| self.populate_ahead(ring));
         }
         let done = if self.output.directory().is_none() {
             Ok(self.skip(until))
         } else if until != Until::End && self.is_elsewhere(places) {
-            // The end of the process ends its trace where that is.
-            self.leave(places)
+            // A trace of a process that has ended is completed where it is.
+            self.end_elsewhere(places)
         } else {
             self.write(until, places)
         };
         if done.is_err() {
-            // Where the files stand is not known any more; the checkpoints say where they are to be
-            // cut.
+            // The lengths of the files are unknown now. The checkpoints say where to cut them.
             self.writer = None;
             self.is_careful = true;
         }
         done
     }
 
-    /// The trace is in a place where none is to be any more.
+    /// Whether the trace is in another place than the one for new traces.
     fn is_elsewhere(&self, places: &Places<'_>) -> bool {
         let trace = self.journal().trace();
         trace.is_some_and(|trace| trace.place != places.now())
     }
 
-    /// Completes the trace where it is, with what there is now. What comes later begins another
-    /// one.
-    fn leave(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
+    /// Completes the trace in its old place, with all events so far. Later events begin another
+    /// trace.
+    fn end_elsewhere(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
         let drained = self.write(Until::Now, places)?;
-        // Unless that found its chunk gone, and has begun another one.
+        // Not if `write` found the chunk gone, and has begun another trace.
         if self.is_elsewhere(places) {
             self.complete(false)?;
             self.journal().end();
@@ -216,13 +230,13 @@ impl<'a> Recording<'a> {
         Ok(drained.max(Drained::Waits))
     }
 
-    /// What is in the rings is to be read when somebody asks for the traces of all processes:
-    /// unless the process may overwrite it still.
+    /// Whether to write the rings on a request for all processes: not if the process runs and may
+    /// overwrite them.
     pub(super) fn is_wanted(&self) -> bool {
         self.channel.mode() != Mode::Overwrite || has_ended(self.identity.pid)
     }
 
-    /// Adds the CPUs on which events were written since the last time, where rings are of CPUs.
+    /// Adds the CPUs on which events were written since the last call, if rings belong to CPUs.
     pub(super) fn look(&mut self, busy: &mut Vec<u32>) {
         if self.channel.scope() != Scope::Cpu {
             return;
@@ -235,28 +249,28 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Makes pages for what comes next, in a ring of which a sub-buffer was filled. The writer
-    /// would be stopped for each.
-    fn make_pages(&mut self, ring: u32) {
+    /// Populates pages ahead of the writer, in a ring of which a sub-buffer was filled. Otherwise
+    /// the writer would stop for each page.
+    fn populate_ahead(&mut self, ring: u32) {
         let geometry = self.channel.geometry();
-        let made = &mut self.made[ring as usize];
+        let populated = &mut self.populated[ring as usize];
         let head = || {
             self.pool
                 .ring_control(self.slot, LTT_CHANNEL_MAIN, ring)
                 .head()
                 .load(Ordering::Relaxed)
         };
-        while *made < geometry.ring_size() {
+        while *populated < geometry.ring_size() {
             let head = head();
-            // Also if the program says what cannot be (A11).
+            // The program may have stored any `head` (A11).
             if head < geometry.subbuf_size() || head >= geometry.ring_size() {
                 break;
             }
             let stretch = STRETCH
                 .max(geometry.subbuf_size())
                 .min(geometry.ring_size());
-            // Not the next one, at which the writer may be before this is: both would be stopped.
-            let from = (*made)
+            // Not the next stretch: the writer may reach it first, which would delay both.
+            let from = (*populated)
                 .max(head.next_multiple_of(stretch) + stretch)
                 .min(geometry.ring_size());
             if from >= head + AHEAD {
@@ -265,15 +279,14 @@ impl<'a> Recording<'a> {
             let to = (from + stretch).min(geometry.ring_size());
             self.pool
                 .populate(self.slot, LTT_CHANNEL_MAIN, ring, from..to);
-            *made = to;
+            *populated = to;
         }
     }
 
-    /// Is this ring to be read, whose head is there?
+    /// Whether to read a ring with this `head`, which was read up to `position`.
     fn wants(&self, head: u64, position: u64, until: Until) -> bool {
         match until {
-            // A ring that overwrites is a record of the last moments: it is read when somebody
-            // wants to know them.
+            // A ring that overwrites is read on request only.
             Until::Filled if self.channel.mode() == Mode::Overwrite => false,
             Until::Filled => {
                 let geometry = self.channel.geometry();
@@ -283,20 +296,20 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// The thread that had a ring and is gone; 0: there is none.
+    /// The owner of a ring, if that is a thread that has ended; else 0.
     fn gone_owner(&self, control: RingControl) -> u32 {
         let owner = match self.channel.scope() {
             Scope::Thread if self.knows_threads => control.owner().load(Ordering::Relaxed),
             Scope::Thread | Scope::Cpu | Scope::MmCid | Scope::Global => 0,
         };
-        if owner != 0 && !is_thread(self.identity.pid, owner) {
+        if owner != 0 && !thread::may_exist(self.identity.pid, owner) {
             owner
         } else {
             0
         }
     }
 
-    /// Gives everything back without looking at it.
+    /// Consumes everything without reading it.
     fn skip(&self, until: Until) -> Drained {
         let mut drained = Drained::Nothing;
         for ring in 0..self.channel.nr_rings() {
@@ -311,41 +324,21 @@ impl<'a> Recording<'a> {
             };
             if self.wants(head, control.consumed().load(Ordering::Relaxed), until) {
                 let checkpoint = self.pool.checkpoint(self.slot, ring);
-                checkpoint.store(&Page {
+                checkpoint.store(&Checkpoint {
                     position: head,
                     ..checkpoint.load()
                 });
-                give_back(control, head);
+                consume(control, head);
                 drained = Drained::Some;
             }
-            free(control, owner);
+            free_ring(control, owner);
         }
         drained
     }
 
+    /// Writes what there is to read. `places`: where a trace is begun.
     fn write(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
-        let rings = 0..self.channel.nr_rings();
-        let mut wanted = Vec::new();
-        for ring in rings {
-            let control = self.control(ring);
-            let owner = self.gone_owner(control);
-            // Pairs with the writer's commit.
-            let head = control.head().load(Ordering::Acquire);
-            let lost = control.lost().load(Ordering::Relaxed);
-            let page = self.pool.checkpoint(self.slot, ring).load();
-            let untold = until == Until::End && lost != page.state.lost;
-            let overwrites = self.channel.mode() == Mode::Overwrite;
-            let of_ring = if owner == 0 || overwrites {
-                until
-            } else {
-                until.max(Until::Now)
-            };
-            if self.wants(head, page.position, of_ring) || untold {
-                wanted.push((ring, head, lost, owner));
-            } else {
-                free(control, owner);
-            }
-        }
+        let wanted = self.wanted_rings(until);
         if wanted.is_empty() && self.writer.is_none() {
             return Ok(Drained::Nothing);
         }
@@ -363,100 +356,160 @@ impl<'a> Recording<'a> {
             self.writer = Some(writer);
             return Ok(Drained::Waits);
         }
-        let ring_size = self.channel.geometry().ring_size();
         let mut drained = Drained::Nothing;
-        for (ring, head, lost, owner) in wanted {
-            let n = ring as usize;
-            let mut memory = self.memory(LTT_CHANNEL_MAIN, ring);
-            let before = self.pool.checkpoint(self.slot, ring).load().position;
-            let patience = match until {
-                Until::End => Patience::Last,
-                _ => self.stalls[n].patience(before, head, ring_size, now),
-            };
-            // First what was written, then that it was: the next worker cuts off what is beyond,
-            // and reads it again.
-            let keep = |writer: &ProcessWriter, position: u64| {
-                self.pool.checkpoint(self.slot, ring).store(&Page {
-                    position,
-                    chunk,
-                    state: writer.ring_state(0, n),
-                    counted: writer.ring_counts(0, n),
-                });
-                if self.channel.mode() != Mode::Overwrite {
-                    give_back(self.control(ring), position.min(head));
-                }
-            };
-            let mut position = before;
-            while self.is_careful
-                && head - position.min(head) > self.channel.geometry().subbuf_size()
-            {
-                let end = self.channel.geometry().subbuf_start(position)
-                    + self.channel.geometry().subbuf_size();
-                let step = writer.read(0, n, &mut memory, end, patience)?;
-                keep(&writer, step);
-                if step < end {
-                    break;
-                }
-                position = step;
-            }
-            position = writer.read(0, n, &mut memory, head, patience)?;
-            if position < head && until != Until::End {
-                drained = drained.max(Drained::Waits);
-            }
-            if position != before {
-                drained = Drained::Some;
-            }
-            if until == Until::End {
-                writer.end_ring(0, n, lost)?;
-            }
-            keep(&writer, position);
-            if position == head {
-                free(self.control(ring), owner);
-            }
+        for ring in &wanted {
+            drained = drained.max(self.write_ring(&mut writer, ring, chunk, until, now)?);
         }
         self.writer = Some(writer);
         Ok(drained)
     }
 
-    /// Each event was described before it was written: descriptions that are read after the heads
-    /// of the rings are those of all events below them. False: some are waited for.
+    /// The rings to read, as they are now. Frees rings of threads that have ended, if nothing in
+    /// them is to be read.
+    fn wanted_rings(&self, until: Until) -> Vec<WantedRing> {
+        let mut wanted = Vec::new();
+        for ring in 0..self.channel.nr_rings() {
+            let control = self.control(ring);
+            let owner = self.gone_owner(control);
+            // Pairs with the writer's commit.
+            let head = control.head().load(Ordering::Acquire);
+            let lost = control.lost().load(Ordering::Relaxed);
+            let checkpoint = self.pool.checkpoint(self.slot, ring).load();
+            let has_new_losses = until == Until::End && lost != checkpoint.state.lost;
+            let overwrites = self.channel.mode() == Mode::Overwrite;
+            let of_ring = if owner == 0 || overwrites {
+                until
+            } else {
+                until.max(Until::Now)
+            };
+            if self.wants(head, checkpoint.position, of_ring) || has_new_losses {
+                wanted.push(WantedRing {
+                    index: ring,
+                    head,
+                    lost,
+                    owner,
+                });
+            } else {
+                free_ring(control, owner);
+            }
+        }
+        wanted
+    }
+
+    /// Writes the records of a ring to its stream.
+    fn write_ring(
+        &mut self,
+        writer: &mut ProcessWriter,
+        ring: &WantedRing,
+        chunk: u64,
+        until: Until,
+        now: Instant,
+    ) -> io::Result<Drained> {
+        let geometry = self.channel.geometry();
+        let (n, head) = (ring.index as usize, ring.head);
+        let mut memory = self.memory(LTT_CHANNEL_MAIN, ring.index);
+        let before = self.pool.checkpoint(self.slot, ring.index).load().position;
+        let policy = match until {
+            Until::End => WaitPolicy::Last,
+            _ => self.stalls[n].policy(before, head, geometry.ring_size(), now),
+        };
+        let mut position = before;
+        while self.is_careful && head - position.min(head) > geometry.subbuf_size() {
+            let end = geometry.subbuf_start(position) + geometry.subbuf_size();
+            let step = writer.read(0, n, &mut memory, end, policy)?;
+            self.store_checkpoint(writer, ring, chunk, step);
+            if step < end {
+                break;
+            }
+            position = step;
+        }
+        position = writer.read(0, n, &mut memory, head, policy)?;
+        let mut drained = Drained::Nothing;
+        if position < head && until != Until::End {
+            drained = Drained::Waits;
+        }
+        if position != before {
+            drained = Drained::Some;
+        }
+        if until == Until::End {
+            writer.end_ring(0, n, ring.lost)?;
+        }
+        self.store_checkpoint(writer, ring, chunk, position);
+        if position == head {
+            free_ring(self.control(ring.index), ring.owner);
+        }
+        Ok(drained)
+    }
+
+    /// Stores that a ring is written up to `position`, and consumes it. First the files, then this:
+    /// if the worker is killed in between, the next one cuts the files, and reads that part again.
+    fn store_checkpoint(
+        &self,
+        writer: &ProcessWriter,
+        ring: &WantedRing,
+        chunk: u64,
+        position: u64,
+    ) {
+        let n = ring.index as usize;
+        self.pool
+            .checkpoint(self.slot, ring.index)
+            .store(&Checkpoint {
+                position,
+                chunk,
+                state: writer.ring_state(0, n),
+                counted: writer.ring_counts(0, n),
+            });
+        if self.channel.mode() != Mode::Overwrite {
+            consume(self.control(ring.index), position.min(ring.head));
+        }
+    }
+
+    /// Reads descriptions of events. False: a description is not complete yet.
+    ///
+    /// A program describes each event before it writes it. The worker loads the heads of the rings
+    /// first, so it then finds the descriptions of all events below them.
     fn read_descriptions(
         &mut self,
         writer: &mut ProcessWriter,
         last: bool,
         now: Instant,
     ) -> io::Result<bool> {
-        let patience = if last { Patience::Last } else { Patience::Wait };
+        let policy = if last {
+            WaitPolicy::Last
+        } else {
+            WaitPolicy::Wait
+        };
         let mut missing = None;
         for ring in 0..writer.nr_control() as u32 {
             let control = self.pool.ring_control(self.slot, LTT_CHANNEL_CONTROL, ring);
             let head = control.head().load(Ordering::Acquire);
             let mut memory = self.memory(LTT_CHANNEL_CONTROL, ring);
-            let position = writer.read_control(ring as usize, &mut memory, head, patience)?;
+            let position = writer.read_control(ring as usize, &mut memory, head, policy)?;
             if position < head && !last {
                 missing = Some(position);
             }
         }
-        // A description that is never completed does not keep all events of the program for ever.
+        // A description that is never completed must not hold up the program's events for ever.
         let position = missing.unwrap_or_default();
-        let over = self.described.is_over(position, missing.is_some(), now);
+        let over = self
+            .described
+            .has_timed_out(position, missing.is_some(), now);
         Ok(missing.is_none() || over)
     }
 
-    /// Begins the trace, or goes on with what another worker left. Nothing: nothing more is to be
-    /// written.
+    /// Begins the trace, or goes on with that of another worker. None: nothing is to be written.
     fn open(&mut self, places: &mut Places<'_>) -> io::Result<Option<ProcessWriter>> {
         if let Some(writer) = self.go_on()? {
             return Ok(Some(writer));
         }
-        self.let_go();
+        self.unlock();
         match self.begin(places)? {
             true => self.go_on(),
             false => Ok(None),
         }
     }
 
-    /// Notes that the trace begins, in the place that is named now. False: that is nowhere.
+    /// Stores in the journal that the trace begins, in the current place. False: that is nowhere.
     fn begin(&mut self, places: &mut Places<'_>) -> io::Result<bool> {
         let Some(output) = self.output.directory() else {
             return Ok(false);
@@ -466,15 +519,15 @@ impl<'a> Recording<'a> {
             let Some(parent) = place.below(output) else {
                 return Ok(false);
             };
-            if let Place::Chunk(chunk) = place {
-                self.hold = Hold::new(output, &chunk)?;
+            if let TraceLocation::Chunk(chunk) = place {
+                self.lock = ChunkLock::new(output, &chunk)?;
                 if places.look() != place {
-                    // Nobody waits for those that come now.
-                    self.let_go();
+                    // `record` finishes that chunk, and does not wait for this lock.
+                    self.unlock();
                     continue;
                 }
-                if self.hold.is_none() {
-                    make_again(&parent)?;
+                if self.lock.is_none() {
+                    recreate(&parent)?;
                     continue;
                 }
             }
@@ -491,8 +544,9 @@ impl<'a> Recording<'a> {
         Err(io::Error::new(io::ErrorKind::WouldBlock, why))
     }
 
-    /// The directory of the trace in a place, marked. Nothing if the place is gone.
-    fn enter(&mut self, place: Place) -> io::Result<Option<PathBuf>> {
+    /// Creates the directory of the trace in a place, and marks it as unfinished. None if the place
+    /// is gone.
+    fn enter(&mut self, place: TraceLocation) -> io::Result<Option<PathBuf>> {
         let Some(output) = self.output.directory() else {
             return Ok(None);
         };
@@ -500,11 +554,11 @@ impl<'a> Recording<'a> {
             return Ok(None);
         };
         let directory = parent.join(self.identity.directory());
-        if let Place::Chunk(chunk) = place {
-            if self.hold.is_none() {
-                self.hold = Hold::new(output, &chunk)?;
+        if let TraceLocation::Chunk(chunk) = place {
+            if self.lock.is_none() {
+                self.lock = ChunkLock::new(output, &chunk)?;
             }
-            if self.hold.is_none() {
+            if self.lock.is_none() {
                 return Ok(None);
             }
             match std::fs::create_dir(&directory) {
@@ -521,12 +575,12 @@ impl<'a> Recording<'a> {
         Ok(Some(directory))
     }
 
-    /// Nothing of this process is in the chunk any more.
-    fn let_go(&mut self) {
-        (self.mark, self.hold) = (None, None);
+    /// Unlocks the chunk, as it has no unfinished trace of this process any more.
+    fn unlock(&mut self) {
+        (self.mark, self.lock) = (None, None);
     }
 
-    /// Goes on with the trace that was begun. Nothing if there is none, or its place is gone.
+    /// Goes on with the trace in the journal. None if there is none, or its place is gone.
     fn go_on(&mut self) -> io::Result<Option<ProcessWriter>> {
         let Some(trace) = self.journal().trace() else {
             return Ok(None);
@@ -535,7 +589,7 @@ impl<'a> Recording<'a> {
             return Ok(None);
         };
         let clock = self.clock.until(self.clock.now());
-        let pages: Vec<Page> = (0..self.channel.nr_rings())
+        let pages: Vec<Checkpoint> = (0..self.channel.nr_rings())
             .map(|ring| self.pool.checkpoint(self.slot, ring).load())
             .collect();
         let reader = |channel: &Channel, position| {
@@ -560,38 +614,38 @@ impl<'a> Recording<'a> {
         let index = LTT_CHANNEL_MAIN as u32;
         let number =
             writer.add_channel("main", index, &self.channel, readers.collect(), &states)?;
-        // The summary is of the whole process, whoever has read it and to which chunk.
+        // The summary counts all events of the process, of all workers and chunks.
         for (ring, page) in pages.iter().enumerate() {
             writer.set_ring_counts(number, ring, page.counted);
         }
         Ok(Some(writer))
     }
 
-    /// Says that all is written that was in the rings at this time.
-    pub(super) fn tell_written(&self, time: u64) {
+    /// Stores in the mark that all events up to this time are written.
+    pub(super) fn mark_written(&self, time: u64) {
         if let Some(mark) = &self.mark {
             mark.written(time);
         }
     }
 
-    /// Ends the trace, when all is read.
+    /// Completes the trace of a process that has ended.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The trace cannot be written.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         self.complete(true)
     }
 
-    /// Completes the trace, with what was read. `last`: there will be no more of the process.
+    /// Completes the trace, with all that was read. `last`: the process has ended.
     fn complete(&mut self, last: bool) -> io::Result<()> {
         let writer = match self.writer.take() {
             Some(writer) => Some(writer),
-            // Another worker has written all, but perhaps not ended it.
+            // Another worker wrote all of it, but may not have completed it.
             None => self.go_on()?,
         };
         let Some(mut writer) = writer else {
-            // There is nothing, or it is in a chunk that is complete.
-            self.let_go();
+            // There is no trace, or it is in a chunk that is complete.
+            self.unlock();
             return Ok(());
         };
         self.read_descriptions(&mut writer, last, Instant::now())?;
@@ -612,22 +666,22 @@ impl<'a> Recording<'a> {
         if let Some(directory) = self.output.directory() {
             add_summary(directory, &summary)?;
         }
-        // As the mark can be made anew, it is the last that goes.
+        // The mark goes last: if a worker is killed before that, the next one completes again.
         let removed = self.mark.take().map_or(Ok(()), Unfinished::remove);
         if removed.is_ok() {
-            self.let_go();
+            self.unlock();
         }
         removed
     }
 
-    /// Says why the trace stays as it is, and what is missing.
+    /// Reports that the trace stays incomplete, why, and how much is missing.
     pub(super) fn give_up(&self, error: &io::Error) {
         let (mut bytes, mut lost) = (0u64, 0u64);
         for ring in 0..self.channel.nr_rings() {
             let control = self.control(ring);
             let head = control.head().load(Ordering::Relaxed);
             let position = self.pool.checkpoint(self.slot, ring).load().position;
-            // The program may have written anything there (A11).
+            // The program may have stored any `head` (A11).
             let unread = head
                 .saturating_sub(position)
                 .min(self.channel.geometry().ring_size());
@@ -649,36 +703,35 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Gives a ring that was read to another thread.
-fn free(control: RingControl, owner: u32) {
+/// Frees a ring whose owner has ended, so that another thread can take it.
+fn free_ring(control: RingControl, owner: u32) {
     if owner != 0 {
-        // Pairs with the next thread's: what it stores comes after what was read. If the ring has
-        // another owner, a thread with the same number came and took it for its own.
+        // Release: pairs with the acquire of the next thread, whose stores happen after these
+        // reads. It fails if a new thread with the same id took the ring over.
         let _ = control
             .owner()
             .compare_exchange(owner, 0, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// Tells the writers of a ring that they may overwrite what is below `position`.
-fn give_back(control: RingControl, position: u64) {
+/// Consumes a ring up to `position`: its writers may overwrite that, and waiting ones wake up.
+fn consume(control: RingControl, position: u64) {
     let consumed = control.consumed();
     if position > consumed.load(Ordering::Relaxed) {
-        // Pairs with the writer's load before it begins a sub-buffer: what was read is not
-        // overwritten before. SeqCst: a writer that waits says so before it looks at `consumed` for
-        // the last time.
+        // Pairs with the writer's load before it begins a sub-buffer: its stores happen after these
+        // reads. SeqCst: a waiting writer stores `waiters` before it loads `consumed` for the last
+        // time.
         consumed.store(position, Ordering::SeqCst);
         if control.waiters().load(Ordering::SeqCst) != 0 {
-            // SAFETY: the half of `consumed` that changes, on which writers wait.
-            wake(low_half(consumed), u32::MAX >> 1);
+            futex::wake(low_half(consumed), u32::MAX >> 1);
         }
     }
 }
 
-/// The half of a position that changes always.
+/// The lower half of a position: the futex on which writers wait.
 fn low_half(position: &AtomicU64) -> &std::sync::atomic::AtomicU32 {
     let halves = std::ptr::from_ref(position).cast::<std::sync::atomic::AtomicU32>();
-    // SAFETY: within the position, and aligned; only its address is used, by the kernel.
+    // SAFETY: within the position, and aligned. Only the kernel uses the address.
     unsafe { &*halves.add(usize::from(cfg!(target_endian = "big"))) }
 }
 
@@ -694,7 +747,7 @@ mod tests {
     use super::super::layout;
     use super::*;
 
-    /// A11: whatever a program says of its rings, the worker goes on.
+    /// A11: whatever a program stores in its control blocks, the worker goes on.
     #[test]
     fn a_program_may_lie_about_its_rings() {
         for (scope, protocol, mode) in [
@@ -732,7 +785,7 @@ mod tests {
                     }
                 }
             }
-            // SAFETY: nobody else has it.
+            // SAFETY: no other code has the pool.
             unsafe { pool.unmap() };
         }
     }

@@ -1,15 +1,16 @@
-//! Where traces are begun: in the directory of the output, or in a chunk there.
+//! The place of new traces: the output directory, or a chunk in it.
 //!
-//! `usertrace record` says when a chunk ends. It names the next one in a file beside the traces,
-//! and then asks the workers to write what is in the rings. They read the file when they are asked,
-//! before they begin a trace, and now and then. A worker completes the traces that it has in a
-//! chunk that is named no more, and begins others in the new one as soon as there is an event.
+//! `usertrace record` decides when a chunk ends. It names the next chunk in a file beside the
+//! traces, and then asks the workers to write what is in the rings. They read the file on that
+//! request, before they begin a trace, and from time to time. A worker completes its traces in a
+//! chunk that the file does not name any more, and begins others in the new one as soon as there is
+//! an event.
 //!
-//! A worker holds a lock of a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a
-//! chunk its final name when nobody has such a lock, and no trace there has a mark
-//! ([`unfinished`](usertrace_ctf::unfinished)). A worker reads the name of the chunk once more when
-//! it has the lock. So a trace is either begun before `record` looks for locks, or not in that
-//! chunk.
+//! A worker locks a chunk ([`Chunk::lock`]) while it has a trace there. `record` gives a chunk its
+//! final name when it has no locks, and no trace there has a mark
+//! ([`unfinished`](usertrace_ctf::unfinished)). A worker reads the file once more when it has the
+//! lock. So either it begins a trace before `record` looks for locks, or it does not begin it in
+//! that chunk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -17,100 +18,101 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use usertrace_ctf::recording::{Chunk, Place};
+use usertrace_ctf::recording::{Chunk, TraceLocation};
 use usertrace_os::files;
 
 use super::destination::Output;
 
-/// How often a worker that is awake looks for another place.
+/// Interval in which a worker that is awake reads the file.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The place where a worker begins traces.
+/// Follows the place of new traces.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     output: &'a Output,
-    now: Place,
+    now: TraceLocation,
     looked: Instant,
-    /// The last error that was told.
-    told: Option<String>,
+    /// The last error that was logged.
+    logged: Option<String>,
 }
 
 impl<'a> Places<'a> {
     pub(super) fn new(output: &'a Output) -> Self {
         Self {
             output,
-            now: Place::default(),
+            now: TraceLocation::default(),
             looked: Instant::now(),
-            told: None,
+            logged: None,
         }
     }
 
-    /// The place, as it was when it was last looked for.
-    pub(super) fn now(&self) -> Place {
+    /// The place at the last look.
+    pub(super) fn now(&self) -> TraceLocation {
         self.now
     }
 
-    /// It is this one at least: another worker was there. Nothing leads back to where the same
-    /// process may have a trace.
-    pub(super) fn advance(&mut self, place: Place) {
+    /// Advances to a place that another worker has used. The place never goes back, as the same
+    /// process may have a trace in an earlier one.
+    pub(super) fn advance(&mut self, place: TraceLocation) {
         self.now = self.now.max(place);
     }
 
-    /// Looks now and then, for where nobody can ask: `record` may be another user's, or in another
-    /// namespace. To be called by a worker that is awake anyway.
+    /// Reads the file if [`AGAIN`] has passed since the last look. A worker that is awake calls
+    /// this, as `record` may be another user's or in another namespace, and unable to ask it.
     pub(super) fn look_again(&mut self) {
         if self.looked.elapsed() >= AGAIN {
             self.look();
         }
     }
 
-    /// Looks which place is named now. A file that names none, which anybody may have written,
+    /// Reads the file, and returns the place. An invalid file, which anybody may have written,
     /// changes nothing.
-    pub(super) fn look(&mut self) -> Place {
+    pub(super) fn look(&mut self) -> TraceLocation {
         let Some(output) = self.output.directory() else {
             return self.now;
         };
         self.looked = Instant::now();
-        let named = Place::named(output);
-        let said = named
-            .as_ref()
-            .err()
-            .map(|error| format!("cannot read \"{}\": {error}", Place::file(output).display()));
-        if said != self.told {
-            if let Some(said) = &said {
-                self.output.log(said);
+        let named = TraceLocation::named(output);
+        let error = named.as_ref().err().map(|error| {
+            format!(
+                "cannot read \"{}\": {error}",
+                TraceLocation::file(output).display()
+            )
+        });
+        if error != self.logged {
+            if let Some(error) = &error {
+                self.output.log(error);
             }
-            self.told = said;
+            self.logged = error;
         }
         self.advance(named.unwrap_or_default());
         self.now
     }
 }
 
-/// A chunk that this process writes to, with a lock. `record` does not finish the chunk while a
-/// process has that.
+/// A lock of a chunk that this process writes to. `record` does not finish the chunk meanwhile.
 #[derive(Debug)]
-pub(super) struct Hold {
-    /// None: this user may not open it, and only the mark of a trace keeps the chunk.
+pub(super) struct ChunkLock {
+    /// None: this user may not open the file. Then only the mark of a trace protects the chunk.
     _lock: Option<File>,
 }
 
-impl Hold {
-    /// Holds a chunk. Nothing if its directory is gone.
+impl ChunkLock {
+    /// Locks a chunk; none if its directory is gone.
     ///
     /// # Errors
-    /// When it is no directory, or somebody else has locked it for long.
+    /// It is no directory, or another process has it locked for long.
     pub(super) fn new(output: &Path, chunk: &Chunk) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         let lock = files::open(options.read(true), &chunk.lock(output)).ok();
         if let Some(lock) = &lock {
-            match files::insist(|| files::flock(lock, libc::LOCK_SH)) {
+            match files::retry_lock(|| files::flock(lock, libc::LOCK_SH)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                // Where files cannot be locked, only the mark keeps the chunk.
+                // If the file system has no locks, only the mark protects the chunk.
                 _ => {}
             }
         }
-        // It may have got its final name before it was locked.
+        // `record` may have given it its final name before it was locked.
         match fs::symlink_metadata(output.join(chunk.current())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Ok(there) if !there.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
@@ -120,7 +122,7 @@ impl Hold {
 }
 
 /// Recreates the directory of the chunk that the recorder named, if it was removed.
-pub(super) fn make_again(chunk: &Path) -> io::Result<()> {
+pub(super) fn recreate(chunk: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -140,22 +142,22 @@ mod tests {
 
     fn name(output: &Path, text: &[u8]) {
         fs::create_dir_all(output.join(DIRECTORY)).unwrap();
-        fs::write(Place::file(output), text).unwrap();
+        fs::write(TraceLocation::file(output), text).unwrap();
     }
 
-    /// Nobody's file leads out of the directory, or back to where a trace may be already, and what
-    /// is wrong with it is told once.
+    /// No file leads out of the directory, or back to a place that may have a trace. Each error is
+    /// logged once.
     #[test]
-    fn a_wrong_file_changes_nothing_and_is_told_once() {
+    fn an_invalid_file_changes_nothing_and_is_reported_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let output = Output::below(path.to_owned(), Version::V1_8);
         let mut places = Places::new(&output);
-        let good = Place::Chunk(chunk(3));
+        let good = TraceLocation::Chunk(chunk(3));
         for (text, place) in [
-            (&b"/etc\n"[..], Place::Directory),
-            (b"number ../../x\nbegin 7\n", Place::Directory),
-            (&[0xff; 1000], Place::Directory),
+            (&b"/etc\n"[..], TraceLocation::Directory),
+            (b"number ../../x\nbegin 7\n", TraceLocation::Directory),
+            (&[0xff; 1000], TraceLocation::Directory),
             (good.to_text().unwrap().as_bytes(), good),
             (b"", good),
             (b"number 2\nbegin 7\n", good),
@@ -173,41 +175,41 @@ mod tests {
         assert_eq!(log.lines().count(), 3, "{log}");
     }
 
-    /// A worker that cannot be asked sees another place after a second, if it is awake.
+    /// A worker that is awake sees another place after a second, without a request.
     #[test]
-    fn a_worker_looks_now_and_then() {
+    fn a_worker_reads_the_file_from_time_to_time() {
         let directory = tempfile::tempdir().unwrap();
         let output = Output::below(directory.path().to_owned(), Version::V1_8);
         let mut places = Places::new(&output);
-        let named = Place::Chunk(chunk(1));
+        let named = TraceLocation::Chunk(chunk(1));
         name(directory.path(), named.to_text().unwrap().as_bytes());
         places.look_again();
-        assert_eq!(places.now(), Place::Directory);
+        assert_eq!(places.now(), TraceLocation::Directory);
         std::thread::sleep(AGAIN);
         places.look_again();
         assert_eq!(places.now(), named);
     }
 
     #[test]
-    fn a_chunk_is_held_only_where_it_is() {
+    fn only_an_existing_chunk_is_locked() {
         let directory = tempfile::tempdir().unwrap();
         let (output, chunk) = (directory.path(), chunk(1));
-        let hold = || Hold::new(output, &chunk);
+        let lock = || ChunkLock::new(output, &chunk);
         let path = output.join(chunk.current());
-        assert!(hold().unwrap().is_none());
+        assert!(lock().unwrap().is_none());
         let other = output.join("other");
         fs::create_dir(&other).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
-        hold().unwrap_err();
+        lock().unwrap_err();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         // Without a file to lock.
-        assert!(hold().unwrap().is_some());
+        assert!(lock().unwrap().is_some());
         fs::create_dir(output.join(DIRECTORY)).unwrap();
         let file = File::create(chunk.lock(output)).unwrap();
-        let holds = [(); 2].map(|()| hold().unwrap().unwrap());
+        let locks = [(); 2].map(|()| lock().unwrap().unwrap());
         files::flock(&file, libc::LOCK_EX).unwrap_err();
-        drop(holds);
+        drop(locks);
         files::flock(&file, libc::LOCK_EX).unwrap();
     }
 }

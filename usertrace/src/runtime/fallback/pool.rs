@@ -1,10 +1,10 @@
-//! The memory that a program, the processes that it forks, and the daemons share.
+//! The pool: memory that a program, the processes that it forks, and the daemons share.
 
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 use usertrace_ring::SharedBytes;
 use usertrace_sys::filter::Filter;
 use usertrace_sys::limits::RULES_LEN;
@@ -16,12 +16,13 @@ use zerocopy::IntoBytes;
 
 use super::header::Header;
 use super::journal::{Journal, RingCheckpoint, SlotJournal};
-use super::layout::{Layout, PAGE};
+use super::layout::Layout;
+use crate::os::memory;
 
-/// A mapping that stays as long as the process.
+/// The mapping of the pool, which stays as long as the process.
 ///
-/// All of it starts without any access, and parts are opened: what nobody uses must not be
-/// populated by `mlockall`.
+/// At first no part is accessible, and each process opens the parts that it uses. So `mlockall`
+/// does not populate the others.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Pool {
@@ -29,30 +30,22 @@ pub(super) struct Pool {
     layout: Layout,
 }
 
-// SAFETY: memory that is shared between processes anyway; it is accessed through atomics.
+// SAFETY: processes share the memory, and access it through atomics.
 unsafe impl Send for Pool {}
 // SAFETY: likewise.
 unsafe impl Sync for Pool {}
 
-/// `mprotect`, without touching `errno`.
+/// Changes the access rights of a range of a pool.
 fn protect(start: *mut u8, len: usize, protection: libc::c_int) -> Result<(), Errno> {
-    // SAFETY: callers give ranges of a pool, whose memory nobody has references to but those made
-    // here.
-    let ret = unsafe {
-        raw::syscall3(
-            Sysno::mprotect as usize,
-            start as usize,
-            len,
-            protection as usize,
-        )
-    };
-    Errno::from_ret(ret).map(drop)
+    // SAFETY: callers pass ranges of a pool. References into a range are made only where this
+    // process keeps access, see `Pool::get`.
+    unsafe { memory::protect(start, len, protection) }
 }
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 impl Pool {
-    /// A new pool, with everything but the other slots open.
+    /// Maps a new pool. All of it but the slots from 1 on is accessible.
     pub(super) fn map(layout: Layout) -> Result<Self, Errno> {
         // SAFETY: a new mapping.
         let start = unsafe {
@@ -67,7 +60,7 @@ impl Pool {
             if start == libc::MAP_FAILED {
                 return Err(Errno::ENOMEM);
             }
-            // A core dump of the program has what it would have without.
+            // The pool must not make the program's core dumps larger.
             libc::madvise(start, layout.len(), libc::MADV_DONTDUMP);
             start
         };
@@ -77,18 +70,18 @@ impl Pool {
         };
         let opened = protect(pool.at(0), layout.slot(1), READ_WRITE);
         if opened.is_err() {
-            // SAFETY: nobody knows of it yet.
+            // SAFETY: no other code has the address yet.
             unsafe { pool.unmap() };
         }
         opened.map(|()| pool)
     }
 
-    /// Takes the mapping back.
+    /// Unmaps the pool.
     ///
     /// # Safety
-    /// Nobody may use it any more, or a copy of this.
+    /// No code may use this, or a copy of it, afterwards.
     pub(super) unsafe fn unmap(self) {
-        // SAFETY: it is this pool's mapping, and nobody uses it, as this function's caller
+        // SAFETY: the mapping of this pool, which no code uses any more, as this function's caller
         // promises.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.layout.len()) };
     }
@@ -97,7 +90,7 @@ impl Pool {
         &self.layout
     }
 
-    /// Where it begins, in this process and in all that were forked from the one that made it.
+    /// Address of the pool: the same in all processes that share it.
     pub(super) fn address(&self) -> usize {
         self.start.as_ptr().addr()
     }
@@ -106,21 +99,24 @@ impl Pool {
         self.start.as_ptr().wrapping_add(offset)
     }
 
+    /// The `T` at an offset.
+    ///
     /// # Safety
     /// A `T` at that offset must be inside a part that this process can access, be aligned, and be
     /// all atomic.
     unsafe fn get<T>(&self, offset: usize) -> &'static T {
-        // SAFETY: a `T` of atomics lies there, as this function's caller promises; the mapping
-        // stays.
+        // SAFETY: a `T` of atomics lies there, as this function's caller promises. The mapping
+        // stays as long as the process.
         unsafe { &*self.at(offset).cast::<T>() }
     }
 
+    /// The header of the pool.
     pub(super) fn header(&self) -> &'static Header {
-        // SAFETY: the layout begins with it, and it is always open.
+        // SAFETY: the pool begins with it, and it is always accessible.
         unsafe { self.get(0) }
     }
 
-    /// Writes the info area, before anybody reads it.
+    /// Writes the info area, before any other code reads it.
     pub(super) fn write_info(&self, trace: &LttInfoTrace, nr_cpus: u32, filter: &Filter) {
         use super::layout::{CHANNELS, INFO_CHANNELS, INFO_FILTER, INFO_SLOT, INFO_TRACE};
         let info = LttInfo {
@@ -166,8 +162,8 @@ impl Pool {
             (INFO_FILTER, head.as_bytes()),
             (INFO_FILTER + size_of::<LttInfoFilter>(), filter.rules()),
         ] {
-            // SAFETY: the area has room for all, as `layout` asserts, and nobody else knows of it
-            // yet.
+            // SAFETY: the area has room for all, as `layout` asserts, and no other code has the
+            // address yet.
             unsafe {
                 area.add(offset)
                     .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -175,17 +171,17 @@ impl Pool {
         }
     }
 
-    /// Copies the rules that [`Self::write_info`] wrote, behind those that are there.
+    /// Appends the rules that [`Self::write_info`] wrote to a filter.
     pub(super) fn copy_rules(&self, filter: &mut Filter) {
         let area = self.info().wrapping_add(super::layout::INFO_FILTER);
-        // SAFETY: `write_info` wrote both there, aligned and as a whole, and nobody writes there
+        // SAFETY: `write_info` wrote both there, aligned and complete, and no code writes there
         // afterwards.
         let bytes = unsafe {
             let head = area.cast::<LttInfoFilter>().read();
             let start = area.add(size_of::<LttInfoFilter>());
             std::slice::from_raw_parts(start, (head.len as usize).min(RULES_LEN))
         };
-        // Its one caller has an empty one.
+        // It has room: the filter of the only caller is empty.
         let _ = filter.append(bytes);
     }
 
@@ -194,47 +190,34 @@ impl Pool {
         self.at(self.layout.info())
     }
 
-    /// Takes from the program what it need not touch: to be done when the daemons have their copy
-    /// of the mapping.
+    /// Makes parts inaccessible that the program does not need, after the fork of the daemons.
     pub(super) fn restrict(&self) {
-        // If it cannot be done, all works nevertheless.
+        // If that fails, everything works nevertheless.
         let _ = protect(self.info(), self.layout.info_len(), libc::PROT_READ);
         let journal = self.at(self.layout.journal());
-        let _ = protect(journal, self.layout.desk_len(), libc::PROT_NONE);
+        let _ = protect(journal, self.layout.journal_len(), libc::PROT_NONE);
     }
 
-    /// Opens everything: for the daemons.
+    /// Makes everything accessible, for the daemons.
     pub(super) fn open_all(&self) -> Result<(), Errno> {
         protect(self.at(0), self.layout.len(), READ_WRITE)
     }
 
-    /// Opens a slot, for the process that has claimed it.
+    /// Makes a slot accessible, for the process that has claimed it.
     pub(super) fn open_slot(&self, slot: usize) -> Result<(), Errno> {
         protect(self.slot(slot), self.layout.slot_len(), READ_WRITE)
     }
 
-    /// Puts private memory where a slot was, so that whatever this process still writes there harms
-    /// nobody (A5).
+    /// Detaches this process from a slot: puts private memory in its place, so that late writes of
+    /// this process harm no other one (A5).
     ///
-    /// Not just a mapping without access: a signal handler that interrupted an event may have
-    /// forked, and the child goes on in the middle of that event with its parent's addresses.
-    pub(super) fn leave_slot(&self, slot: usize) {
+    /// It must stay writable: a signal handler that interrupted an event may have forked. The child
+    /// continues that event with its parent's addresses.
+    pub(super) fn detach_slot(&self, slot: usize) {
         let (start, len) = (self.slot(slot), self.layout.slot_len());
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces a part of the pool which this process only writes to by mistake from now
-        // on.
-        let ret = unsafe {
-            raw::syscall6(
-                Sysno::mmap as usize,
-                start as usize,
-                len,
-                READ_WRITE as usize,
-                flags as usize,
-                usize::MAX,
-                0,
-            )
-        };
-        if Errno::from_ret(ret).is_err() {
+        // SAFETY: a part of the pool. This process only stores there from now on, in an interrupted
+        // event.
+        if unsafe { memory::replace_by_zeros(start, len) }.is_err() {
             let _ = protect(start, len, libc::PROT_NONE);
         }
     }
@@ -253,32 +236,24 @@ impl Pool {
         self.slot(slot).wrapping_add(self.layout.control_len())
     }
 
-    /// Makes pages of a ring, from one position in its first lap to another: who writes there next
-    /// need not wait for that. Nothing becomes of it if the kernel cannot do that (before Linux
-    /// 5.14), or has no memory.
+    /// Populates the pages of a ring between two positions in its first lap, so that writers need
+    /// not wait for page faults. Nothing happens if the kernel cannot do that (before Linux 5.14),
+    /// or has no memory.
     pub(super) fn populate(&self, slot: usize, channel: usize, ring: u32, made: Range<u64>) {
         let at = self.ring_start(slot, channel, ring);
         let (start, end) = (at + made.start as usize, at + made.end as usize);
-        let start = start / PAGE * PAGE;
-        // SAFETY: of this pool. Changes nothing that is in the memory.
-        unsafe {
-            libc::madvise(
-                self.at(start).cast(),
-                (end - start).next_multiple_of(PAGE),
-                libc::MADV_POPULATE_WRITE,
-            );
-        }
+        memory::populate_write(self.at(start), end - start);
     }
 
-    /// Makes a slot as if nobody ever wrote there, and gives its memory back.
+    /// Zeroes a slot and its journal, and frees their memory.
     pub(super) fn wipe(&self, slot: usize) -> std::io::Result<()> {
-        let slot_journal = self.at(self.layout.desk_slot(slot));
+        let slot_journal = self.at(self.layout.slot_journal(slot));
         let areas = [
             (self.slot(slot), self.layout.slot_len()),
-            (slot_journal, self.layout.desk_slot_len()),
+            (slot_journal, self.layout.slot_journal_len()),
         ];
         for (start, len) in areas {
-            // SAFETY: of this pool; readers take zeros for what they are.
+            // SAFETY: a part of this pool. Zeros are valid for all structures in it.
             if unsafe { libc::madvise(start.cast(), len, libc::MADV_REMOVE) } != 0 {
                 return Err(std::io::Error::last_os_error());
             }
@@ -286,26 +261,26 @@ impl Pool {
         Ok(())
     }
 
-    /// The daemons' own part: to be called by them only.
+    /// The journal. For daemons only.
     pub(super) fn journal(&self) -> &'static Journal {
-        // SAFETY: the layout has it there, and the daemons can access it.
+        // SAFETY: the layout has the journal there, and daemons can access it.
         unsafe { self.get(self.layout.journal()) }
     }
 
-    /// Likewise.
+    /// The journal of a slot. For daemons only.
     pub(super) fn slot_journal(&self, slot: usize) -> &'static SlotJournal {
         assert!(slot < self.layout.slots);
-        // SAFETY: as above.
-        unsafe { self.get(self.layout.desk_slot(slot)) }
+        // SAFETY: as in `journal`.
+        unsafe { self.get(self.layout.slot_journal(slot)) }
     }
 
-    /// Likewise.
+    /// The checkpoint of a ring of the main channel. For daemons only.
     pub(super) fn checkpoint(&self, slot: usize, ring: u32) -> &'static RingCheckpoint {
         let main = &self.layout.channels[LTT_CHANNEL_MAIN];
         assert!(slot < self.layout.slots && ring < main.nr_rings);
         let offset = size_of::<SlotJournal>() + ring as usize * size_of::<RingCheckpoint>();
-        // SAFETY: as above; `journal::slot_len` has room for so many rings.
-        unsafe { self.get(self.layout.desk_slot(slot) + offset) }
+        // SAFETY: as in `journal`; `journal::slot_len` has room for all rings.
+        unsafe { self.get(self.layout.slot_journal(slot) + offset) }
     }
 
     /// The control block of a ring.
@@ -320,12 +295,12 @@ impl Pool {
     pub(super) fn ring(&self, slot: usize, channel: usize, ring: u32) -> SharedBytes<'static> {
         let at = self.ring_start(slot, channel, ring);
         let len = self.layout.channels[channel].ring_size();
-        // SAFETY: in the slot, which the daemons have open for ever, at a multiple of 8; they do
-        // not write there.
+        // SAFETY: in the slot, which daemons can always access, at a multiple of 8. Daemons do not
+        // write there.
         unsafe { SharedBytes::new(self.start.add(at), len) }
     }
 
-    /// Where a ring's bytes are in the pool.
+    /// Offset of a ring's bytes in the pool.
     fn ring_start(&self, slot: usize, channel: usize, ring: u32) -> usize {
         let rings = &self.layout.channels[channel];
         assert!(slot < self.layout.slots && ring < rings.nr_rings);
@@ -342,8 +317,8 @@ pub(super) struct RingControl(*mut u8);
 macro_rules! field {
     ($name:ident: $type:ty) => {
         pub(super) fn $name(&self) -> &$type {
-            // SAFETY: `Pool::ring_control` made the address; everything in a control block is
-            // accessed as an atomic.
+            // SAFETY: `Pool::ring_control` made the address. All code accesses fields of a control
+            // block as atomics.
             unsafe {
                 &*self
                     .0

@@ -1,80 +1,50 @@
-//! Processes that the traced program does not notice.
+//! Starts the daemons, as processes that the traced program does not notice.
 
 use std::fs::OpenOptions;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 
-use syscalls::{Errno, Sysno, raw};
+use syscalls::Errno;
 use usertrace_ctf::recording::{DAEMON, RUNNING, WRITE_NOW};
-use usertrace_os::files;
+use usertrace_os::{files, process::pidfd_open};
 
-use super::header::Left;
+use super::header::DetachState;
+use crate::os::file;
+use crate::os::process::{fork, wait};
 
-/// `fork`, without the C library knowing: no handler of `pthread_atfork` runs. `signo` tells of the
-/// child's end; 0: nothing does.
-///
-/// # Safety
-/// This process must have one thread: otherwise the child could find locks that nobody will ever
-/// give back.
-pub(super) unsafe fn fork(signo: libc::c_int) -> Result<u32, Errno> {
-    // SAFETY: without any flag, the child gets a copy of everything. No other thread holds a lock
-    // that the child would wait for: there is none, as this function's caller promises.
-    let ret = unsafe { raw::syscall5(Sysno::clone as usize, signo as usize, 0, 0, 0, 0) };
-    Errno::from_ret(ret).map(|pid| pid as u32)
-}
-
-/// Ends the process, with nothing that is done at its end.
+/// Ends the process at once, without handlers of `atexit`.
 pub(super) fn exit(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
 }
 
-/// Waits for a child of [`fork`].
-pub(super) fn wait(pid: u32) -> Result<i32, Errno> {
-    let mut status = 0;
-    loop {
-        // SAFETY: writes to `status`.
-        let ret = unsafe {
-            raw::syscall4(
-                Sysno::wait4 as usize,
-                pid as usize,
-                &raw mut status as usize,
-                libc::__WALL as usize,
-                0,
-            )
-        };
-        match Errno::from_ret(ret) {
-            Err(Errno::EINTR) => {}
-            result => return result.map(|_| status),
-        }
-    }
-}
-
-/// Runs `body` in a process that has left the program's session and files, and returns when it has.
+/// Runs `body` in a new process that is detached from the program's session and files. Returns when
+/// it has detached.
 ///
-/// It becomes nobody's child, so that the program never waits for it. If this process is where
-/// orphans go, it stays a child, but one that no `wait` finds without `__WCLONE` or `__WALL`.
+/// The process becomes an orphan, so that the program never waits for it. If orphans become
+/// children of this process, it stays a child, but one that no `wait` finds without `__WCLONE` or
+/// `__WALL`. `body` gets a descriptor of the program, if there is one.
 pub(super) fn detached(
     directory: Option<&Path>,
-    left: &Left,
-    body: impl FnOnce(RawFd),
+    detach_state: &DetachState,
+    body: impl FnOnce(Option<OwnedFd>),
 ) -> Result<(), Errno> {
     let parent = std::process::id();
     let adopts = adopts_orphans();
     let child = if threads() == Some(1) {
-        // SAFETY: there is one thread.
+        // SAFETY: this process has one thread, as just counted.
         unsafe { fork(0) }?
     } else {
         fork_beside_threads()?
     };
     if child == 0 {
-        let pidfd = leave(parent);
-        left.tell(hold(directory));
+        let pidfd = detach(parent);
+        detach_state.set_done(lock_running_file(directory));
         if adopts {
             body(pidfd);
             exit(0);
         }
-        // SAFETY: a copy of a process has one thread.
+        // SAFETY: a child of `fork` has one thread.
         match unsafe { fork(libc::SIGCHLD) } {
             Ok(0) => body(pidfd),
             Ok(_) => exit(0),
@@ -83,41 +53,42 @@ pub(super) fn detached(
         exit(0);
     }
     if adopts {
-        return wait_until_left(child, left);
+        return wait_until_detached(child, detach_state);
     }
     match wait(child) {
-        Ok(status) => started(status),
-        // Another thread waits for all children, and was faster.
-        Err(_) if left.is_over() => Ok(()),
+        Ok(status) => start_result(status),
+        // Another thread of the program waits for all children, and was faster.
+        Err(_) if detach_state.is_done() => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-/// Orphans below this process become its children.
+/// Whether orphans below this process become its children.
 fn adopts_orphans() -> bool {
     let mut subreaper: libc::c_int = 0;
-    // SAFETY: the kernel writes to `subreaper`.
+    // SAFETY: the kernel writes to `subreaper` alone.
     let ret = unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut subreaper) };
     ret == 0 && subreaper != 0 || std::process::id() == 1
 }
 
-/// `fork`, from a process whose other threads may hold locks: the C library leaves those of its
-/// allocator to the child in order, and the daemons take no others.
+/// Forks from a process whose other threads may hold locks. The C library's `fork` makes its
+/// allocator usable in the child, and the daemons need no other locks.
 fn fork_beside_threads() -> Result<u32, Errno> {
-    // SAFETY: as above.
+    // SAFETY: the child needs no lock of another thread, see above.
     match unsafe { libc::fork() } {
         -1 => Err(last_errno()),
         pid => Ok(pid as u32),
     }
 }
 
+/// The C library's `errno`.
 fn last_errno() -> Errno {
     let error = std::io::Error::last_os_error();
     Errno::new(error.raw_os_error().unwrap_or(libc::EAGAIN))
 }
 
-/// What the exit status of the process between says.
-fn started(status: i32) -> Result<(), Errno> {
+/// The result in the exit status of the intermediate process.
+fn start_result(status: i32) -> Result<(), Errno> {
     match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
         Some(0) => Ok(()),
         Some(errno) => Err(Errno::new(errno)),
@@ -125,26 +96,26 @@ fn started(status: i32) -> Result<(), Errno> {
     }
 }
 
-/// Waits for a child that stays.
-fn wait_until_left(child: u32, left: &Left) -> Result<(), Errno> {
-    while !left.is_over() {
-        left.wait();
+/// Waits until a daemon that stays a child has detached.
+fn wait_until_detached(child: u32, detach_state: &DetachState) -> Result<(), Errno> {
+    while !detach_state.is_done() {
+        detach_state.wait();
         let (mut status, pid) = (0, child as libc::pid_t);
-        // SAFETY: writes to `status`.
+        // SAFETY: the kernel writes to `status` alone.
         let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if ended == pid && !left.is_over() {
-            return started(status).and(Err(Errno::ECHILD));
+        if ended == pid && !detach_state.is_done() {
+            return start_result(status).and(Err(Errno::ECHILD));
         }
     }
     Ok(())
 }
 
-/// Runs `body` in a process that is nobody's child, at the end of this one, which may have many
-/// threads.
-pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
+/// Runs `body` in a detached process, at the end of this one, which may have many threads. Returns
+/// when that has detached.
+pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Option<OwnedFd>)) {
     let parent = std::process::id();
-    // SAFETY: `fork` gives the child an allocator that works, and what it does there needs nothing
-    // else of the program.
+    // SAFETY: the C library's `fork` makes its allocator usable in the child, which needs no other
+    // lock of the program.
     match unsafe { libc::fork() } {
         0 => {}
         child => {
@@ -154,8 +125,8 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
             return;
         }
     }
-    let pidfd = leave(parent);
-    hold(directory);
+    let pidfd = detach(parent);
+    lock_running_file(directory);
     // SAFETY: the child of `fork` has one thread.
     if let Ok(0) = unsafe { fork(libc::SIGCHLD) } {
         body(pidfd);
@@ -163,18 +134,18 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(RawFd)) {
     exit(0);
 }
 
-/// Leaves session, terminal, files and directory of the program. Gives a descriptor of the program,
-/// or -1.
+/// Detaches from session, terminal, files and directory of the program. Returns a descriptor of the
+/// program, unless the kernel refuses.
 ///
-/// Done while the program waits: when it goes on, nobody else has its files open, and its id is
-/// still its own.
-fn leave(parent: u32) -> RawFd {
-    // SAFETY: calls with numbers and constants, in a process of its own.
+/// The program waits meanwhile. So when it goes on, no other process has its files open; and its id
+/// still means the program when the descriptor is opened.
+fn detach(parent: u32) -> Option<OwnedFd> {
+    // SAFETY: calls with numbers and constant strings, in a new process that needs no descriptor.
     unsafe {
         libc::setsid();
         close_all();
-        // In the place of the standard descriptors stands something that takes and gives nothing.
-        // Where there is no /dev/null: something else that is not a file of the trace.
+        // The standard descriptors must be open, or else files of the trace would get their
+        // numbers. Where there is no /dev/null, an eventfd serves.
         for _ in 0..3 {
             if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) < 0 {
                 libc::eventfd(0, libc::EFD_NONBLOCK);
@@ -182,12 +153,12 @@ fn leave(parent: u32) -> RawFd {
         }
         libc::chdir(c"/".as_ptr());
     }
-    pidfd_open(parent).unwrap_or(-1)
+    pidfd_open(parent).ok()
 }
 
-/// Leaves the rest: signals, limits, name.
-pub(super) fn settle() {
-    // SAFETY: calls with numbers and constants, in a process of its own.
+/// Resets what else the process inherited from the program: file mode mask, signals, limits, name.
+pub(super) fn reset_inherited() {
+    // SAFETY: calls with numbers and constant strings, in a process of the daemons' own.
     unsafe {
         libc::umask(0o077);
         reset_signals();
@@ -197,8 +168,8 @@ pub(super) fn settle() {
     rename();
 }
 
-/// Writes the name over the program's arguments, by which people and scripts look for the program's
-/// processes.
+/// Writes the daemon's name over the program's arguments: people and scripts find the program's
+/// processes by these.
 fn rename() {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -212,41 +183,38 @@ fn rename() {
         return;
     }
     let arguments = std::ptr::with_exposed_provenance_mut::<u8>(start);
-    // SAFETY: this process's copy of its arguments, as the kernel says; nobody here reads them.
+    // SAFETY: this process's copy of the arguments, at the address that the kernel reports. No code
+    // of the daemons reads them.
     unsafe {
         arguments.write_bytes(0, end - start);
         arguments.copy_from_nonoverlapping(name.as_ptr(), name.len());
     }
 }
 
-/// Locks that file as long as there are daemons, if it is there. Says whether it is.
-fn hold(directory: Option<&Path>) -> bool {
+/// Locks the file [`RUNNING`] until the daemons end, if it exists. Returns whether it did.
+fn lock_running_file(directory: Option<&Path>) -> bool {
     let open =
         |directory: &Path| files::open(OpenOptions::new().read(true), &directory.join(RUNNING));
     let file = directory.and_then(|directory| open(directory).ok());
     let held = file.filter(|file| files::flock(file, libc::LOCK_SH).is_ok());
-    // It stays open, and children share it.
+    // The descriptor is never closed, and children share the lock.
     held.map(std::mem::forget).is_some()
 }
 
-/// A descriptor that becomes readable when a process ends.
-pub(super) fn pidfd_open(pid: u32) -> Result<RawFd, Errno> {
-    // SAFETY: no memory is involved.
-    let ret = unsafe { raw::syscall2(Sysno::pidfd_open as usize, pid as usize, 0) };
-    Errno::from_ret(ret).map(|fd| fd as RawFd)
-}
-
+/// Closes all descriptors.
+///
+/// # Safety
+/// No code of this process may use one of them afterwards.
 unsafe fn close_all() {
-    // SAFETY: the caller has no descriptor that it needs.
+    // SAFETY: no code uses a descriptor any more, as this function's caller promises.
     unsafe {
-        let ret = raw::syscall3(Sysno::close_range as usize, 0, u32::MAX as usize, 0);
-        if Errno::from_ret(ret).is_ok() {
+        if file::close_range(0, u32::MAX).is_ok() {
             return;
         }
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        // Descriptors may be above the limit if that was lowered; the directory says it exactly,
-        // where it is there.
+        // Descriptors may be above the limit if that was lowered. Where /proc is mounted, it lists
+        // them.
         let mut highest = (limit.rlim_cur.min(1 << 20) as RawFd).max(1024);
         if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
             let numbers =
@@ -259,15 +227,17 @@ unsafe fn close_all() {
     }
 }
 
-/// The program's handlers are not for this process. What people send to end programs is ignored:
-/// this process ends by itself when the programs that it serves have ended, and until then has to
-/// keep what they still write.
+/// Removes the program's signal handlers. Ignores the signals that people send to end programs: a
+/// daemon ends by itself after its programs, and until then has to store their events.
+///
+/// # Safety
+/// No code of this process may rely on the program's handlers.
 unsafe fn reset_signals() {
-    // SAFETY: dispositions of a process of its own.
+    // SAFETY: no code relies on the handlers, as this function's caller promises.
     unsafe {
         for signo in 1..=libc::SIGRTMAX() {
             let disposition = match signo {
-                // The worker has a handler for the last one.
+                // The worker installs a handler for the last one.
                 libc::SIGHUP
                 | libc::SIGINT
                 | libc::SIGTERM
@@ -284,8 +254,11 @@ unsafe fn reset_signals() {
     }
 }
 
-/// Limits that were meant for the program: as high as they may be. No core dump: it would look like
-/// the program's.
+/// Raises the program's limits to their maximum. Disables core dumps, which would look like the
+/// program's.
+///
+/// # Safety
+/// The process must not be the program itself.
 unsafe fn reset_limits() {
     let raised = [
         libc::RLIMIT_NOFILE,
@@ -294,7 +267,7 @@ unsafe fn reset_limits() {
         libc::RLIMIT_AS,
         libc::RLIMIT_DATA,
     ];
-    // SAFETY: limits of a process of its own.
+    // SAFETY: limits of a daemon, as this function's caller promises.
     unsafe {
         for which in raised {
             let mut limit: libc::rlimit = std::mem::zeroed();
@@ -311,9 +284,10 @@ unsafe fn reset_limits() {
     }
 }
 
-/// Threads of this process; nothing if that cannot be said.
+/// Number of threads of this process; none if `/proc` is not mounted.
 pub(super) fn threads() -> Option<usize> {
-    // SAFETY: a path, and memory of this function's. No descriptor is needed.
+    // SAFETY: the path ends with a NUL, and the kernel writes to `status` alone. (It needs no
+    // descriptor.)
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         (libc::stat(c"/proc/self/task".as_ptr(), &raw mut status) == 0)

@@ -1,14 +1,14 @@
-//! The daemon that watches: the processes, and the worker.
+//! The watchdog: the daemon that watches the traced processes and the worker.
 //!
-//! There are two daemons so that one may be killed: each notices the other's end at once, and
-//! replaces it. The watchdog has a descriptor of each process that it watches (`pidfd`), so it
-//! learns of a death when it happens. That a process executes another program leaves no such trace;
-//! for that, it looks now and then.
+//! There are two daemons so that one may be killed: each notices the other's end at once and
+//! replaces it. The watchdog has a descriptor of each process (`pidfd`), and learns of its end at
+//! once. No descriptor tells when a process executes another program, so the watchdog checks that
+//! from time to time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,40 +16,41 @@ use std::time::{Duration, Instant};
 use syscalls::Errno;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
 
-use super::daemon::{Task, WatchdogWakeup, give_up, mark_at_death};
+use super::daemon::{Task, WatchdogWakeup, mark_at_death, reaches_failure_limit};
 use super::header::{Entry, PROCESSES};
-use super::journal::Begun;
+use super::journal::StartId;
 use super::namespace;
-use super::spawn::{self, pidfd_open};
+use super::spawn;
 use super::worker;
+use crate::os::process;
+use usertrace_os::process::pidfd_open;
 use usertrace_os::procfs::{device_and_inode, has_ended, start_ticks};
 
-/// How long to wait for a child of a process that is gone, if a fork began and the child did not
-/// arrive: it was killed before, or the fork failed.
+/// How long to wait for a child after its parent ended, if a fork began and the child did not
+/// arrive: the child was killed before that, or the fork failed.
 const FORK_GRACE: Duration = Duration::from_secs(10);
-/// How often to look for what cannot be waited for: at first, and when nothing happens for long.
+/// Interval of checks for events without a descriptor: at first, and when nothing happens for long.
 const LOOKS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
-/// The same where the kernel gives no descriptors of processes.
+/// The same interval if the kernel has no descriptors of processes.
 const BLIND: Duration = Duration::from_millis(50);
 
-/// One process that is watched.
+/// A process that the watchdog watches.
 struct Watched {
-    /// Its id, as its entry has it.
+    /// Its id, as in its entry.
     pid: u32,
-    /// The PID namespace of that id, as the entry had it.
+    /// The PID namespace of that id, as in its entry.
     namespace: u64,
-    /// The id here.
+    /// Its id in the watchdog's PID namespace.
     outer: u32,
-    /// Readable when it has ended.
+    /// Its descriptor, which is readable when it has ended.
     pidfd: Option<OwnedFd>,
-    /// Its address space: there is nothing to read there any more when it has executed another
+    /// Its address space (`/proc/PID/maps`), which reads as empty when it has executed another
     /// program.
     maps: Option<File>,
 }
 
-/// Device and inode of the pool, as the kernel shows them among the mappings of each process that
-/// has it.
+/// Device and inode of the pool, as in the mappings of each process that has it mapped.
 fn identity(pool: usize) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| {
@@ -62,10 +63,10 @@ fn identity(pool: usize) -> Option<String> {
     device_and_inode(line)
 }
 
-/// The address space of a process, if that has the pool mapped; nothing if that cannot be said.
+/// The address space of a process, if that has the pool mapped; none if the answer is unknown.
 ///
 /// # Errors
-/// When it is another program by now.
+/// `ESRCH`: the process has executed another program.
 fn address_space(pid: u32, pool: Option<&str>) -> Result<Option<File>, Errno> {
     let Ok(mut maps) = File::open(format!("/proc/{pid}/maps")) else {
         return Ok(None);
@@ -75,7 +76,7 @@ fn address_space(pid: u32, pool: Option<&str>) -> Result<Option<File>, Errno> {
     let (Ok(_), Some(pool)) = (read, pool) else {
         return Ok(Some(maps));
     };
-    // Empty: its first thread has ended. Others may go on for long, with all that they share.
+    // Empty: its first thread has ended. Other threads may go on for long, in the same memory.
     if text.is_empty() {
         return Ok(None);
     }
@@ -88,28 +89,27 @@ fn address_space(pid: u32, pool: Option<&str>) -> Result<Option<File>, Errno> {
 }
 
 impl Watched {
-    /// Nothing if it is gone. `pool`: see [`identity`].
+    /// Begins to watch the process of an entry; none if that has ended. `pool`: see [`identity`].
     fn new(
         entry: &Entry,
         pid: u32,
         known: Option<OwnedFd>,
-        begun: &Begun,
+        start_id: &StartId,
         pool: Option<&str>,
     ) -> Option<Self> {
         let namespace = entry.namespace();
         let candidates = namespace::candidates(pid, namespace).into_iter();
-        // Ids are copied from the memory of programs: the pool's mapping says which one it is.
+        // Programs can write any id: the right process has the pool mapped.
         let (outer, maps) = candidates
             .filter_map(|outer| Some((outer, address_space(outer, pool).ok()?)))
             .max_by_key(|(_, maps)| maps.is_some())?;
-        let pidfd = match known.map_or_else(|| pidfd_open(outer), |fd| Ok(fd.into_raw())) {
-            // SAFETY: just opened, or owned before.
-            Ok(fd) => Some(unsafe { OwnedFd::from_raw_fd(fd) }),
-            Err(Errno::ESRCH) => return None,
+        let pidfd = match known.map_or_else(|| pidfd_open(outer), Ok) {
+            Ok(fd) => Some(fd),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return None,
             Err(_) => None,
         };
-        // The descriptor is of whoever has the id now: is that who had it?
-        if !begun.is_same(outer, start_ticks(outer).unwrap_or(0)) {
+        // Another process may have the id by now, and the descriptor would be of that one.
+        if !start_id.is_same(outer, start_ticks(outer).unwrap_or(0)) {
             return None;
         }
         Some(Self {
@@ -121,18 +121,18 @@ impl Watched {
         })
     }
 
-    /// Its rings will not change any more. `pool`: look thoroughly, for what does not tell by
-    /// itself; see [`identity`].
+    /// Whether the process has ended or executed another program, so that its rings do not change
+    /// any more. `pool`: also check for what no descriptor tells; see [`identity`].
     fn is_gone(&mut self, pool: Option<Option<&str>>) -> bool {
         match (&self.pidfd, pool) {
             (Some(pidfd), None) => readable(pidfd.as_raw_fd()),
-            (Some(pidfd), Some(pool)) => readable(pidfd.as_raw_fd()) || self.has_left(pool),
-            (None, pool) => has_ended(self.outer) || self.has_left(pool.flatten()),
+            (Some(pidfd), Some(pool)) => readable(pidfd.as_raw_fd()) || self.is_unmapped(pool),
+            (None, pool) => has_ended(self.outer) || self.is_unmapped(pool.flatten()),
         }
     }
 
-    /// Its address space is gone.
-    fn has_left(&mut self, pool: Option<&str>) -> bool {
+    /// Whether its address space with the pool is gone.
+    fn is_unmapped(&mut self, pool: Option<&str>) -> bool {
         let mut byte = [0];
         match &self.maps {
             Some(maps) => matches!(maps.read_at(&mut byte, 0), Ok(0)),
@@ -147,55 +147,43 @@ impl Watched {
     }
 }
 
-trait IntoRaw {
-    fn into_raw(self) -> RawFd;
-}
-
-impl IntoRaw for OwnedFd {
-    fn into_raw(self) -> RawFd {
-        use std::os::fd::IntoRawFd;
-        self.into_raw_fd()
-    }
-}
-
+/// Whether a descriptor is readable now.
 fn readable(fd: RawFd) -> bool {
     let mut poll = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one element.
+    // SAFETY: the array has one element.
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
-/// The first watchdog. `program` is a descriptor of the process in slot 0, or -1.
-pub(super) fn start(task: &Task, program: RawFd) {
-    spawn::settle();
+/// Runs the first watchdog. `program`: a descriptor of the process in slot 0, if there is one.
+/// Returns only if it cannot start.
+pub(super) fn start(task: &Task, program: Option<OwnedFd>) {
+    spawn::reset_inherited();
     if task.pool.open_all().is_err() {
         return;
     }
-    let Ok(bell) = WatchdogWakeup::new() else {
+    let Ok(wakeup) = WatchdogWakeup::new() else {
         return;
     };
-    // SAFETY: opened for this process.
-    let program = (program >= 0).then(|| unsafe { OwnedFd::from_raw_fd(program) });
-    run(task, &bell, program, None);
+    run(task, &wakeup, program, None);
 }
 
-/// Replaces the watchdog of a worker. See [`TakeOver`](super::daemon::TakeOver).
-fn take_over(task: &Task, bell: &WatchdogWakeup, worker: u32) -> ! {
-    run(task, bell, None, Some(worker))
+/// Runs a watchdog that replaces the one of `worker`. See [`TakeOver`](super::daemon::TakeOver).
+fn take_over(task: &Task, wakeup: &WatchdogWakeup, worker: u32) -> ! {
+    run(task, wakeup, None, Some(worker))
 }
 
-/// Watches, until there is nothing left to watch. `worker`: the process that this one replaces the
-/// watchdog of.
-fn run(task: &Task, bell: &WatchdogWakeup, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
+/// Watches until no process is left. `worker`: the worker whose watchdog this one replaces.
+fn run(task: &Task, wakeup: &WatchdogWakeup, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
     let (header, journal) = (task.pool.header(), task.pool.journal());
     journal.pids[0].store(std::process::id(), Ordering::Relaxed);
-    mark_at_death(&header.doorbell.readers[0]);
+    mark_at_death(&header.worker_wakeup.readers[0]);
     let mut watchdog = Watchdog {
         task,
-        bell,
+        wakeup,
         pool: identity(task.pool.address()),
         watched: BTreeMap::new(),
         worker: Worker::new(worker.unwrap_or(0)),
@@ -212,25 +200,27 @@ fn run(task: &Task, bell: &WatchdogWakeup, program: Option<OwnedFd>, worker: Opt
         if watchdog.is_over() {
             watchdog.end();
         }
-        let rung = watchdog.wait(wait);
-        wait = if rung {
+        let notified = watchdog.wait(wait);
+        wait = if notified {
             *LOOKS.start()
         } else {
             (wait * 2).min(*LOOKS.end())
         };
-        // SeqCst: who had ended when this was asked is marked before the answer.
+        // SeqCst: the watchdog marks all processes that ended before the request, then answers.
         let wanted = header.wanted.load(Ordering::SeqCst);
-        watchdog.look(!rung);
-        if !rung && threads {
-            // Rings of threads that are gone are to be given to others.
-            header.doorbell.ring();
+        watchdog.look(!notified);
+        if !notified && threads {
+            // The worker has to free rings of threads that have ended.
+            header.worker_wakeup.notify();
         }
         watchdog.scan(None);
         header.looked.store(wanted, Ordering::SeqCst);
     }
 }
 
+/// The worker, as the watchdog knows it.
 struct Worker {
+    /// Its process id; 0: there is none.
     pid: u32,
     pidfd: Option<OwnedFd>,
 }
@@ -238,11 +228,7 @@ struct Worker {
 impl Worker {
     fn new(pid: u32) -> Self {
         let pidfd = if pid == 0 { None } else { pidfd_open(pid).ok() };
-        Self {
-            pid,
-            // SAFETY: just opened.
-            pidfd: pidfd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-        }
+        Self { pid, pidfd }
     }
 
     fn is_gone(&self) -> bool {
@@ -250,7 +236,7 @@ impl Worker {
             Some(pidfd) => readable(pidfd.as_raw_fd()),
             None => {
                 let mut status = 0;
-                // SAFETY: writes to `status`; a zombie still has its id.
+                // SAFETY: the kernel writes to `status` alone. (A zombie still has its id.)
                 unsafe {
                     libc::waitpid(
                         self.pid as libc::pid_t,
@@ -264,12 +250,13 @@ impl Worker {
     }
 }
 
+/// The state of a watchdog.
 struct Watchdog<'a> {
     task: &'a Task,
-    bell: &'a WatchdogWakeup,
+    wakeup: &'a WatchdogWakeup,
     /// See [`identity`].
     pool: Option<String>,
-    /// By slot.
+    /// Watched processes, by slot.
     watched: BTreeMap<usize, Watched>,
     worker: Worker,
     /// Until when to wait for children that may never come.
@@ -277,17 +264,18 @@ struct Watchdog<'a> {
 }
 
 impl Watchdog<'_> {
+    /// Forks a worker.
     fn start_worker(&mut self) {
         // SAFETY: this process has one thread.
-        match unsafe { spawn::fork(libc::SIGCHLD) } {
-            Ok(0) => worker::start(self.task, self.bell, take_over),
+        match unsafe { process::fork(libc::SIGCHLD) } {
+            Ok(0) => worker::start(self.task, self.wakeup, take_over),
             Ok(pid) => self.worker = Worker::new(pid),
             // The next look tries again.
             Err(_) => self.worker = Worker::new(0),
         }
     }
 
-    /// Watches processes that are new.
+    /// Begins to watch processes that are new.
     fn scan(&mut self, mut program: Option<OwnedFd>) {
         let pool = self.task.pool;
         for slot in 0..pool.layout().slots.min(PROCESSES) {
@@ -296,24 +284,24 @@ impl Watchdog<'_> {
                 self.watched.remove(&slot);
                 continue;
             };
-            // By a namespace that it has not told yet, it may have been taken for another one.
+            // A process that had not stored its namespace yet may have been taken for another one.
             let namespace = entry.namespace();
             let is_it = |watched: &Watched| watched.pid == pid && watched.namespace == namespace;
             if self.watched.get(&slot).is_some_and(is_it) {
                 continue;
             }
             let known = if slot == 0 { program.take() } else { None };
-            let begun = &pool.slot_journal(slot).process;
-            match Watched::new(entry, pid, known, begun, self.pool.as_deref()) {
+            let start_id = &pool.slot_journal(slot).process;
+            match Watched::new(entry, pid, known, start_id, self.pool.as_deref()) {
                 Some(watched) => {
                     self.watched.insert(slot, watched);
                 }
-                None => self.tell_gone(slot, pid),
+                None => self.report_ended(slot, pid),
             }
         }
     }
 
-    /// Looks for processes that are gone.
+    /// Finds processes that have ended, and replaces the worker if it has.
     fn look(&mut self, thoroughly: bool) {
         let pool = thoroughly.then_some(self.pool.as_deref());
         let watched = self.watched.iter_mut();
@@ -323,16 +311,16 @@ impl Watchdog<'_> {
         });
         let gone: Vec<_> = gone.collect();
         for (slot, pid) in gone {
-            self.tell_gone(slot, pid);
+            self.report_ended(slot, pid);
         }
         if self.worker.is_gone() {
-            // Its parent reaps it; that is this process, or none.
-            let status = spawn::wait(self.worker.pid);
-            if status.is_ok_and(|status| give_up(self.task, status)) {
+            // This process reaps it, unless it is not the parent.
+            let status = process::wait(self.worker.pid);
+            if status.is_ok_and(|status| reaches_failure_limit(self.task, status)) {
                 self.task
                     .pool
                     .header()
-                    .doorbell
+                    .worker_wakeup
                     .gone
                     .store(1, Ordering::SeqCst);
                 spawn::exit(1);
@@ -341,26 +329,26 @@ impl Watchdog<'_> {
         }
     }
 
-    /// Tells the worker to read the rest of a process's slot.
-    fn tell_gone(&self, slot: usize, pid: u32) {
+    /// Reports to the worker that a process has ended, so that it reads the rest of the slot.
+    fn report_ended(&self, slot: usize, pid: u32) {
         let header = self.task.pool.header();
-        // First, as a watchdog that is killed behind the next line is not asked again.
-        header.entries[slot].leave(pid);
+        // This comes first: after the next line, no watchdog comes here again for this process.
+        header.entries[slot].mark_ended(pid);
         // SeqCst: pairs with the worker's load.
         if self.task.pool.journal().gone[slot].swap(pid, Ordering::SeqCst) != pid {
-            header.doorbell.ring();
+            header.worker_wakeup.notify();
         }
     }
 
-    /// Waits until something happens. Says whether it did.
+    /// Waits for the end of a process or for a notification. False: the time was over.
     fn wait(&self, at_most: Duration) -> bool {
         let watched = self.watched.iter();
         let gone = &self.task.pool.journal().gone;
-        // Those that are known to be gone, and wait for the worker, would end each wait at once.
+        // Processes that have ended, and whose slots the worker has not freed, would end each wait.
         let waiting =
             watched.filter(|(slot, watched)| gone[**slot].load(Ordering::SeqCst) != watched.pid);
         let mut blind = self.worker.pidfd.is_none();
-        let mut fds = vec![self.bell.as_raw_fd()];
+        let mut fds = vec![self.wakeup.as_raw_fd()];
         fds.extend(self.worker.pidfd.as_ref().map(AsRawFd::as_raw_fd));
         for (_, watched) in waiting {
             match &watched.pidfd {
@@ -380,7 +368,7 @@ impl Watchdog<'_> {
         let at_most = self.forks_until.map_or(at_most, |until| {
             at_most.min(until.saturating_duration_since(Instant::now()))
         });
-        // SAFETY: as many elements.
+        // SAFETY: the pointer and the length are those of `polls`.
         let ready = unsafe {
             libc::poll(
                 polls.as_mut_ptr(),
@@ -388,11 +376,11 @@ impl Watchdog<'_> {
                 at_most.as_millis() as libc::c_int + 1,
             )
         };
-        self.bell.silence();
+        self.wakeup.clear();
         ready > 0
     }
 
-    /// Nobody is there, and nobody can come.
+    /// Whether there is no process, and none can come. From then on the pool is closed.
     fn is_over(&mut self) -> bool {
         let header = self.task.pool.header();
         if !header.entries.iter().all(Entry::is_unused) {
@@ -406,8 +394,8 @@ impl Watchdog<'_> {
                 return false;
             }
         }
-        // SeqCst: whoever takes an entry looks at this afterwards, and either that one sees this,
-        // or this sees the entry.
+        // SeqCst: a process takes an entry, and then loads this. Either it sees the store, or this
+        // sees the entry.
         header.closed.store(1, Ordering::SeqCst);
         if header.entries.iter().all(Entry::is_unused) {
             return true;
@@ -416,7 +404,7 @@ impl Watchdog<'_> {
         false
     }
 
-    /// Lets the worker end, and ends.
+    /// Lets the worker end, waits for that, and ends.
     fn end(&mut self) -> ! {
         let refused = self.task.pool.header().refused.load(Ordering::Relaxed);
         if refused != 0 {
@@ -427,7 +415,7 @@ impl Watchdog<'_> {
             ));
         }
         self.task.pool.journal().finish.store(1, Ordering::SeqCst);
-        self.task.pool.header().doorbell.ring();
+        self.task.pool.header().worker_wakeup.notify();
         loop {
             if self.worker.is_gone() {
                 spawn::exit(0);

@@ -1,4 +1,4 @@
-//! The daemon that reads the rings and writes the traces.
+//! The worker: the daemon that reads the rings and writes the traces.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,52 +9,56 @@ use usertrace_ctf::recording::WRITE_NOW;
 use usertrace_os::procfs;
 
 use super::cpu_avoidance::CpuAvoidance;
-use super::daemon::{TakeOver, Task, WatchdogWakeup, give_up, mark_at_death};
+use super::daemon::{TakeOver, Task, WatchdogWakeup, mark_at_death, reaches_failure_limit};
 use super::header::{Entry, PROCESSES};
 use super::output::{Drained, Recording, Until};
 use super::place::Places;
 use crate::clock::monotonic;
-use crate::writer::{Doorbell, sleep, wake};
+use crate::os::{futex, process};
+use crate::writer::ReaderWakeup;
 
-/// How long to wait before what could not be written is tried again.
+/// How long to wait after an error before the worker writes again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often that is tried when the process is gone and nothing can change any more but the disk.
+/// How often it tries again when the process has ended, so that only the disk can change.
 const LAST_TRIES: u32 = 3;
 
-/// How long to wait for a record that its writer is at: nobody tells when it is complete.
+/// How long to wait for a record that a writer has reserved: not every writer tells when it is
+/// complete.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How long to doze after something was read, and how often in a row with nothing, before it sleeps
-/// until it is woken.
+/// How long the worker dozes after a round. After [`DOZES`] rounds in which it read nothing, it
+/// sleeps until a writer wakes it.
 const DOZE: Duration = Duration::from_millis(1);
 const DOZES: u32 = 32;
 
+/// The trace of the process in one slot.
 struct Slot<'a> {
     recording: Recording<'a>,
-    /// How often its process asked, when it was read last.
+    /// The process's count of requests when the rings were read last.
     asked: u32,
+    /// Attempts to write that failed in a row.
     failures: u32,
 }
 
-/// What somebody asked for since the last round.
+/// Requests that came since the last round.
 #[derive(Clone, Copy)]
-struct Asked {
-    /// The traces of all processes.
+struct Requests {
+    /// To write the traces of all processes.
     all: bool,
-    /// What is in the rings now, and when that was.
+    /// To write all that is in the rings now, and the time of that.
     now: Option<u64>,
 }
 
 impl Slot<'_> {
-    /// Reads the rings, and says whether the process has ended and its trace is complete.
+    /// Reads the rings. Also returns whether the process has ended and its trace is complete.
     fn read(
         &mut self,
         entry: &Entry,
         gone: bool,
-        asked: Asked,
+        requests: Requests,
         places: &mut Places<'_>,
     ) -> io::Result<(Drained, bool)> {
-        match self.try_to_read(entry, gone, asked, places) {
+        match self.try_to_read(entry, gone, requests, places) {
             Ok(read) => {
                 self.failures = 0;
                 Ok(read)
@@ -62,7 +66,7 @@ impl Slot<'_> {
             Err(error) => {
                 self.failures += 1;
                 if gone && self.failures > LAST_TRIES {
-                    // Nothing will change it. What was written is there.
+                    // The disk will not recover. The trace keeps what was written so far.
                     self.recording.give_up(&error);
                     return Ok((Drained::Some, true));
                 }
@@ -75,14 +79,14 @@ impl Slot<'_> {
         &mut self,
         entry: &Entry,
         gone: bool,
-        asked: Asked,
+        requests: Requests,
         places: &mut Places<'_>,
     ) -> io::Result<(Drained, bool)> {
         let count = entry.asked.load(Ordering::SeqCst);
         let asks = count != self.asked;
-        // Nobody will be there to complete its trace later.
+        // The daemons end with that process, and cannot complete its trace later.
         let complete = gone || asks && entry.ends.load(Ordering::Relaxed) != 0;
-        let wanted = asks || asked.now.is_some() || asked.all && self.recording.is_wanted();
+        let wanted = asks || requests.now.is_some() || requests.all && self.recording.is_wanted();
         let until = match (complete, wanted) {
             (true, _) => Until::End,
             (_, true) => Until::Now,
@@ -90,8 +94,8 @@ impl Slot<'_> {
         };
         let drained = self.recording.drain(until, places)?;
         self.asked = count;
-        if let Some(now) = asked.now {
-            self.recording.tell_written(now);
+        if let Some(now) = requests.now {
+            self.recording.mark_written(now);
         }
         if complete {
             self.recording.finish()?;
@@ -100,36 +104,39 @@ impl Slot<'_> {
     }
 }
 
-/// Notes that somebody asks for what is in the rings now.
+/// Handler of [`WRITE_NOW`]: a request to write all that is in the rings now.
 extern "C" fn on_request(signo: libc::c_int) {
     REQUESTS.fetch_add(1, Ordering::Relaxed);
     on_death(signo);
 }
 
-/// How often somebody asked.
+/// Number of such requests.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
-/// Rings the doorbell when the watchdog dies, so that the worker does not sleep then.
+/// Handler of signals that tell of the watchdog's death: notifies the worker, so that it does not
+/// go to sleep.
 extern "C" fn on_death(_: libc::c_int) {
-    let rung = RUNG.load(Ordering::Relaxed);
-    // SAFETY: set to the doorbell's before the handler was installed.
-    if let Some(rung) = unsafe { rung.as_ref() } {
-        rung.fetch_add(1, Ordering::SeqCst);
+    let seen = NOTIFICATIONS.load(Ordering::Relaxed);
+    // SAFETY: `start` stored the address of the worker's futex before it installed the handler. The
+    // pool stays mapped.
+    if let Some(seen) = unsafe { seen.as_ref() } {
+        seen.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-static RUNG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// The worker's futex, for signal handlers.
+static NOTIFICATIONS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The life of a worker, in a child of the watchdog's. If that dies, a child of the worker's does
+/// Runs a worker, in a child of the watchdog. If the watchdog dies, a child of the worker calls
 /// `take_over`.
-pub(super) fn start(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
+pub(super) fn start(task: &Task, to_watchdog: &WatchdogWakeup, take_over: TakeOver) -> ! {
     let header = task.pool.header();
     task.pool.journal().pids[1].store(std::process::id(), Ordering::Relaxed);
-    mark_at_death(&header.doorbell.readers[1]);
-    let rung = std::ptr::from_ref(&header.doorbell.rung).cast_mut();
-    RUNG.store(rung, Ordering::Relaxed);
+    mark_at_death(&header.worker_wakeup.readers[1]);
+    let seen = std::ptr::from_ref(&header.worker_wakeup.notifications).cast_mut();
+    NOTIFICATIONS.store(seen, Ordering::Relaxed);
     // The watchdog may be this process's parent, or its child.
-    // SAFETY: the handler does nothing but atomic access to what is there.
+    // SAFETY: the handlers only access atomics, in this program and in the pool.
     unsafe {
         let handler = on_death as extern "C" fn(libc::c_int) as usize;
         libc::signal(libc::SIGCHLD, handler);
@@ -138,34 +145,34 @@ pub(super) fn start(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> 
         libc::signal(WRITE_NOW, handler);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1, 0, 0, 0);
     }
-    run(task, bell, take_over)
+    run(task, to_watchdog, take_over)
 }
 
-/// Replaces the watchdog if it died. True: this is the process that does so.
-fn guard(task: &Task) -> bool {
-    let word = &task.pool.header().doorbell.readers[0];
+/// Forks a new watchdog if it died. True: this is the child, which is to become the watchdog.
+fn replace_dead_watchdog(task: &Task) -> bool {
+    let word = &task.pool.header().worker_wakeup.readers[0];
     let seen = word.load(Ordering::SeqCst);
     let mut died = seen & libc::FUTEX_OWNER_DIED != 0;
     let mut failed = false;
     loop {
         let mut status = 0;
-        // SAFETY: writes to `status`.
+        // SAFETY: the kernel writes to `status` alone.
         let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::__WALL) };
         if pid <= 0 {
             break;
         }
-        // One that had not come as far as its mark.
+        // It may have died before it marked itself.
         died |= pid as u32 == seen;
-        failed |= give_up(task, status);
+        failed |= reaches_failure_limit(task, status);
     }
     if !died || failed {
         return false;
     }
     // SAFETY: this process has one thread.
-    match unsafe { super::spawn::fork(libc::SIGCHLD) } {
+    match unsafe { process::fork(libc::SIGCHLD) } {
         Ok(0) => return true,
         Ok(pid) => {
-            // Unless it was faster: then this is its mark, or what the kernel made of it.
+            // If the child was faster, the word has its mark, or the kernel's mark of its death.
             let _ = word.compare_exchange(seen, pid, Ordering::SeqCst, Ordering::SeqCst);
         }
         Err(_) => {}
@@ -173,61 +180,62 @@ fn guard(task: &Task) -> bool {
     false
 }
 
-/// Reads until the watchdog says that it is over.
-fn run(task: &Task, bell: &WatchdogWakeup, take_over: TakeOver) -> ! {
+/// Reads the rings until the watchdog lets the worker end.
+fn run(task: &Task, to_watchdog: &WatchdogWakeup, take_over: TakeOver) -> ! {
     let (header, journal) = (task.pool.header(), task.pool.journal());
     let own = std::process::id();
     let mut worker = Worker::new(task);
     let mut idle = DOZES;
     loop {
-        let rung = header.doorbell.rung.load(Ordering::SeqCst);
-        if guard(task) {
-            // Its copies of the worker's files would keep locks that are the worker's.
+        let seen = header.worker_wakeup.notifications.load(Ordering::SeqCst);
+        if replace_dead_watchdog(task) {
+            // Copies of the worker's files in this process would keep the worker's locks.
             drop(worker);
-            take_over(task, bell, own);
+            take_over(task, to_watchdog, own);
         }
         let finish = journal.finish.load(Ordering::SeqCst) != 0;
-        let result = worker.round(bell);
+        let result = worker.round(to_watchdog);
         if finish && result.is_ok() && worker.slots.is_empty() {
             super::spawn::exit(0);
         }
-        let doorbell = &header.doorbell;
+        let worker_wakeup = &header.worker_wakeup;
         match result {
             Ok(Drained::Some) => {
                 idle = 0;
-                rest(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+                rest(worker_wakeup, seen, ReaderWakeup::DOZES, Some(DOZE));
             }
             Ok(Drained::Nothing) if idle < DOZES => {
                 idle += 1;
-                rest(doorbell, rung, Doorbell::DOZES, Some(DOZE));
+                rest(worker_wakeup, seen, ReaderWakeup::DOZES, Some(DOZE));
             }
-            Ok(Drained::Nothing) => rest(doorbell, rung, Doorbell::SLEEPS, None),
-            Ok(Drained::Waits) => rest(doorbell, rung, Doorbell::SLEEPS, Some(WAIT)),
-            Err(_) => rest(doorbell, rung, Doorbell::SLEEPS, Some(RETRY)),
+            Ok(Drained::Nothing) => rest(worker_wakeup, seen, ReaderWakeup::SLEEPS, None),
+            Ok(Drained::Waits) => rest(worker_wakeup, seen, ReaderWakeup::SLEEPS, Some(WAIT)),
+            Err(_) => rest(worker_wakeup, seen, ReaderWakeup::SLEEPS, Some(RETRY)),
         }
     }
 }
 
-/// Sleeps until the doorbell is rung, unless that happened since `rung` was read. `how`: what
-/// writers are told.
-fn rest(doorbell: &Doorbell, rung: u32, how: u32, at_most: Option<Duration>) {
-    doorbell.sleeping.store(how, Ordering::SeqCst);
-    if doorbell.rung.load(Ordering::SeqCst) == rung {
-        sleep(&doorbell.rung, rung, at_most);
+/// Sleeps until the worker is notified, unless that happened since `seen` was loaded. `how`: the
+/// value of `sleeping` for writers.
+fn rest(worker_wakeup: &ReaderWakeup, seen: u32, how: u32, at_most: Option<Duration>) {
+    worker_wakeup.sleeping.store(how, Ordering::SeqCst);
+    if worker_wakeup.notifications.load(Ordering::SeqCst) == seen {
+        futex::wait(&worker_wakeup.notifications, seen, at_most);
     }
-    doorbell.sleeping.store(0, Ordering::SeqCst);
+    worker_wakeup.sleeping.store(0, Ordering::SeqCst);
 }
 
+/// The state of a worker.
 struct Worker<'a> {
     task: &'a Task,
-    /// How many of [`REQUESTS`] were done.
+    /// How many of [`REQUESTS`] are done.
     requests: u32,
     places: Places<'a>,
     slots: BTreeMap<usize, Slot<'a>>,
-    aside: CpuAvoidance,
+    avoidance: CpuAvoidance,
     hostname: Option<String>,
-    /// The last error that was told.
-    told: Option<String>,
+    /// The last error that was reported.
+    reported: Option<String>,
 }
 
 impl<'a> Worker<'a> {
@@ -243,21 +251,21 @@ impl<'a> Worker<'a> {
             requests: 0,
             places,
             slots: BTreeMap::new(),
-            aside: CpuAvoidance::new(),
+            avoidance: CpuAvoidance::new(),
             hostname: procfs::hostname(),
-            told: None,
+            reported: None,
         }
     }
 
-    /// Looks at all processes.
-    fn round(&mut self, bell: &WatchdogWakeup) -> io::Result<Drained> {
+    /// Reads the rings of all processes once.
+    fn round(&mut self, to_watchdog: &WatchdogWakeup) -> io::Result<Drained> {
         let pool = self.task.pool;
         let header = pool.header();
         let asked_for_all = header.asked.load(Ordering::SeqCst);
         let requests = REQUESTS.load(Ordering::Relaxed);
-        let asked = Asked {
+        let asked = Requests {
             all: asked_for_all != header.answered.load(Ordering::Relaxed),
-            // When somebody asks, that is until when all is written.
+            // All events up to this time are written then.
             now: (requests != self.requests).then(monotonic),
         };
         if asked.now.is_some() || self.slots.is_empty() {
@@ -266,25 +274,25 @@ impl<'a> Worker<'a> {
             self.places.look_again();
         }
         if header.wanted.load(Ordering::SeqCst) != header.looked.load(Ordering::SeqCst) {
-            bell.ring();
+            to_watchdog.notify();
         }
         let mut busy = Vec::new();
         for slot in self.slots.values_mut() {
             slot.recording.look(&mut busy);
         }
-        self.aside.step(&busy);
+        self.avoidance.step(&busy);
         let (mut some, mut failed) = (Drained::Nothing, None);
         for slot in 0..pool.layout().slots.min(PROCESSES) {
-            match self.visit(slot, asked, bell) {
+            match self.visit(slot, asked, to_watchdog) {
                 Ok(drained) => some = some.max(drained),
                 Err(error) => failed = Some(error),
             }
         }
-        self.tell(failed.as_ref());
+        self.report(failed.as_ref());
         if asked.all {
-            // Release: pairs with the load of who asked, and reads the error.
+            // Release: pairs with the load of the process that asked, which then reads the error.
             header.answered.store(asked_for_all, Ordering::Release);
-            wake(&header.answered, u32::MAX >> 1);
+            futex::wake(&header.answered, u32::MAX >> 1);
         }
         self.requests = requests;
         if let Some(error) = failed {
@@ -296,37 +304,43 @@ impl<'a> Worker<'a> {
         Ok(some)
     }
 
-    /// Looks at the process of a slot: begins its trace, reads its rings, and frees the slot when
-    /// it has ended.
-    fn visit(&mut self, slot: usize, asked: Asked, bell: &WatchdogWakeup) -> io::Result<Drained> {
+    /// Handles the process in a slot: begins its trace, reads its rings, and frees the slot when it
+    /// has ended.
+    fn visit(
+        &mut self,
+        slot: usize,
+        requests: Requests,
+        to_watchdog: &WatchdogWakeup,
+    ) -> io::Result<Drained> {
         let pool = self.task.pool;
         let (entry, journal) = (&pool.header().entries[slot], pool.journal());
         let (pid, live) = entry.process().unwrap_or((0, false));
-        // SeqCst: what the process did before it was found gone, is seen.
+        // SeqCst: the stores of the process happened before the watchdog found that it had ended.
         let gone = pid != 0 && journal.gone[slot].load(Ordering::SeqCst) == pid;
-        // Relaxed: a worker that was killed stored it, before this one began.
+        // Relaxed: a worker that was killed stored it before this one began.
         let is_complete = gone && journal.complete[slot].load(Ordering::Relaxed) == pid;
         if live && !is_complete && !self.slots.contains_key(&slot) {
             self.begin(slot)?;
-            // The watchdog is to watch it.
-            bell.ring();
+            // The watchdog has to watch it.
+            to_watchdog.notify();
         }
         if !live && !gone {
             return Ok(Drained::Nothing);
         }
         let (drained, has_ended) = match self.slots.get_mut(&slot) {
-            Some(known) => known.read(entry, gone, asked, &mut self.places)?,
-            // It never began, or its trace is complete.
+            Some(known) => known.read(entry, gone, requests, &mut self.places)?,
+            // It wrote nothing, or its trace is complete.
             None => (Drained::Nothing, gone),
         };
         if !has_ended {
             return Ok(drained);
         }
         self.free(slot, pid);
-        bell.ring();
+        to_watchdog.notify();
         Ok(Drained::Some)
     }
 
+    /// Begins to record the process in a slot.
     fn begin(&mut self, slot: usize) -> io::Result<()> {
         let Task {
             pool,
@@ -343,7 +357,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Gives the slot of a process that has ended, and whose trace is complete, to the next one.
+    /// Frees the slot of a process that has ended, and whose trace is complete, for another
+    /// process.
     fn free(&mut self, slot: usize, pid: u32) {
         let pool = self.task.pool;
         let (header, journal) = (pool.header(), pool.journal());
@@ -357,30 +372,29 @@ impl<'a> Worker<'a> {
             Ok(()) => {
                 header.entries[slot].free();
                 header.freed.fetch_add(1, Ordering::SeqCst);
-                wake(&header.freed, u32::MAX >> 1);
+                futex::wake(&header.freed, u32::MAX >> 1);
             }
-            // Not as new, so not for another process.
+            // Its memory is not zeroed, so no other process may use it.
             Err(_) => header.entries[slot].spend(),
         }
     }
 
-    /// Says what goes wrong where somebody can find it: in the program's status, and in a file
-    /// beside the traces.
-    fn tell(&mut self, error: Option<&io::Error>) {
+    /// Reports an error in the program's status, and in the log beside the traces.
+    fn report(&mut self, error: Option<&io::Error>) {
         let number = error.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
         let header = self.task.pool.header();
         header.error.store(number, Ordering::Relaxed);
         header
-            .doorbell
+            .worker_wakeup
             .stuck
             .store(error.is_some().into(), Ordering::Relaxed);
         let text = error.map(ToString::to_string);
-        if text != self.told {
-            // Where this cannot be written either, the status says it.
+        if text != self.reported {
+            // If the log cannot be written either, the status has the error.
             if let Some(text) = &text {
                 self.task.output.log(text);
             }
-            self.told = text;
+            self.reported = text;
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Words of a ring that one thread alone writes.
+//! Atomic words of a ring that one thread alone writes.
 //!
-//! What comes between its instructions is a signal handler of the same thread, and that comes
-//! between whole instructions. So the compare-exchange and the addition need not keep other
-//! processors out: without the lock prefix of x86 they cost a tenth, and do not wait until all
-//! stores before them are in the cache. Readers on other processors see stores in the order of the
-//! program, as always on x86. (Linux has the same for data of a CPU: `local_t`.) Other
-//! architectures have no such instructions, and take those for many threads.
+//! Only signal handlers of the same thread come between its instructions, and never within one. So
+//! the compare-exchange and the addition need not exclude other processors: without the lock prefix
+//! of x86 they cost a tenth, and do not wait until all earlier stores are in the cache. Readers on
+//! other processors see stores in program order, as always on x86. Linux has the same for per-CPU
+//! data: `local_t`. Other architectures have no such instructions, and use normal atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,9 +36,9 @@ impl Word for LocalAtomic {
         _: Ordering,
     ) -> Result<u64, u64> {
         let found: u64;
-        // SAFETY: one instruction, on a word that is there and aligned. Compilers move no access to
-        // memory over it, and processors no store and no load over its store and its load: acquire
-        // and release.
+        // SAFETY: one instruction, on a valid and aligned word. The compiler moves no memory access
+        // across it. The processor moves no later access before its load and no earlier access
+        // behind its store: acquire and release.
         unsafe {
             std::arch::asm!(
                 "cmpxchg qword ptr [{word}], {new}",
@@ -60,7 +59,7 @@ impl Word for LocalAtomic {
     #[inline(always)]
     fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
         let before: u64;
-        // SAFETY: as above.
+        // SAFETY: as in `compare_exchange`.
         unsafe {
             std::arch::asm!(
                 "xadd qword ptr [{word}], {value}",

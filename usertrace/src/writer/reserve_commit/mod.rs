@@ -1,8 +1,9 @@
-//! Writes records into rings of the shared protocol (D2): where no restartable sequences are to be
-//! had, or where a ring is not one of a CPU.
+//! Writes records by the shared protocol (D2): without restartable sequences, or into rings that
+//! belong to no CPU.
 //!
-//! [`protocol`] has the algorithm. Here is what it runs on: the mapped rings of a [`Channel`],
-//! [`owner`] which of them is a thread's, [`own`] what is cheaper there.
+//! [`protocol`] has the algorithm. This module applies it to the mapped rings of a [`Channel`].
+//! [`owner`] finds the ring of a thread, and [`local_atomic`] has cheaper atomics for rings that
+//! one thread alone writes.
 
 mod local_atomic;
 mod owner;
@@ -15,11 +16,10 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use usertrace_sys::Mode;
 
 use self::local_atomic::LocalAtomic;
-use self::owner::Place;
-pub(super) use self::protocol::Waited;
-use self::protocol::{Lost, Reservation, Word};
-use super::channel::{AHEAD, Channel, Control, Visit};
-use super::doorbell::filled;
+use self::owner::RingOwnership;
+pub(super) use self::protocol::WaitOutcome;
+use self::protocol::{LostError, Reservation, Word};
+use super::channel::{AHEAD, Channel, ChannelGuard, Control};
 use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::Dropped;
@@ -60,31 +60,32 @@ impl Word for AtomicU64 {
 }
 
 /// One ring of a channel. `W`: how its words are accessed, [`LocalAtomic`] if the calling thread
-/// alone writes it. `APART`: whether the channel is [apart](Channel::is_apart), and so may have
-/// another clock than the processor's.
+/// alone writes it. `FLAGGED`: whether the channel [is flagged](Channel::is_flagged), and so may
+/// have another clock than the processor's counter.
 #[derive(Debug)]
-struct Ring<'a, W, const APART: bool> {
+struct Ring<'a, W, const FLAGGED: bool> {
     channel: &'a Channel,
     control: &'a Control,
-    /// Of the ring; all words of it are atomic integers.
+    /// Start of the ring. All its words are atomic integers.
     words: *const W,
-    /// What of a position says where in the ring its word is.
+    /// Mask that turns a position into the offset of its word.
     word_mask: u64,
     /// Size of a sub-buffer, minus 1.
     subbuf_mask: u64,
 }
 
-impl<W, const APART: bool> Clone for Ring<'_, W, APART> {
+impl<W, const FLAGGED: bool> Clone for Ring<'_, W, FLAGGED> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<W, const APART: bool> Copy for Ring<'_, W, APART> {}
+impl<W, const FLAGGED: bool> Copy for Ring<'_, W, FLAGGED> {}
 
-/// An atomic integer, seen as words of a ring are.
+/// A kind of word that an atomic integer can be accessed as.
 trait View: Word {
+    /// The same word, of this kind.
     fn of(word: &AtomicU64) -> &Self;
 }
 
@@ -98,13 +99,13 @@ impl View for AtomicU64 {
 impl View for LocalAtomic {
     #[inline(always)]
     fn of(word: &AtomicU64) -> &Self {
-        // SAFETY: it is one, and transparent.
+        // SAFETY: `LocalAtomic` is a transparent wrapper of an `AtomicU64`.
         unsafe { &*std::ptr::from_ref(word).cast() }
     }
 }
 
-impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
-    /// The ring of a channel with an index.
+impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
+    /// The ring with an index; none if the channel has none, or is closed.
     #[inline(always)]
     fn new(channel: &'a Channel, index: u32) -> Option<Self> {
         if index >= channel.rings() {
@@ -117,7 +118,7 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
         Some(Self {
             channel,
             // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and
-            // it checked that they are aligned. Everything in a control block is atomic.
+            // `open` verified the alignment. Everything in a control block is atomic.
             control: unsafe {
                 &*control
                     .wrapping_add(index as usize * stride as usize)
@@ -126,14 +127,13 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
             words: buffers
                 .wrapping_add(index as usize * (ring_mask as usize + 1))
                 .cast(),
-            // A position that is no multiple of 8 was not stored by this writer; that must not make
-            // it any worse.
+            // If another program stored a position that is no multiple of 8, accesses stay aligned.
             word_mask: ring_mask & !7,
             subbuf_mask: channel.subbuf_mask.load(Ordering::Relaxed),
         })
     }
 
-    /// The ring, for those who need no more times.
+    /// The ring as one without a clock of its own, for a record that has its time.
     fn with_time(self) -> Ring<'a, W, false> {
         Ring {
             channel: self.channel,
@@ -144,7 +144,7 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
         }
     }
 
-    /// Its index in the channel; nothing if it is none of the channel's any more.
+    /// The ring's index in the channel; none if the channel has other rings now.
     fn index(&self) -> Option<u32> {
         let first = self.channel.control.load(Ordering::Relaxed).addr();
         let stride = self.channel.control_stride.load(Ordering::Relaxed) as usize;
@@ -153,7 +153,7 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
         (index < self.channel.rings()).then_some(index)
     }
 
-    /// Asks for its pages, if that is to be done at once.
+    /// Populates its pages, if all are to be populated before the first event.
     fn prefault(&self) {
         if let Some(ring) = self
             .channel
@@ -164,9 +164,9 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
         }
     }
 
-    /// One word for a position in this ring, as a signal handler may come between the stores of
-    /// two. For another pair of ring and position to have the same one, the rings' control blocks
-    /// must be a multiple of a gigabyte apart.
+    /// Ring and position in one word, as a signal handler may come between the stores of two words.
+    /// Two pairs have the same word only if the rings' control blocks are a multiple of a gigabyte
+    /// apart.
     #[inline(always)]
     fn mark(&self, position: u64) -> u64 {
         let address = std::ptr::from_ref(self.control).addr() as u64;
@@ -174,7 +174,7 @@ impl<'a, W: View, const APART: bool> Ring<'a, W, APART> {
     }
 }
 
-impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
+impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     type Word = W;
 
     #[inline(always)]
@@ -203,8 +203,8 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
             .words
             .wrapping_byte_add((position & self.word_mask) as usize);
         // SAFETY: inside the ring, which `Channel::open`'s caller promised is mapped, and aligned:
-        // `len` words from there end with the sub-buffer at the latest. Whoever stores to it does
-        // so atomically.
+        // `len` words from there end with the sub-buffer at the latest. All code accesses them
+        // atomically.
         unsafe { std::slice::from_raw_parts(first, len as usize) }
     }
 
@@ -225,33 +225,33 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
     }
 
     fn writer(&self) -> u32 {
-        // Relaxed: it was stored by the thread itself. (A ring of several threads has no owner.)
+        // Relaxed: the thread itself stored it. A shared ring has no owner.
         self.control.owner.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     fn cycles(&self, head: u64) -> u64 {
-        // A processor may read the clock before it has loaded `head`, of another one who has moved
-        // it past a record whose time is later. Not if it was this thread that moved it there: a
-        // thread's times are in order. To wait for loads costs more than all the rest of an event.
+        // A processor may read the clock before it loads a `head` that another writer has moved
+        // past a record with a later time. That cannot happen if this thread moved it: a thread's
+        // times are in order. To wait for loads costs more than all the rest of an event.
         if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
             after_loads();
         }
-        if APART && self.channel.clock() == Source::Monotonic {
+        if FLAGGED && self.channel.clock() == Source::Monotonic {
             return clock::monotonic();
         }
         clock::cycles()
     }
 
     #[inline(always)]
-    fn moved(&self, head: u64) {
+    fn head_moved(&self, head: u64) {
         fetch(self.words(head.wrapping_add(AHEAD), 1));
         thread::with(|thread| {
             thread.reserved_to.store(self.mark(head), Ordering::Relaxed);
         });
     }
 
-    fn begins(&self, position: u64) {
+    fn subbuf_begins(&self, position: u64) {
         let buffer = self.words.cast_mut().cast();
         let ring = self.channel.ring_at(0);
         if let Some(ring) = ring.filter(|ring| ring.prefault == Prefault::Ahead) {
@@ -260,40 +260,39 @@ impl<W: View, const APART: bool> protocol::Ring for Ring<'_, W, APART> {
     }
 
     #[inline(always)]
-    fn filled(&self) {
-        tell_filled(self.channel, self.control);
+    fn subbuf_filled(&self) {
+        notify_reader(self.channel, self.control);
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&self, consumed: u64, left: bool) -> Waited {
+    fn wait(&self, consumed: u64, quiescent: bool) -> WaitOutcome {
         let Some(index) = self.index() else {
-            return Waited::Gone;
+            return WaitOutcome::Gone;
         };
-        let waited = if left {
+        let outcome = if quiescent {
             wait::wait(self.channel, index, consumed, || true, &mut false)
         } else {
             wait::wait_a_moment(self.channel, index)
         };
-        // A handler may have forked meanwhile, whose child has the channel's rings elsewhere.
+        // This may be the child of a handler that forked meanwhile: its rings are elsewhere.
         if self.index() == Some(index) {
-            waited
+            outcome
         } else {
-            Waited::Gone
+            WaitOutcome::Gone
         }
     }
 }
 
-/// Lets the cache get the line of these words for stores.
+/// Prefetches the cache line of these words for stores.
 ///
-/// The atomic instructions of a record wait until all stores before them have their lines: without
-/// this, each record would wait for its own, which the reader has had, or which has left the cache
-/// since the round before.
+/// The atomic instructions of a record wait until all stores before them have their cache lines.
+/// Without this, each record would wait: the reader has had the lines, or they have left the cache
+/// since the last lap.
 #[inline(always)]
 fn fetch<W>(words: &[W]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, that never faults. (Processors that do not know it take it for one that does
-    // nothing.)
+    // SAFETY: a hint that never faults, and does nothing on processors that do not know it.
     unsafe {
         std::arch::asm!(
             "prefetchw byte ptr [{}]",
@@ -302,7 +301,7 @@ fn fetch<W>(words: &[W]) {
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a hint, that never faults.
+    // SAFETY: a hint that never faults.
     unsafe {
         std::arch::asm!(
             "prfm pstl1keep, [{}]",
@@ -312,22 +311,23 @@ fn fetch<W>(words: &[W]) {
     }
 }
 
+/// Tells the reader that a sub-buffer was filled.
 #[cold]
 #[inline(never)]
-fn tell_filled(channel: &Channel, control: &Control) {
+fn notify_reader(channel: &Channel, control: &Control) {
     if let Some(ring) = channel.ring_at(0)
-        && let Some(doorbell) = ring.doorbell
+        && let Some(reader_wakeup) = ring.reader_wakeup
     {
         let (head, consumed) = (&control.head, &control.consumed);
         let used = head
             .load(Ordering::Relaxed)
             .wrapping_sub(consumed.load(Ordering::Relaxed));
-        filled(doorbell, ring.mode, used, ring.ring_size);
+        reader_wakeup.subbuf_filled(ring.mode, used, ring.ring_size);
     }
 }
 
-/// What comes next in the program comes after all loads, also if it is to read the clock. (`cycles`
-/// does that by itself on other processors.)
+/// Waits for all loads before, so that the clock is read after them. On other processors, `cycles`
+/// does that itself.
 #[cold]
 fn after_loads() {
     #[cfg(target_arch = "x86_64")]
@@ -337,13 +337,13 @@ fn after_loads() {
     }
 }
 
-impl From<Lost> for Dropped {
-    fn from(_: Lost) -> Self {
+impl From<LostError> for Dropped {
+    fn from(_: LostError) -> Self {
         Self::Lost
     }
 }
 
-/// The event's id, if it has one.
+/// The event's id, if it was described in the channel.
 #[inline(always)]
 fn described(id: &AtomicU16) -> Result<u16, Dropped> {
     match id.load(Ordering::Relaxed) {
@@ -352,32 +352,33 @@ fn described(id: &AtomicU16) -> Result<u16, Dropped> {
     }
 }
 
-/// Writes a record, whatever it takes; waits if the channel's mode says so.
+/// Writes a record. It takes the slow path if necessary, and waits if the channel's mode says so.
 ///
 /// # Safety
-/// Whoever opened `channel` kept the promise of [`Channel::open`]. `id` is 0, or the id of an event
-/// with such a payload, or that of a metadata record.
-// Apart from what calls it, so that the other protocol's events do not save registers for it.
+/// `channel` was opened as [`Channel::open`] requires. `id` is 0, or the id of an event with such a
+/// payload, or that of a metadata record.
+// Not inlined, so that events of the other protocol save no registers for it.
 #[inline(never)]
 pub(super) unsafe fn write(
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    let Some(_visit) = visit(channel)? else {
+    let Some(_guard) = guard(channel)? else {
         return Err(Dropped::Closed);
     };
     write_inside::<false>(channel, id, payload)
 }
 
-/// Lets a writer in; nothing if the event path does not know of the channel.
+/// Enters the channel; none if the event path does not know of it.
 #[inline(always)]
-fn visit(channel: &Channel) -> Result<Option<Visit<'_>>, Dropped> {
-    let visit = channel.visit().ok_or(Dropped::Closed)?;
-    Ok((!channel.is_apart()).then_some(visit))
+fn guard(channel: &Channel) -> Result<Option<ChannelGuard<'_>>, Dropped> {
+    let guard = channel.guard().ok_or(Dropped::Closed)?;
+    Ok((!channel.is_flagged()).then_some(guard))
 }
 
-/// Writes a record whose payload begins with the contexts of the channel; the caller is in that.
+/// Writes a record whose payload begins with the contexts of the channel, which the caller has
+/// entered.
 ///
 /// # Safety
 /// As [`write`]'s, with contexts.
@@ -394,61 +395,69 @@ pub(super) unsafe fn write_in_contexts(
     }
 }
 
+/// Writes a record into a channel that the caller has entered.
 #[inline(always)]
-fn write_inside<const APART: bool>(
+fn write_inside<const FLAGGED: bool>(
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
     let done = described(id).is_ok_and(|id| match owner::known(channel) {
-        Some(Place::LocalAtomic(index)) => {
-            try_write::<LocalAtomic, APART>(channel, index, id, payload)
+        Some(RingOwnership::Exclusive(index)) => {
+            try_write::<LocalAtomic, FLAGGED>(channel, index, id, payload)
         }
-        Some(Place::Common(index)) => try_write::<AtomicU64, APART>(channel, index, id, payload),
+        Some(RingOwnership::Shared(index)) => {
+            try_write::<AtomicU64, FLAGGED>(channel, index, id, payload)
+        }
         None => false,
     });
     if done {
         Ok(())
     } else {
-        write_slowly::<APART>(channel, id, payload)
+        write_slowly::<FLAGGED>(channel, id, payload)
     }
 }
 
+/// The event path: writes a record if it fits into the current sub-buffer, and no other writer
+/// comes first.
 #[inline(always)]
-fn try_write<W: View, const APART: bool>(
+fn try_write<W: View, const FLAGGED: bool>(
     channel: &Channel,
     index: u32,
     id: u16,
     payload: &[u64],
 ) -> bool {
-    Ring::<W, APART>::new(channel, index)
+    Ring::<W, FLAGGED>::new(channel, index)
         .is_some_and(|ring| protocol::try_write(ring, id, payload).is_ok())
 }
 
+/// The slow path: takes a ring, begins a sub-buffer, and waits, if necessary.
 #[cold]
 #[inline(never)]
-fn write_slowly<const APART: bool>(
+fn write_slowly<const FLAGGED: bool>(
     channel: &Channel,
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    fn write<W: View, const APART: bool>(
+    fn write<W: View, const FLAGGED: bool>(
         channel: &Channel,
         index: u32,
         id: u16,
         payload: &[u64],
     ) -> Result<(), Dropped> {
-        let ring = Ring::<W, APART>::new(channel, index).ok_or(Dropped::Closed)?;
+        let ring = Ring::<W, FLAGGED>::new(channel, index).ok_or(Dropped::Closed)?;
         Ok(protocol::write(ring, id, payload)?)
     }
     let id = described(id)?;
     match owner::find(channel)? {
-        Place::LocalAtomic(index) => write::<LocalAtomic, APART>(channel, index, id, payload),
-        Place::Common(index) => write::<AtomicU64, APART>(channel, index, id, payload),
+        RingOwnership::Exclusive(index) => {
+            write::<LocalAtomic, FLAGGED>(channel, index, id, payload)
+        }
+        RingOwnership::Shared(index) => write::<AtomicU64, FLAGGED>(channel, index, id, payload),
     }
 }
 
-/// Likewise, for a payload of `len` bytes that `fill` appends.
+/// Writes a record with a payload of `len` bytes that `fill` appends.
 ///
 /// # Safety
 /// As [`write`]'s.
@@ -458,7 +467,7 @@ pub(super) unsafe fn write_made(
     len: usize,
     fill: &dyn Fn(&mut Cursor<'_>),
 ) -> Result<(), Dropped> {
-    let Some(_visit) = visit(channel)? else {
+    let Some(_guard) = guard(channel)? else {
         return Err(Dropped::Closed);
     };
     // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
@@ -466,9 +475,11 @@ pub(super) unsafe fn write_made(
     unsafe { write_made_inside::<false>(channel, id, len, fill) }
 }
 
+/// Likewise, into a channel that the caller has entered.
+///
 /// # Safety
 /// As [`write`]'s.
-unsafe fn write_made_inside<const APART: bool>(
+unsafe fn write_made_inside<const FLAGGED: bool>(
     channel: &Channel,
     id: &AtomicU16,
     len: usize,
@@ -476,7 +487,7 @@ unsafe fn write_made_inside<const APART: bool>(
 ) -> Result<(), Dropped> {
     // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
     // as this function's caller promises.
-    let mut cursor = Cursor::shared(unsafe { reserve::<APART>(channel, id, len) }?);
+    let mut cursor = Cursor::shared(unsafe { reserve::<FLAGGED>(channel, id, len) }?);
     fill(&mut cursor);
     cursor.finish();
     Ok(())
@@ -484,30 +495,30 @@ unsafe fn write_made_inside<const APART: bool>(
 
 /// A record that is written piece by piece, straight into the ring.
 ///
-/// If it is dropped before [`finish`](Self::finish), it is one lost record to readers.
+/// Readers see a lost record if it is dropped before [`finish`](Self::finish).
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     reservation: Reserved<'a>,
-    /// Whole words stored so far.
+    /// Number of whole words that were stored.
     words: usize,
-    /// Bytes that do not make a word yet, the first one lowest in memory, and how many there are.
+    /// Bytes of the next word, in the order of memory, and their number.
     rest: [u8; 8],
     rest_len: usize,
 }
 
-/// Where the record is.
+/// A reservation in an exclusive or a shared ring.
 #[derive(Debug)]
 enum Reserved<'a> {
-    LocalAtomic(Reservation<Ring<'a, LocalAtomic, false>>),
-    Common(Reservation<Ring<'a, AtomicU64, false>>),
+    Exclusive(Reservation<Ring<'a, LocalAtomic, false>>),
+    Shared(Reservation<Ring<'a, AtomicU64, false>>),
 }
 
 impl Reserved<'_> {
-    /// Words of the payload.
+    /// Length of the payload, in words.
     fn len(&self) -> usize {
         match self {
-            Self::LocalAtomic(reservation) => reservation.payload().len(),
-            Self::Common(reservation) => reservation.payload().len(),
+            Self::Exclusive(reservation) => reservation.payload().len(),
+            Self::Shared(reservation) => reservation.payload().len(),
         }
     }
 
@@ -519,15 +530,16 @@ impl Reserved<'_> {
             }
         }
         match self {
-            Self::LocalAtomic(reservation) => store(reservation.payload(), at, word),
-            Self::Common(reservation) => store(reservation.payload(), at, word),
+            Self::Exclusive(reservation) => store(reservation.payload(), at, word),
+            Self::Shared(reservation) => store(reservation.payload(), at, word),
         }
     }
 
+    /// Marks the record as complete, and commits it.
     fn complete(self) {
         match self {
-            Self::LocalAtomic(reservation) => reservation.complete(),
-            Self::Common(reservation) => reservation.complete(),
+            Self::Exclusive(reservation) => reservation.complete(),
+            Self::Shared(reservation) => reservation.complete(),
         }
     }
 }
@@ -536,28 +548,30 @@ impl Reserved<'_> {
 ///
 /// # Safety
 /// As [`write`]'s: what is appended to the record must be such a payload.
-unsafe fn reserve<'a, const APART: bool>(
+unsafe fn reserve<'a, const FLAGGED: bool>(
     channel: &'a Channel,
     id: &AtomicU16,
     len: usize,
 ) -> Result<Record<'a>, Dropped> {
-    fn reserve<W: View, const APART: bool>(
+    fn reserve<W: View, const FLAGGED: bool>(
         channel: &Channel,
         index: u32,
         id: u16,
         words: u64,
     ) -> Result<Reservation<Ring<'_, W, false>>, Dropped> {
-        let ring = Ring::<W, APART>::new(channel, index).ok_or(Dropped::Closed)?;
-        // It has its time.
+        let ring = Ring::<W, FLAGGED>::new(channel, index).ok_or(Dropped::Closed)?;
+        // The record has its time already.
         Ok(protocol::reserve(ring, id, words)?.seen_as(Ring::with_time))
     }
     let id = described(id)?;
     let words = len.div_ceil(8) as u64;
     let reservation = match owner::find(channel)? {
-        Place::LocalAtomic(index) => {
-            Reserved::LocalAtomic(reserve::<_, APART>(channel, index, id, words)?)
+        RingOwnership::Exclusive(index) => {
+            Reserved::Exclusive(reserve::<_, FLAGGED>(channel, index, id, words)?)
         }
-        Place::Common(index) => Reserved::Common(reserve::<_, APART>(channel, index, id, words)?),
+        RingOwnership::Shared(index) => {
+            Reserved::Shared(reserve::<_, FLAGGED>(channel, index, id, words)?)
+        }
     };
     Ok(Record {
         reservation,
@@ -568,7 +582,7 @@ unsafe fn reserve<'a, const APART: bool>(
 }
 
 impl Record<'_> {
-    /// Appends to the payload. What is more than was reserved is left out.
+    /// Appends to the payload. Bytes beyond the reserved length are left out.
     pub(super) fn append(&mut self, mut bytes: &[u8]) {
         if self.rest_len != 0 {
             let some = bytes.len().min(8 - self.rest_len);
@@ -588,12 +602,13 @@ impl Record<'_> {
         self.rest_len = rest.len();
     }
 
+    /// Stores the next word of the payload.
     fn store(&mut self, word: [u8; 8]) {
         self.reservation.store(self.words, u64::from_ne_bytes(word));
         self.words += 1;
     }
 
-    /// Says that the payload is whole; what was not appended of it is zeros.
+    /// Fills the rest of the payload with zeros, and completes the record.
     pub(super) fn finish(mut self) {
         let mut last = self.rest;
         last[self.rest_len..].fill(0);

@@ -1,23 +1,20 @@
-//! Which ring of a channel is a thread's.
+//! Ownership of rings by threads, in channels with a ring for each thread.
 //!
-//! A thread takes a ring with its first record, and keeps it: nobody else writes there as long as
-//! it runs. When none is free, a thread takes one whose owner is gone, and goes on in a new
-//! sub-buffer, which names it; what the one before has written stays for the reader. Where the
-//! reader knows of owners, as the fallback's does, it gives their rings back sooner, when all of it
-//! was read.
+//! A thread takes a ring with its first record and keeps it: no other thread writes there as long
+//! as it runs. If no ring is free, it takes one whose owner has ended. It goes on in a new
+//! sub-buffer, whose header names it; records of the former owner stay for the reader. A reader
+//! that knows of owners, as the fallback's does, frees their rings sooner, when it has read all.
 //!
-//! The last quarter of the rings is not for taking, but for all threads that find none, several to
-//! a ring. So a ring is written by one thread or by many, always the same.
+//! The last quarter of the rings is shared by all threads that found no ring. So a ring is either
+//! exclusive or shared, and never changes between the two.
 //!
-//! An owner is a thread's number, as its process's own PID namespace has it. Of a number that is
-//! used again:
-//! - By a thread of another process: the process is named, too, in the question whether it is
-//!   there.
-//! - By a thread of this one: the ring is its own then, if it comes to write, and not taken by
-//!   others in any case.
+//! An owner is a thread id in the process's own PID namespace. Ids are used again:
+//! - By a thread of another process: the check whether the owner exists names the process, too.
+//! - By a thread of this process: it becomes the owner when it writes, and no other thread takes
+//!   the ring meanwhile.
 //!
 //! Other processes may share this one's memory, as children of `vfork` and some of `clone` do.
-//! Their threads have no ring of their own: this process could not tell whether they are gone.
+//! Their threads own no ring: this process could not find out whether they have ended.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -26,139 +23,141 @@ use super::super::channel::Channel;
 use super::super::thread;
 use super::local_atomic::LocalAtomic;
 use super::{Control, Ring, protocol};
+use crate::os;
 
-/// A ring for the calling thread.
+/// The ring that the calling thread writes to, and whether it is the only writer there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nobody else writes there.
-    LocalAtomic(u32),
-    /// Others may.
-    Common(u32),
+pub(super) enum RingOwnership {
+    /// No other thread writes to the ring with this index.
+    Exclusive(u32),
+    /// Other threads may write to the ring with this index.
+    Shared(u32),
 }
 
-/// In the word that a thread remembers: the ring is a common one.
-const COMMON: u32 = 1 << 31;
+/// Bit of the word in the thread block: the ring is shared.
+const SHARED: u32 = 1 << 31;
 
-/// In `owner`: the thread of this number is about to take the ring from one that is gone. No number
-/// has this bit.
+/// Bit of `owner`: the thread with this id is about to take the ring from a thread that has ended.
+/// No thread id has this bit.
 const TAKING: u32 = 1 << 31;
 
-const _: () = assert!(super::super::ring_index::MAX_RINGS < COMMON);
+const _: () = assert!(super::super::ring_index::MAX_RINGS < SHARED);
 
-/// How many of a channel's rings a thread can have for itself: they are the first ones.
+/// Number of rings that threads can own: the first ones of a channel.
 fn takeable(rings: u32) -> u32 {
     rings - rings.div_ceil(4)
 }
 
-/// The calling thread's place, if it has written to the channel before.
+/// The calling thread's ring, if it has written to the channel before.
 #[inline(always)]
-pub(super) fn known(channel: &Channel) -> Option<Place> {
+pub(super) fn known(channel: &Channel) -> Option<RingOwnership> {
     let serial = channel.serial();
     if serial == 0 {
-        return Some(Place::Common(0));
+        return Some(RingOwnership::Shared(0));
     }
-    // Relaxed: it is the thread's own.
+    // Relaxed: only the thread itself stores it.
     let word = thread::with(|thread| remembered(thread, serial).load(Ordering::Relaxed));
     let (of, ring) = ((word >> 32) as u32, word as u32);
-    (of == serial).then_some(if ring & COMMON == 0 {
-        Place::LocalAtomic(ring)
+    (of == serial).then_some(if ring & SHARED == 0 {
+        RingOwnership::Exclusive(ring)
     } else {
-        Place::Common(ring & !COMMON)
+        RingOwnership::Shared(ring & !SHARED)
     })
 }
 
-/// Where a thread remembers its place in a channel. Channels that are open at the same time have
-/// successive numbers, so a few of them do not push each other out.
+/// The word in which a thread remembers its ring of a channel. Channels that are open at the same
+/// time have successive serial numbers, so a few of them do not evict each other.
 #[inline(always)]
 fn remembered(thread: &thread::Thread, serial: u32) -> &AtomicU64 {
     &thread.rings[serial as usize % thread.rings.len()]
 }
 
-fn remember(serial: u32, place: Place) {
-    let ring = match place {
-        Place::LocalAtomic(index) => index,
-        Place::Common(index) => index | COMMON,
+/// Remembers the calling thread's ring.
+fn remember(serial: u32, ownership: RingOwnership) {
+    let ring = match ownership {
+        RingOwnership::Exclusive(index) => index,
+        RingOwnership::Shared(index) => index | SHARED,
     };
     let word = u64::from(serial) << 32 | u64::from(ring);
     thread::with(|thread| remembered(thread, serial).store(word, Ordering::Relaxed));
 }
 
-/// The calling thread's place.
-pub(super) fn find(channel: &Channel) -> Result<Place, Dropped> {
+/// The calling thread's ring, which it takes now if it has none.
+pub(super) fn find(channel: &Channel) -> Result<RingOwnership, Dropped> {
     known(channel).map_or_else(|| take(channel), Ok)
 }
 
-/// Finds a place for the calling thread.
-fn take(channel: &Channel) -> Result<Place, Dropped> {
+/// Takes a ring for the calling thread, or chooses a shared one.
+fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
     let serial = channel.serial();
-    let thread = thread::number();
+    let thread = os::thread::id();
     let rings = channel.rings();
     if rings == 0 {
         return Err(Dropped::Closed);
     }
     let first = takeable(rings);
-    let common = Place::Common(first + thread % (rings - first));
+    let shared = RingOwnership::Shared(first + thread % (rings - first));
     let process = channel.process();
-    if thread::is_lent() || thread::process() != process {
-        // Not remembered: the memory in which that is may be that of a thread of the process.
-        return Ok(common);
+    if thread::is_lent() || os::process::id() != process {
+        // Not remembered: the block may be that of a thread of the process.
+        return Ok(shared);
     }
     let own = |index| {
-        remember(serial, Place::LocalAtomic(index));
-        Ok(Place::LocalAtomic(index))
+        remember(serial, RingOwnership::Exclusive(index));
+        Ok(RingOwnership::Exclusive(index))
     };
     let mut full = false;
     for index in 0..first {
         let ring = Ring::<LocalAtomic, true>::new(channel, index).ok_or(Dropped::Closed)?;
         let owner = &ring.control.owner;
-        // Acquire: pairs with the store of whoever gave the ring back.
+        // Acquire: pairs with the store of the reader or writer that freed the ring.
         let taken = owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed);
         match taken {
             Ok(_) => ring.prefault(),
-            // It is the thread's own already if a signal handler came first, or comes now; or if
-            // the thread wrote to many other channels in between.
+            // The thread owns it already if a signal handler took it, or if the thread wrote to
+            // many other channels since.
             Err(owner) if owner == thread => {}
             Err(_) => continue,
         }
-        if protocol::begin_anew(ring).is_ok() {
+        if protocol::begin_own_subbuf(ring).is_ok() {
             return own(index);
         }
         full = true;
         if taken.is_ok() {
-            // Given back, as its records would go by the name of the thread before. Release: pairs
-            // with the above.
+            // Freed again, as the current sub-buffer names another thread. Release: pairs with the
+            // acquire above.
             owner.store(0, Ordering::Release);
         }
     }
     if full {
-        // There may be room next time.
-        return Ok(common);
+        // There may be room at the next record.
+        return Ok(shared);
     }
-    // Not all from the same one on, as each ring loses the rest of a sub-buffer by it.
+    // Threads start at different rings, as taking one wastes the rest of its sub-buffer.
     for index in (0..first).map(|n| (thread + n) % first) {
         let ring = Ring::<LocalAtomic, true>::new(channel, index).ok_or(Dropped::Closed)?;
         let Some(before) = take_over(ring.control, process, thread) else {
             continue;
         };
-        if protocol::begin_anew(ring).is_ok() {
+        if protocol::begin_own_subbuf(ring).is_ok() {
             return own(index);
         }
-        // It is full of what was not read: that of the thread before, as before.
+        // It is full of unread records: the former owner gets it back.
         let owner = &ring.control.owner;
         let _ = owner.compare_exchange(thread, before, Ordering::Release, Ordering::Relaxed);
     }
-    // For good: to look for threads that are gone takes a system call for each ring.
-    remember(serial, common);
-    Ok(common)
+    // For good: a search for threads that have ended takes a system call for each ring.
+    remember(serial, shared);
+    Ok(shared)
 }
 
-/// Takes a ring from a thread that is gone, and says which that was.
+/// Takes a ring from a thread that has ended, and returns that thread's id.
 fn take_over(control: &Control, process: u32, thread: u32) -> Option<u32> {
-    // Who died while it was taking one left that in it.
-    let is_gone = |owner: u32| !thread::is_thread(process, owner & !TAKING);
+    // A thread that died while it took a ring left the bit in it.
+    let is_gone = |owner: u32| !os::thread::may_exist(process, owner & !TAKING);
     let owner = &control.owner;
     let before = owner.load(Ordering::Relaxed);
-    // A ring that was given back meanwhile is for who comes next.
+    // A ring that was freed meanwhile is for the next thread that comes.
     if before == 0 || !is_gone(before) {
         return None;
     }
@@ -170,16 +169,16 @@ fn take_over(control: &Control, process: u32, thread: u32) -> Option<u32> {
             Ordering::Relaxed,
         )
         .ok()?;
-    // Since that look, the ring may have been given back, and taken by a new thread of the same
-    // number. Now nobody else can take it. (Nor did a signal handler of this thread, for which it
-    // is not its own as yet.)
+    // Since that check, the ring may have been freed, and taken by a new thread with the same id.
+    // From now on no other thread can take it, nor a signal handler of this thread, as the bit is
+    // set.
     if !is_gone(before) {
         let taking = thread | TAKING;
         let _ = owner.compare_exchange(taking, before, Ordering::Release, Ordering::Relaxed);
         return None;
     }
-    // Pairs with the barrier that the kernel has between the last access of a thread to its memory
-    // and its end: what it stored is seen from here on.
+    // Pairs with the barrier that the kernel executes between a thread's last access to its memory
+    // and its end: its stores are visible from here on.
     fence(Ordering::Acquire);
     owner
         .compare_exchange(

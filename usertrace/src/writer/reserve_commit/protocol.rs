@@ -1,26 +1,29 @@
-//! The algorithm of the shared protocol (D2), without a word about where a ring lies.
+//! The algorithm of the shared protocol (D2), independent of where a ring lies.
 //!
-//! Several threads, and signal handlers in the middle of them, write into one ring. `head` is the
-//! reserve position. A writer moves it by a compare-exchange, stores its record into what it has
-//! reserved, and adds the length to `committed` of the sub-buffer. Nobody waits for anybody: a
-//! writer that sleeps or dies in the middle costs its own record, and its place in the ring for as
-//! long as it is there.
+//! Several threads, and signal handlers that interrupt them, write into one ring. `head` is the
+//! reserve position. A writer moves it by a compare-exchange, stores its record into the reserved
+//! bytes, and adds the length to `committed` of the sub-buffer. No writer waits for another one. A
+//! writer that sleeps or dies before the commit costs its own record; its sub-buffer's memory is
+//! not reused as long as it is there.
 //!
-//! This file knows rings by the traits [`Ring`] and [`Word`] only, so that the very same code runs
-//! in mapped memory, under Miri, and under loom (`loom/` in this repository includes it).
+//! This file accesses rings through the traits [`Ring`] and [`Word`] only. So the very same code
+//! runs in mapped memory, under Miri, and under loom (`loom/` in this repository includes it).
 //!
-//! # What the words say
+//! # Places, and when they are quiescent
+//!
+//! A *place* is the memory of one sub-buffer, which each lap of the ring may use again. It is
+//! quiescent if no writer is inside.
 //!
 //! `committed` of a place grows by exactly one sub-buffer's size each time that the place is used,
-//! and is never set back. So it is a multiple of that size if, and only if, nobody is in the place:
-//! either nobody has begun to commit in it, or all of it is committed. And with its remainder alone
-//! a writer knows how much of the present sub-buffer is committed.
+//! and is never reset. So it is a multiple of that size if, and only if, the place is quiescent:
+//! either no writer has committed in it yet, or all of it is committed. Its remainder is the number
+//! of committed bytes of the current sub-buffer.
 //!
-//! Which of the two it is, the last word of the header, [`Place`], says: how often the place was
-//! taken. It also says what was decided for a position before `head` went there: to take the place,
-//! or to pass it over as one that a writer has not left. All writers follow the first decision.
-//! (Without it, a place whose header is yet to be stored by a writer that sleeps since it moved
-//! `head` would look like one that is whole.)
+//! The last word of the header, [`ReuseState`], tells the two apart: it counts how often the place
+//! was used. It also has the decision for a lap, which writers make before `head` goes there: to
+//! use the place, or to skip it because a writer is inside. All writers follow the first decision.
+//! Without that word, a writer might sleep after it moved `head` and before it stores the header,
+//! and its place would look like one that is complete.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -30,30 +33,29 @@ use usertrace_sys::uapi::{
     LttSubbuf,
 };
 
-/// Header of a sub-buffer.
+/// Length of a sub-buffer's header.
 pub(crate) const HEADER: u64 = size_of::<LttSubbuf>() as u64;
-/// Both words in front of a record's payload.
+/// Length of the two words in front of a record's payload.
 pub(crate) const RECORD_HEADER: u64 = 16;
 
 const POSITION: u64 = offset_of!(LttSubbuf, position) as u64;
 const TIME: u64 = offset_of!(LttSubbuf, time) as u64;
 const LOST: u64 = offset_of!(LttSubbuf, lost) as u64;
-/// The CPU or the thread, and the magic number.
+/// The word with the CPU or the thread, and the magic number.
 const CPU: u64 = offset_of!(LttSubbuf, cpu) as u64;
 const BASE: u64 = offset_of!(LttSubbuf, base) as u64;
 const COMMITTED: u64 = offset_of!(LttSubbuf, committed) as u64;
 const CONTIGUOUS: u64 = offset_of!(LttSubbuf, contiguous) as u64;
-/// [`Place`]: where the other protocol has `busy`.
-const PLACE: u64 = offset_of!(LttSubbuf, busy) as u64;
+/// [`ReuseState`]: where the other protocol has `busy`.
+const REUSE: u64 = offset_of!(LttSubbuf, busy) as u64;
 
-/// Bits that a record's header word does not have of the time.
+/// Number of the lower bits of the time that a record's header word contains.
 const HIGH_TIME: u32 = 48;
 
-/// How often a writer tries again because others, or signal handlers in the middle of it, came
-/// first.
+/// How often a writer tries again because other writers, or its own signal handlers, came first.
 const ROUNDS: u32 = 100;
 
-/// How often a writer waits for room that a reader cannot make because a writer is in its way.
+/// How often a writer waits for room while a writer that has not committed is in the reader's way.
 const WAITS: u32 = 1000;
 
 /// A 64-bit word of shared memory.
@@ -72,7 +74,7 @@ pub(crate) trait Word {
     fn fence(order: Ordering);
 }
 
-/// A ring, as its writers see it.
+/// A ring as its writers see it.
 pub(crate) trait Ring: Copy {
     type Word: Word;
 
@@ -81,29 +83,30 @@ pub(crate) trait Ring: Copy {
     fn lost(&self) -> &Self::Word;
     fn time(&self) -> &Self::Word;
     fn consumed(&self) -> &Self::Word;
-    /// The words from a position on, which is a multiple of 8; they end with a sub-buffer at the
-    /// latest.
+    /// The `len` words from a position on, which is a multiple of 8. They lie in one sub-buffer.
     fn words(&self, position: u64, len: u64) -> &[Self::Word];
-    /// Powers of two.
+    /// Sizes in bytes, powers of two.
     fn subbuf_size(&self) -> u64;
     fn ring_size(&self) -> u64;
-    /// The oldest sub-buffer makes room for a new one, whether it was consumed or not. It may be
-    /// otherwise each time that it is asked.
+    /// Whether a new sub-buffer overwrites the oldest one, though that was not consumed. The answer
+    /// may change at any time.
     fn overwrites(&self) -> bool;
-    /// Whom a sub-buffer's header names as its writer.
+    /// The writer that a sub-buffer's header names.
     fn writer(&self) -> u32;
     /// Reads the clock, after `head` was loaded.
     fn cycles(&self, head: u64) -> u64;
-    /// The calling thread has moved `head`.
-    fn moved(&self, head: u64);
-    /// The sub-buffer at a position is to be begun.
-    fn begins(&self, position: u64);
-    /// A sub-buffer was filled.
-    fn filled(&self);
-    /// The ring is full, as `consumed` was `consumed`: waits for it to grow, if writers are to
-    /// wait. `left`: nobody is in the sub-buffer that is to make room, so nothing that this thread
-    /// may be in the middle of keeps the reader from it. If not, it waits for a millisecond.
-    fn wait(&self, consumed: u64, left: bool) -> Waited;
+    /// Called when the calling thread has moved `head`.
+    fn head_moved(&self, head: u64);
+    /// Called before the sub-buffer at a position is begun.
+    fn subbuf_begins(&self, position: u64);
+    /// Called when all of a sub-buffer is committed.
+    fn subbuf_filled(&self);
+    /// Waits until `consumed` grows, as the ring is full, if writers are to wait.
+    ///
+    /// `quiescent`: no writer is inside the sub-buffer that the reader has to consume, so the
+    /// reader does not wait for code that this thread interrupts. Otherwise it waits for a
+    /// millisecond only.
+    fn wait(&self, consumed: u64, quiescent: bool) -> WaitOutcome;
 
     /// The word at a position.
     #[inline(always)]
@@ -118,26 +121,27 @@ pub(crate) trait Ring: Copy {
     }
 }
 
-/// What became of waiting for room.
+/// The result of waiting for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// There may be room.
-    Again,
-    /// It is not to be waited for.
-    No,
-    /// The ring is not there any more.
+pub(crate) enum WaitOutcome {
+    /// There may be room now.
+    Retry,
+    /// The writer must not wait.
+    NotAllowed,
+    /// The ring is gone: the channel was closed.
     Gone,
 }
 
-/// The record was not written: counted as lost, if the ring is there.
+/// The record was not written. The ring counts it as lost, unless the ring is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lost;
+pub(crate) struct LostError;
 
-/// What was decided about a place: the last word of its header.
+/// The last word of a place's header: how often writers used the place, and whether the last lap
+/// uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place(u64);
+struct ReuseState(u64);
 
-impl Place {
+impl ReuseState {
     const TAKEN: u64 = 1;
     const LAP_SHIFT: u32 = 1;
     const LAP_MASK: u64 = (1 << 31) - 1;
@@ -151,71 +155,70 @@ impl Place {
         )
     }
 
-    /// How often the place was taken, modulo 2^32.
+    /// How often the place was used, modulo 2^32.
     fn takes(self) -> u32 {
         (self.0 >> Self::TAKES_SHIFT) as u32
     }
 
-    /// The last lap that something was decided for.
+    /// The last lap for which writers decided.
     fn lap(self) -> u64 {
         self.0 >> Self::LAP_SHIFT & Self::LAP_MASK
     }
 
-    /// It was decided to take it.
+    /// Whether that lap uses the place.
     fn taken(self) -> bool {
         self.0 & Self::TAKEN != 0
     }
 
-    /// The lap that a position is in; 0 is for places about which nothing was decided ever.
+    /// The lap of a position, from 1 on: 0 means that writers have never decided about a place.
     fn lap_of(position: u64, ring_size: u64) -> u64 {
         (position / ring_size + 1) & Self::LAP_MASK
     }
 }
 
-/// What is known of a place, for a lap.
+/// What writers decided about a place for a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// It is to be taken: `committed` is what it starts from.
+enum Decision {
+    /// The lap uses the place. `committed`: its value at the start.
     Take { committed: u64 },
-    /// It is to be passed over.
-    Pass,
-    /// Nothing was decided yet. `left`: nobody is in the place.
+    /// The lap skips the place.
+    Skip,
+    /// They have not decided yet. `quiescent`: no writer is inside the place.
     Open {
-        seen: Place,
+        seen: ReuseState,
         committed: u64,
-        left: bool,
+        quiescent: bool,
     },
-    /// The lap is over: whoever asks looked at an old `head`.
+    /// The lap is over: the caller has an old value of `head`.
     Over,
 }
 
 /// Why a record could not be reserved at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// A sub-buffer is to be begun, as `head` was this.
+    /// The writer must begin a sub-buffer, as `head` was this.
     NeedSubbuf { head: u64 },
     /// Another writer came first.
     Changed,
-    /// There is no room. `left`: as in [`Ring::wait`].
-    Full { consumed: u64, left: bool },
-    /// Writers are in all places that could be begun.
+    /// There is no room. `quiescent`: as in [`Ring::wait`].
+    Full { consumed: u64, quiescent: bool },
+    /// Writers are inside all places that could be begun.
     Stuck,
 }
 
-/// What `head` was moved over for a record.
+/// The bytes of a record that a writer reserved by moving `head`.
 #[derive(Clone, Copy, Debug)]
 struct Reserved {
     position: u64,
     len: u64,
-    /// Read before `head` was moved, and after it came where it was: times in a ring do not go
+    /// Read after `head` was loaded and before it was moved, so that times in a ring do not go
     /// back.
     time: u64,
 }
 
-/// A record that is the caller's, until it is committed.
+/// A reserved record, which belongs to the caller until it is committed.
 ///
-/// To drop it commits it as it is: as a record that has no payload, if the record was not
-/// completed.
+/// Dropping it commits it. If it was not completed, readers see a record without a payload.
 #[derive(Debug)]
 pub(crate) struct Reservation<R: Ring> {
     ring: R,
@@ -224,10 +227,10 @@ pub(crate) struct Reservation<R: Ring> {
 }
 
 impl<R: Ring> Reservation<R> {
-    /// The same, of the same ring, which is seen in another way from now on.
+    /// The same reservation, with another view of the ring.
     pub(crate) fn seen_as<S: Ring>(self, see: impl FnOnce(R) -> S) -> Reservation<S> {
         let (ring, reserved, id) = (self.ring, self.reserved, self.id);
-        // It is not committed twice.
+        // Or else it would be committed twice.
         std::mem::forget(self);
         Reservation {
             ring: see(ring),
@@ -237,8 +240,8 @@ impl<R: Ring> Reservation<R> {
     }
 }
 
-/// The event path: writes a record, if it fits into the present sub-buffer, and nobody else comes
-/// first.
+/// The event path: writes a record if it fits into the current sub-buffer, and no other writer
+/// comes first.
 #[inline(always)]
 pub(crate) fn try_write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<(), Refusal> {
     let reserved = try_reserve(ring, RECORD_HEADER + 8 * payload.len() as u64)?;
@@ -250,15 +253,15 @@ pub(crate) fn try_write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<()
     Ok(())
 }
 
-/// Writes a record.
-pub(crate) fn write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<(), Lost> {
+/// Writes a record, on the slow path if necessary.
+pub(crate) fn write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<(), LostError> {
     let record = reserve(ring, id, payload.len() as u64)?;
     store_payload(record.words(), payload);
     record.complete();
     Ok(())
 }
 
-/// Stores the payload of the record that `words` are.
+/// Stores the payload of the record in `words`.
 #[inline(always)]
 fn store_payload<W: Word>(words: &[W], payload: &[u64]) {
     for (word, &value) in words.iter().skip(2).zip(payload) {
@@ -266,8 +269,8 @@ fn store_payload<W: Word>(words: &[W], payload: &[u64]) {
     }
 }
 
-/// Reserves a record with a payload of so many words, for the caller to store.
-pub(crate) fn reserve<R: Ring>(ring: R, id: u16, words: u64) -> Result<Reservation<R>, Lost> {
+/// Reserves a record with a payload of `words` words, which the caller stores.
+pub(crate) fn reserve<R: Ring>(ring: R, id: u16, words: u64) -> Result<Reservation<R>, LostError> {
     let len = RECORD_HEADER + 8 * words;
     let reserved = match try_reserve(ring, len) {
         Ok(reserved) => reserved,
@@ -277,22 +280,22 @@ pub(crate) fn reserve<R: Ring>(ring: R, id: u16, words: u64) -> Result<Reservati
 }
 
 impl Reserved {
-    /// Makes what was reserved, `words`, a record whose length is known.
+    /// Stores the header words: from now on the length of the record is known.
     #[inline(always)]
     fn store_header<W: Word>(&self, words: &[W], id: u16) {
         if let [first, second, ..] = words {
-            // Plain stores, from here to the commit.
+            // No atomic read-modify-write from here to the commit.
             second.store(self.second_word(id) | LTT_LONG_BUSY, Ordering::Relaxed);
-            // Release: a reader of what a death left, who finds this word, finds the length.
+            // Release: a reader of a dead writer's record that finds this word finds the length.
             first.store(self.time << 16 | u64::from(LTT_ID_LONG), Ordering::Release);
         }
     }
 
-    /// Says that the payload is there.
+    /// Marks the payload as complete.
     #[inline(always)]
     fn store_done<W: Word>(&self, words: &[W], id: u16) {
         if let [_, second, ..] = words {
-            // Release: a reader of what a death left, who finds DONE, finds the payload.
+            // Release: a reader of a dead writer's record that finds DONE finds the payload.
             second.store(self.second_word(id) | LTT_LONG_DONE, Ordering::Release);
         }
     }
@@ -310,18 +313,18 @@ impl<R: Ring> Reservation<R> {
         record
     }
 
-    /// All words of it.
+    /// All words of the record.
     fn words(&self) -> &[R::Word] {
         self.ring
             .words(self.reserved.position, self.reserved.len / 8)
     }
 
-    /// The words of the payload, to be stored to.
+    /// The words of the payload, for the caller to store to.
     pub(crate) fn payload(&self) -> &[R::Word] {
         self.words().get(2..).unwrap_or_default()
     }
 
-    /// Says that the payload is there, and commits.
+    /// Marks the payload as complete, and commits the record.
     pub(crate) fn complete(self) {
         self.reserved.store_done(self.words(), self.id);
     }
@@ -333,28 +336,28 @@ impl<R: Ring> Drop for Reservation<R> {
     }
 }
 
-/// Adds to what is committed of the sub-buffer that `position` is in.
+/// Adds to `committed` of the sub-buffer that `position` is in.
 #[inline(always)]
 fn commit<R: Ring>(ring: R, position: u64, len: u64) {
     let mask = ring.subbuf_size() - 1;
-    // Release: pairs with the loads in `try_reserve`, in `inspect`, and of readers: who sees the
-    // sum sees all the stores that it stands for. (Additions by others in between keep that up:
-    // they are read-modify-write operations.)
+    // Release: pairs with the loads in `try_reserve`, in `load_place`, and of readers: a thread
+    // that sees the sum sees the stores of all records in it. Additions by other writers in between
+    // keep that true, as they are read-modify-write operations.
     let before = ring
         .field(position & !mask, COMMITTED)
         .fetch_add(len, Ordering::Release);
     if before.wrapping_add(len) & mask == 0 {
-        ring.filled();
+        ring.subbuf_filled();
     }
 }
 
-/// Reserves so many bytes in the present sub-buffer, if they fit there.
+/// Reserves `len` bytes in the current sub-buffer, if they fit.
 #[inline(always)]
 fn try_reserve<R: Ring>(ring: R, len: u64) -> Result<Reserved, Refusal> {
     let mask = ring.subbuf_size() - 1;
-    // Acquire: pairs with the compare-exchanges of those who moved it here. What they knew of the
-    // places, above all that those of the round before have left this one, holds for the stores
-    // below, too.
+    // Acquire: pairs with the compare-exchanges of the writers that moved it here. What they knew
+    // of the places happened before the stores below: above all, that writers of the last lap have
+    // left this place.
     let head = ring.head().load(Ordering::Acquire);
     let offset = head & mask;
     if offset == 0 || offset + len > ring.subbuf_size() {
@@ -364,15 +367,15 @@ fn try_reserve<R: Ring>(ring: R, len: u64) -> Result<Reserved, Refusal> {
     // Acquire: pairs with `commit`.
     let committed = ring.field(subbuf, COMMITTED).load(Ordering::Acquire);
     let time = ring.cycles(head);
-    // Relaxed: an old value is no worse than one that nobody has stored yet, see `begin_subbuf`.
+    // Relaxed: an old value does no more harm than a late store, see `begin_subbuf`.
     if (time ^ ring.time().load(Ordering::Relaxed)) >> HIGH_TIME != 0 {
         return Err(Refusal::NeedSubbuf { head });
     }
     advance(ring, head, head.wrapping_add(len))?;
     if committed & mask == offset {
-        // All that is reserved below is committed, so this writer is alone, and the stores of this
-        // word are one after the other: the next one who finds it so finds this record committed.
-        // Release: pairs with the load of a reader, who may read up to there.
+        // All reserved bytes below are committed, so this writer is alone. Stores of this word are
+        // in order: the next writer that finds the same finds this record committed. Release: pairs
+        // with the load of a reader, which may read up to there.
         ring.field(subbuf, CONTIGUOUS)
             .store(head, Ordering::Release);
     }
@@ -394,20 +397,19 @@ fn advance<R: Ring>(ring: R, from: u64, to: u64) -> Result<(), Refusal> {
     {
         return Err(Refusal::Changed);
     }
-    // Pairs with the fence of a reader that copies a ring which overwrites: if it has copied
-    // anything that is stored from here on, it finds the head moved, and knows that the copy's
-    // oldest part is no more.
+    // Pairs with the fence of a reader that copies a ring in overwrite mode. If it copied a store
+    // from here on, it sees the new head, and knows that the oldest part of its copy is invalid.
     R::Word::fence(Ordering::Release);
-    ring.moved(to);
+    ring.head_moved(to);
     Ok(())
 }
 
-/// Does what it takes to reserve so many bytes.
+/// The slow path: begins a sub-buffer or waits, until `len` bytes are reserved or lost.
 #[cold]
 #[inline(never)]
-fn reserve_slowly<R: Ring>(ring: R, len: u64, mut refusal: Refusal) -> Result<Reserved, Lost> {
+fn reserve_slowly<R: Ring>(ring: R, len: u64, mut refusal: Refusal) -> Result<Reserved, LostError> {
     if len > ring.subbuf_size() - HEADER {
-        return Err(lose(ring));
+        return Err(count_lost(ring));
     }
     let mut rounds = 0;
     let (mut before, mut waits) = (u64::MAX, 0);
@@ -415,15 +417,18 @@ fn reserve_slowly<R: Ring>(ring: R, len: u64, mut refusal: Refusal) -> Result<Re
         let reserved = match refusal {
             Refusal::NeedSubbuf { head } => begin_subbuf(ring, head, len),
             Refusal::Changed => try_reserve(ring, len),
-            Refusal::Full { consumed, left } => {
-                match ring.wait(consumed, left) {
-                    Waited::Again => {}
-                    Waited::No => break,
-                    Waited::Gone => return Err(Lost),
+            Refusal::Full {
+                consumed,
+                quiescent,
+            } => {
+                match ring.wait(consumed, quiescent) {
+                    WaitOutcome::Retry => {}
+                    WaitOutcome::NotAllowed => break,
+                    WaitOutcome::Gone => return Err(LostError),
                 }
-                // As long as the reader goes on, or can, it is waited for. If a writer is in its
-                // way, it may be the one that this thread interrupts.
-                waits = if left || consumed != before {
+                // The writer waits as long as the reader goes on, or can go on. A writer in the
+                // reader's way may be the one that this thread interrupts.
+                waits = if quiescent || consumed != before {
                     0
                 } else {
                     waits + 1
@@ -442,21 +447,21 @@ fn reserve_slowly<R: Ring>(ring: R, len: u64, mut refusal: Refusal) -> Result<Re
         }
         rounds += 1;
     }
-    Err(lose(ring))
+    Err(count_lost(ring))
 }
 
 /// Counts a lost record.
-pub(crate) fn lose<R: Ring>(ring: R) -> Lost {
+pub(crate) fn count_lost<R: Ring>(ring: R) -> LostError {
     // Relaxed: a count, that orders nothing.
     ring.lost().fetch_add(1, Ordering::Relaxed);
-    Lost
+    LostError
 }
 
-/// Begins a sub-buffer, unless `head` is at the start of one, or in one that names the present
-/// writer: so what comes next is under a header that does.
+/// Begins a sub-buffer, unless `head` is at the start of one, or in one that names this writer. So
+/// the next record is in a sub-buffer whose header names this writer.
 #[cold]
 #[inline(never)]
-pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
+pub(crate) fn begin_own_subbuf<R: Ring>(ring: R) -> Result<(), LostError> {
     let mask = ring.subbuf_size() - 1;
     for _ in 0..ROUNDS {
         // Acquire: as in `try_reserve`.
@@ -467,22 +472,22 @@ pub(crate) fn begin_anew<R: Ring>(ring: R) -> Result<(), Lost> {
         match begin_subbuf(ring, head, 0) {
             Ok(_) => return Ok(()),
             Err(Refusal::NeedSubbuf { .. } | Refusal::Changed) => {}
-            Err(Refusal::Full { .. } | Refusal::Stuck) => return Err(Lost),
+            Err(Refusal::Full { .. } | Refusal::Stuck) => return Err(LostError),
         }
     }
-    Err(Lost)
+    Err(LostError)
 }
 
-/// Does the header of the sub-buffer at a position name the present writer? Its writer died before
-/// it was stored, if that of an earlier round is there.
+/// Whether the header of the sub-buffer at a position names this writer. If its writer died before
+/// it stored the header, the header is that of an earlier lap.
 fn is_named<R: Ring>(ring: R, position: u64) -> bool {
-    // Acquire: pairs with the stores in `begin_subbuf`, of which it is the last one.
+    // Acquire: pairs with the stores in `begin_subbuf`, of which this one is the last.
     ring.field(position, POSITION).load(Ordering::Acquire) == position
         && ring.field(position, CPU).load(Ordering::Relaxed) == cpu_and_magic(ring.writer())
 }
 
-/// Reserves what is left of the present sub-buffer as padding, the header of the next one, and so
-/// many bytes, at once, if `head` still is what it was, when it was loaded with acquire semantics.
+/// Reserves at once the rest of the current sub-buffer as padding, the header of the next one, and
+/// `len` bytes, if `head` is still the value that the caller loaded with acquire semantics.
 fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refusal> {
     let size = ring.subbuf_size();
     let offset = head & (size - 1);
@@ -490,8 +495,9 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
     // Acquire: pairs with `commit`.
     let old_committed = ring.field(old, COMMITTED).load(Ordering::Acquire);
     let (position, base) = match find_place(ring, head) {
-        // Acquire: as in `try_reserve`. An addition of nothing, as this is never an old value:
-        // places that others have begun since look like ones that are not left.
+        // Acquire: as in `try_reserve`. Adding 0 always reads the newest value. If `head` is old,
+        // places that other writers have begun since look as if writers of the last lap were
+        // inside.
         Err(Refusal::Full { .. } | Refusal::Stuck)
             if ring.head().fetch_add(0, Ordering::Acquire) != head =>
         {
@@ -499,7 +505,7 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
         }
         found => found?,
     };
-    ring.begins(position);
+    ring.subbuf_begins(position);
     let time = ring.cycles(head);
     let record = position.wrapping_add(HEADER);
     advance(ring, head, record.wrapping_add(len))?;
@@ -513,9 +519,9 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
             .store(time << 16 | u64::from(LTT_ID_PAD), Ordering::Relaxed);
         commit(ring, head, size - offset);
     }
-    // Only now: who takes it for the ring's finds that `head` was moved, as time stamps with these
-    // upper bits must come behind the header that has them. If another one who begins a sub-buffer
-    // stores an older time over it, a sub-buffer more is begun at worst.
+    // After the move of `head`: a writer that loads this time also finds `head` moved, as records
+    // with these upper bits must come behind the header that has them. If another writer that
+    // begins a sub-buffer replaces it by an older time, one sub-buffer too many is begun at worst.
     ring.time().store(time, Ordering::Relaxed);
     let lost = ring.lost().load(Ordering::Relaxed);
     for (field, value) in [
@@ -523,14 +529,14 @@ fn begin_subbuf<R: Ring>(ring: R, head: u64, len: u64) -> Result<Reserved, Refus
         (LOST, lost),
         (CPU, cpu_and_magic(ring.writer())),
         (BASE, base),
-        // The header is all that is committed. No other writer stores this word before the record
-        // that is reserved here is committed.
+        // Only the header is committed. No other writer stores this word before the record that is
+        // reserved here is committed.
         (CONTIGUOUS, record),
-        // Last: a reader who finds it finds the whole header. (The first sub-buffer of a ring has
-        // it from the beginning; there, the word before it says so.)
+        // Last: a reader that finds it finds the whole header. In the first sub-buffer of a ring,
+        // the position is 0 from the beginning; there, `contiguous` shows that the header is whole.
         (POSITION, position),
     ] {
-        // Release: pairs with the loads of a reader, as said above.
+        // Release: pairs with the loads of a reader, see above.
         ring.field(position, field).store(value, Ordering::Release);
     }
     commit(ring, position, HEADER);
@@ -551,36 +557,37 @@ fn cpu_and_magic(cpu: u32) -> u64 {
     }
 }
 
-/// Finds the place for the sub-buffer that comes after what `head` is in, and decides about it and
-/// those before it. What comes back is its position, and `committed` from which it starts.
+/// Finds the place for the next sub-buffer after `head`, and decides about it and the places before
+/// it. Returns its position, and its value of `committed`.
 fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
     let size = ring.subbuf_size();
     let first = head.wrapping_add(size - 1) & !(size - 1);
-    // Not the place that `head` is in.
+    // All but the place that `head` is in.
     let places = ring.ring_size() / size - 1;
     for n in 0..places {
         let position = first.wrapping_add(n * size);
-        // Acquire: pairs with the reader's store: what is stored below comes after what it has
-        // read. Before the verdict is looked at: a decision to take a place is one about a place
-        // that may be overwritten.
+        // Acquire: pairs with the reader's store: stores below happen after its reads. Loaded
+        // before the decision, as writers decide to use a place only if it may be overwritten.
         let consumed = ring.consumed().load(Ordering::Acquire);
         if !ring.overwrites()
             && position.wrapping_add(size).wrapping_sub(consumed) > ring.ring_size()
         {
             let oldest = position.wrapping_sub(ring.ring_size());
-            // If it was decided to take the place, while the ring overwrote, it was left before
-            // that.
-            let is_decided = matches!(inspect(ring, position), Verdict::Take { .. });
+            // If writers decided to use the place, while the ring overwrote, it was quiescent then.
+            let is_decided = matches!(decision(ring, position), Decision::Take { .. });
             return Err(Refusal::Full {
                 consumed,
-                left: is_decided || look(ring, oldest).2,
+                quiescent: is_decided || load_place(ring, oldest).2,
             });
         }
-        match inspect(ring, position) {
-            Verdict::Take { .. } | Verdict::Open { left: true, .. } => {
-                // Decide in the order of positions: about those before it only now that there is
-                // one to be taken. A decision to pass a place over is never revised, so without one
-                // behind it to be taken, `head` could go nowhere.
+        match decision(ring, position) {
+            Decision::Take { .. }
+            | Decision::Open {
+                quiescent: true, ..
+            } => {
+                // Decide in the order of positions, and about earlier places only now that there is
+                // one to use. A decision to skip a place is final: with no usable place behind it,
+                // `head` could never move.
                 for before in 0..n {
                     let position = first.wrapping_add(before * size);
                     if let Some(committed) = decide(ring, position)? {
@@ -589,89 +596,92 @@ fn find_place<R: Ring>(ring: R, head: u64) -> Result<(u64, u64), Refusal> {
                 }
                 return match decide(ring, position)? {
                     Some(committed) => Ok((position, committed)),
-                    // Somebody who looked at it before it was left: there is another one behind it
-                    // then.
+                    // A writer that looked before the place was quiescent decided to skip it: it
+                    // found another one behind it.
                     None => Err(Refusal::Changed),
                 };
             }
-            Verdict::Pass | Verdict::Open { left: false, .. } => {}
-            Verdict::Over => return Err(Refusal::Changed),
+            Decision::Skip
+            | Decision::Open {
+                quiescent: false, ..
+            } => {}
+            Decision::Over => return Err(Refusal::Changed),
         }
     }
     Err(Refusal::Stuck)
 }
 
-/// What is at a place: what was decided last, `committed`, and whether nobody is there.
-fn look<R: Ring>(ring: R, position: u64) -> (Place, u64, bool) {
+/// Loads the state of a place: the last decision, `committed`, and whether it is quiescent.
+fn load_place<R: Ring>(ring: R, position: u64) -> (ReuseState, u64, bool) {
     let size = ring.subbuf_size();
     // Acquire: pairs with the compare-exchange in `decide`.
-    let seen = Place(ring.field(position, PLACE).load(Ordering::Acquire));
-    // Acquire: pairs with `commit`: all who were in the place come before whoever finds it left. It
-    // is loaded after `seen`; if the place was taken again in between, it is no less than what
-    // `seen` would have it be.
+    let seen = ReuseState(ring.field(position, REUSE).load(Ordering::Acquire));
+    // Acquire: pairs with `commit`: the stores of all writers in the place happened before, if it
+    // is quiescent. Loaded after `seen`: if the place was used again in between, `committed` is not
+    // less than `seen` implies.
     let committed = ring.field(position, COMMITTED).load(Ordering::Acquire);
-    let left = committed & (size - 1) == 0 && (committed / size) as u32 == seen.takes();
-    (seen, committed, left)
+    let quiescent = committed & (size - 1) == 0 && (committed / size) as u32 == seen.takes();
+    (seen, committed, quiescent)
 }
 
-/// Looks at a place for the sub-buffer at `position`.
-fn inspect<R: Ring>(ring: R, position: u64) -> Verdict {
-    let lap = Place::lap_of(position, ring.ring_size());
-    let (seen, committed, left) = look(ring, position);
+/// What writers decided about the place for the sub-buffer at `position`.
+fn decision<R: Ring>(ring: R, position: u64) -> Decision {
+    let lap = ReuseState::lap_of(position, ring.ring_size());
+    let (seen, committed, quiescent) = load_place(ring, position);
     if seen.lap() == lap {
         return if seen.taken() {
-            Verdict::Take { committed }
+            Decision::Take { committed }
         } else {
-            Verdict::Pass
+            Decision::Skip
         };
     }
-    // Half of the numbers are behind.
-    if lap.wrapping_sub(seen.lap()) & Place::LAP_MASK > Place::LAP_MASK / 2 {
-        return Verdict::Over;
+    // Lap numbers wrap: half of them are in the past.
+    if lap.wrapping_sub(seen.lap()) & ReuseState::LAP_MASK > ReuseState::LAP_MASK / 2 {
+        return Decision::Over;
     }
-    Verdict::Open {
+    Decision::Open {
         seen,
         committed,
-        left,
+        quiescent,
     }
 }
 
-/// Decides what becomes of a place, if that was not done before. For a place that is to be taken,
-/// `committed` comes back, from which it starts if `head` is moved there.
+/// Decides whether the lap of `position` uses the place, unless another writer decided before.
+/// Returns the value of `committed` if it does; none if the lap skips the place.
 fn decide<R: Ring>(ring: R, position: u64) -> Result<Option<u64>, Refusal> {
-    let Verdict::Open {
+    let Decision::Open {
         seen,
         committed,
-        left,
-    } = inspect(ring, position)
+        quiescent,
+    } = decision(ring, position)
     else {
-        return decided(ring, position);
+        return final_decision(ring, position);
     };
-    let lap = Place::lap_of(position, ring.ring_size());
-    let takes = seen.takes().wrapping_add(u32::from(left));
-    // Release: pairs with the load in `look`: that the place is left, and what it was left by,
-    // holds for those who follow the decision. If somebody else decided first, that holds.
+    let lap = ReuseState::lap_of(position, ring.ring_size());
+    let takes = seen.takes().wrapping_add(u32::from(quiescent));
+    // Release: pairs with the load in `load_place`: writers that follow the decision see that the
+    // place is quiescent, and the stores of its last writers. The first decision holds.
     let first = ring
-        .field(position, PLACE)
+        .field(position, REUSE)
         .compare_exchange(
             seen.0,
-            Place::new(takes, lap, left).0,
+            ReuseState::new(takes, lap, quiescent).0,
             Ordering::Release,
             Ordering::Relaxed,
         )
         .is_ok();
     if first {
-        Ok(left.then_some(committed))
+        Ok(quiescent.then_some(committed))
     } else {
-        decided(ring, position)
+        final_decision(ring, position)
     }
 }
 
-/// What was decided about a place.
-fn decided<R: Ring>(ring: R, position: u64) -> Result<Option<u64>, Refusal> {
-    match inspect(ring, position) {
-        Verdict::Take { committed } => Ok(Some(committed)),
-        Verdict::Pass => Ok(None),
-        Verdict::Open { .. } | Verdict::Over => Err(Refusal::Changed),
+/// The decision about a place, which another writer made.
+fn final_decision<R: Ring>(ring: R, position: u64) -> Result<Option<u64>, Refusal> {
+    match decision(ring, position) {
+        Decision::Take { committed } => Ok(Some(committed)),
+        Decision::Skip => Ok(None),
+        Decision::Open { .. } | Decision::Over => Err(Refusal::Changed),
     }
 }

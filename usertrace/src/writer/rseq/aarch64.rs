@@ -1,22 +1,20 @@
-//! All that is of aarch64: the restartable sequences.
+//! The restartable sequences on aarch64.
 //!
-//! The sequences are those of x86-64, where their comments are, too, on a machine that orders
-//! little by itself:
+//! They are those of `x86_64.rs`, which has their comments, on a machine with weak memory ordering:
 //!
-//! - The commit is a store-release: whoever sees `head` move sees the record. Writers that follow
-//!   on the same CPU need nothing of the kind: a processor sees its own stores in order, and what
-//!   moves a thread to another CPU has barriers.
-//! - A channel's fields are loaded after its number of rings, as they were stored before it. What
-//!   makes it so is that their addresses depend on that number, though it does not change them. A
-//!   load-acquire would have to wait for the store-release of the event before (an acquire never
-//!   comes before a release that it follows), and `dmb ishld` for all loads; this costs two
-//!   instructions that only calculate.
-//! - `isb` comes before the time is read. The architecture lets the counter be read early, so that
-//!   the times of two records change places; and as only their lower 48 bits are stored, a step
-//!   back by one would pass for one of 2^48 forward. Branches that depend on `head` come before the
-//!   barrier: so the time is read after whoever stored that `head` had read its own.
+//! - The commit is a store-release: a reader that sees `head` move sees the record. The next
+//!   writers on the same CPU need no such order: a processor sees its own stores in order, and the
+//!   kernel has barriers where it moves a thread to another CPU.
+//! - A channel's fields must be loaded after its number of rings, as they were stored before it. An
+//!   address dependency ensures that: their addresses are computed from that number, though it does
+//!   not change them. It costs two instructions that only calculate. A load-acquire would wait for
+//!   the store-release of the last event, and `dmb ishld` for all loads.
+//! - `isb` comes before the time is read. The architecture may read the counter early, so that
+//!   times of two records change places. As records store only 48 bits of it, a step back by one
+//!   would pass for one of 2^48 forward. The barrier comes after branches that depend on `head`, so
+//!   the writer that stored `head` had read its time before.
 //!
-//! There is no atomic read-modify-write in it, but for the count of lost records.
+//! Sequences use no atomic read-modify-write instruction, except to count lost records.
 
 use std::arch::asm;
 use std::mem::offset_of;
@@ -51,9 +49,9 @@ const _: () = {
 ///
 /// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for
 /// what else is at `$index` of the thread's area, which stands for the CPU in all that follows.
-/// `body` finds that CPU's number in `{cpu}`, and how many there are in `{one}`; may use `{cpu}`,
-/// `{one}`, `{two}` and `{tmp}`; and has the label 4 behind the instruction that commits. Tried
-/// once, as on x86-64.
+/// `body` finds that number in `{cpu}`, and the number of rings in `{one}`. It may use `{cpu}`,
+/// `{one}`, `{two}` and `{tmp}`, and has the label 4 behind the instruction that commits. The
+/// sequence is tried once, as on x86-64.
 macro_rules! sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr)
@@ -117,11 +115,11 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// `identify` makes `{tmp}` the event's id, by loads at `{id} + {one}`: `{one}` is 0, but not known
-/// to be before the number of rings is, so these loads come later. It may use `{two}`. `len` makes
-/// `{at}`, the record's offset in its sub-buffer, the offset of its last byte. `copy` copies the
-/// payload from `{src}` to behind the header at `{at}`, may use `{cpu}`, `{one}`, `{two}` and
-/// `{tmp}`, and moves `{head}` behind the record.
+/// - `identify` makes `{tmp}` the event's id, by loads at `{id} + {one}`. `{one}` is 0, but depends
+///   on the number of rings, so the loads come after that of the number. It may use `{two}`.
+/// - `len` turns `{at}`, the record's offset in its sub-buffer, into the offset of its last byte.
+/// - `copy` copies the payload from `{src}` behind the header at `{at}`, and moves `{head}` behind
+///   the record. It may use `{cpu}`, `{one}`, `{two}` and `{tmp}`.
 macro_rules! record_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $id:expr, $src:expr)
@@ -139,8 +137,8 @@ macro_rules! record_sequence {
             refused: $refused,
             aborted: $aborted,
             body: [
-                // 0, but not known before the number of rings is: what is loaded by its help is
-                // loaded later.
+                // 0, but computed from the number of rings: loads at addresses with it come after
+                // the load of that number.
                 "eor {one}, {one}, {one}",
                 "add {fields}, {channel}, {one}",
                 $($identify,)*
@@ -193,8 +191,8 @@ macro_rules! record_sequence {
     };
 }
 
-/// Stores a record whose payload's length the compiler knows, and is short. Why it did not, the
-/// next try will tell.
+/// Stores a record with a short payload of constant length, and reports whether it did. The slow
+/// path finds out why not.
 ///
 /// # Safety
 /// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that
@@ -206,7 +204,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     route: &Route,
     payload: &[u64; WORDS],
 ) -> bool {
-    /// The payload is so short that its copy is written out.
+    /// The sequence with an unrolled copy of the payload.
     macro_rules! written_out {
         ($($copy:literal),*) => {
             record_sequence! {
@@ -231,8 +229,8 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
             }
         };
     }
-    // SAFETY: the channel was opened as `Channel::open` asks for, as this function's caller
-    // promises: all that is stored to lies in the ring of this CPU, beyond head, in a sub-buffer
+    // SAFETY: the channel was opened as `Channel::open` requires, as this function's caller
+    // promises: all stores go to memory in the ring of this CPU, beyond head, in a sub-buffer
     // that was begun and has room for it. The sequence is restarted if another writer could have
     // come between, so no other writer stores there before the commit. `payload` has WORDS words.
     // The thread's rseq area is where `rseq` says. What the descriptor needs, the kernel and the
@@ -260,7 +258,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     true
 }
 
-/// Stores a record with any payload.
+/// Stores a record with a payload of any length.
 ///
 /// # Safety
 /// As [`record`]'s, for `id`; and the payload must not be longer than
@@ -325,7 +323,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     Ok(())
 }
 
-/// A sequence of the slow path, that does something only if all of `$start` still holds.
+/// A sequence of the slow path, which does nothing unless all of `$start` still holds.
 macro_rules! continued_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $start:expr)
@@ -404,7 +402,7 @@ macro_rules! advance_sequence {
     };
 }
 
-/// Stores what `advance` says, and moves `head`.
+/// Does the stores of `advance`, with the time of the processor's counter, and moves `head`.
 ///
 /// # Safety
 /// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of
@@ -432,7 +430,7 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
     Step::Done
 }
 
-/// Likewise, with the time that `advance` says, which was read after all that this starts from.
+/// Likewise, with the time in `advance`, which the caller read after it loaded all of [`Start`].
 ///
 /// # Safety
 /// As [`advance`]'s.
@@ -452,8 +450,8 @@ pub(in crate::writer) unsafe fn advance_at<const INDEX: i32>(
     Step::Done
 }
 
-/// Says in the ring's control block that everything below `claimed` may be overwritten from now on.
-/// It never says less than before.
+/// Raises `claimed` in the ring's control block: everything below it may be overwritten from now
+/// on. It never goes back.
 ///
 /// # Safety
 /// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
@@ -483,8 +481,8 @@ pub(in crate::writer) unsafe fn claim<const INDEX: i32>(
     Step::Done
 }
 
-/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed
-/// since.
+/// Stores the newest full time in a ring's control block, unless the channel was closed since
+/// `epoch`.
 ///
 /// # Safety
 /// As [`lose`]'s.
@@ -520,10 +518,9 @@ pub(in crate::writer) unsafe fn note_time<const INDEX: i32>(
     Step::Done
 }
 
-/// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
+/// Counts a lost record in a ring's control block, unless the channel was closed since `epoch`.
 ///
-/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without
-/// one.
+/// The increment is atomic, as a thread that cannot finish a sequence counts outside of one.
 ///
 /// # Safety
 /// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.

@@ -15,25 +15,25 @@ use crate::writer::thread;
 /// `offsetof(struct rseq, rseq_cs)`
 pub(super) const RSEQ_CS: i32 = 8;
 
-/// The kernel keeps `mm_cid` of registered areas: [`Rseq::find`] looked.
+/// Whether the kernel stores `mm_cid` in registered areas. [`Rseq::find`] sets it.
 pub(super) static HAS_MM_CID: AtomicBool = AtomicBool::new(false);
 
-/// Where each thread's rseq area lies: proof that there is one.
+/// Offset of each thread's rseq area: proof that there is one.
 ///
-/// `Option<Rseq>` is one word, 0 being none: with none, all channels are of the shared protocol,
-/// and the event path goes to its writer directly.
+/// `Option<Rseq>` is one word, with 0 for none. Without areas, all channels use the shared
+/// protocol, and the event path calls its writer directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rseq {
-    /// From the thread pointer. Not 0: the thread's control block is there.
+    /// From the thread pointer. Never 0, where the thread's control block is.
     pub(super) offset: NonZeroIsize,
 }
 
-/// There can be no restartable sequences in this process.
+/// This process cannot use restartable sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NoRseq {
-    /// A library that is not the C library registered an area for this thread, so nobody can know
-    /// where it is.
+pub enum RseqError {
+    /// Another library than the C library registered an area for this thread, at an unknown
+    /// address.
     Library,
     /// The kernel has no restartable sequences, or does not let this program use them.
     Kernel,
@@ -46,9 +46,9 @@ impl Rseq {
         if offset.is_null() || size.is_null() {
             return None;
         }
-        // SAFETY: the C library's, constant since before the first constructor ran.
+        // SAFETY: variables of the C library, constant since before the first constructor ran.
         let (offset, size) = unsafe { (*offset, *size) };
-        // A size of 0: the kernel refused it, or the library was told not to try
+        // A size of 0: the kernel refused the area, or the user disabled it
         // (`glibc.pthread.rseq=0`).
         NonZeroIsize::new(offset)
             .filter(|_| size != 0)
@@ -60,12 +60,12 @@ impl Rseq {
         NonZeroIsize::new(thread::thread_offset()).map(|offset| Self { offset })
     }
 
-    /// As a number that a static can hold, never 0.
+    /// A number for a static variable, never 0.
     pub(crate) fn to_raw(self) -> isize {
         self.offset.get()
     }
 
-    /// Nothing is what 0 stands for.
+    /// The inverse of [`Rseq::to_raw`]; none for 0.
     ///
     /// # Safety
     /// `raw` must be 0, or come from [`Rseq::to_raw`] in this process.
@@ -74,17 +74,17 @@ impl Rseq {
         NonZeroIsize::new(raw).map(|offset| Self { offset })
     }
 
-    /// The ring that the thread could write to a moment ago: by its CPU, or by what else is at
-    /// `INDEX` of its area. Not a ring's number if it has none: [`NO_INDEX`] if the thread has no
-    /// registered area, or that no such field.
+    /// Index of the ring that the thread could write to a moment ago: its CPU, or the field at
+    /// `INDEX` of its area. No ring has the index if the thread may write to none. [`NO_INDEX`] if
+    /// the thread has no registered area, or the area no such field.
     pub(in crate::writer) fn index<const INDEX: i32>(self) -> u32 {
         let area = thread::thread_pointer().wrapping_offset(self.offset.get());
         let field = |offset: i32| {
             let field = area.wrapping_add(offset as usize).cast::<AtomicU32>();
-            // SAFETY: `offset` is that of the area, which each thread has, registered or not.
+            // SAFETY: within the area, which each thread has at this offset, registered or not.
             unsafe { (*field).load(Ordering::Relaxed) }
         };
-        // That of an area that is not registered is negative, and its other fields are zeros.
+        // The CPU number of an area that is not registered is negative, its other fields are zeros.
         let registered = field(CPU_ID).cast_signed() >= 0;
         let index = if registered && (offset(INDEX) != MM_CID || has_mm_cid()) {
             field(offset(INDEX))
@@ -95,13 +95,13 @@ impl Rseq {
     }
 }
 
-/// The kernel keeps the concurrency ids of threads in their areas. Where it does not, all would
-/// have the same one.
+/// Whether the kernel stores concurrency ids of threads in their areas. If not, all threads would
+/// read the same id.
 pub(crate) fn has_mm_cid() -> bool {
     HAS_MM_CID.load(Ordering::Relaxed)
 }
 
-/// As if the kernel did not.
+/// Makes this process behave as on a kernel that does not store concurrency ids.
 #[cfg(test)]
 pub(in crate::writer) fn forget_mm_cid() {
     HAS_MM_CID.store(false, Ordering::Relaxed);

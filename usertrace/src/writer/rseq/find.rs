@@ -1,27 +1,27 @@
-//! Finding the rseq areas of this process's threads.
+//! Finds the rseq areas of this process's threads.
 
 use std::sync::atomic::Ordering;
 
-use super::area::{HAS_MM_CID, NoRseq, Rseq};
+use super::area::{HAS_MM_CID, Rseq, RseqError};
 use super::registration;
 
 impl Rseq {
-    /// Asks the C library where it registered an area; if it did not, registers one for the calling
-    /// thread. Other threads then register theirs with their first event.
+    /// Finds the areas that the C library registered. If there are none, registers one for the
+    /// calling thread, and other threads register theirs with their first event.
     ///
-    /// Not to be called from a signal handler.
+    /// Not async-signal-safe.
     ///
     /// # Errors
-    /// There is no area, see [`NoRseq`].
-    pub fn find() -> Result<Self, NoRseq> {
+    /// The process cannot have an area, see [`RseqError`].
+    pub fn find() -> Result<Self, RseqError> {
         HAS_MM_CID.store(registration::knows_mm_cid(), Ordering::Relaxed);
         Self::of_library().map_or_else(registration::begin, Ok)
     }
 
-    /// Makes the calling thread one that has a registered area, if it can be done and was not yet.
+    /// Registers the calling thread's area, if it has none and can have one. Async-signal-safe.
     pub(in crate::writer) fn join(self) {
         if Some(self) == Self::of_block() {
-            // Who cannot has no CPU number.
+            // If that fails, the thread has no CPU number, and its events are lost.
             let _ = registration::register();
         }
     }

@@ -1,11 +1,12 @@
-//! Where the C library has its rseq area, on aarch64, and what it registers areas with.
+//! The C library's rseq area, and its signature, on aarch64.
 
 use std::arch::asm;
 
-/// What stands in front of each abort handler: glibc registers with it. It is `brk #0x45e0`.
+/// The word in front of each abort handler, with which glibc registers its areas. It is `brk
+/// #0x45e0`.
 pub(in crate::writer::rseq) const SIGNATURE: u32 = 0xd428_bc00;
 
-/// The C library's `__rseq_offset` and `__rseq_size`; NULL where it does not have them.
+/// Addresses of the C library's `__rseq_offset` and `__rseq_size`; NULL if it does not have them.
 pub(super) fn library_area() -> (*const isize, *const u32) {
     let (offset, size): (*const isize, *const u32);
     // SAFETY: reads two entries of the global offset table. The symbols are weak.

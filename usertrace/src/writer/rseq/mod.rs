@@ -1,8 +1,8 @@
-//! Restartable sequences.
+//! Restartable sequences: short pieces of code that the kernel restarts if it interrupted them.
 //!
-//! - `area.rs`: where a thread's rseq area is. `registration.rs` registers one of our own where the
-//!   C library has none, and `find.rs` chooses.
-//! - `step.rs`: what the sequences of the slow path take and return.
+//! - `area.rs`: where a thread's rseq area is. `registration.rs` registers one of the library's own
+//!   where the C library has none, and `find.rs` chooses.
+//! - `step.rs`: arguments and results of the sequences of the slow path.
 //! - `x86_64.rs`, `aarch64.rs`: the sequences themselves.
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -17,11 +17,11 @@ pub(super) use self::arch::{advance, advance_at, claim, lose, note_time, record,
 #[cfg(test)]
 pub(in crate::writer) use self::area::forget_mm_cid;
 pub(crate) use self::area::has_mm_cid;
-pub use self::area::{NoRseq, Rseq};
+pub use self::area::{Rseq, RseqError};
 pub(super) use self::step::{Advance, Start, Step};
 
-/// How often a sequence is tried before the record is given up.
+/// How often a writer tries a sequence before it drops the record.
 ///
-/// Each try that fails was interrupted within some tens of nanoseconds: by chance this happens
-/// twice in a row at most, unless something makes it happen.
+/// Each aborted try was interrupted within some tens of nanoseconds. By chance this happens twice
+/// in a row at most; a debugger that steps through the code causes more.
 pub(super) const TRIES: u32 = 32;

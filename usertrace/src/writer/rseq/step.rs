@@ -1,4 +1,4 @@
-//! What the sequences of the slow path take and return.
+//! Arguments and results of the sequences of the slow path.
 
 use usertrace_sys::uapi::LttSubbuf;
 
@@ -9,46 +9,45 @@ use crate::writer::channel::Control;
 pub(in crate::writer) enum Step {
     /// Committed.
     Done,
-    /// What it started from holds no more: somebody else came first.
+    /// A value in [`Start`] had changed: another writer, or an update, came first.
     Changed,
-    /// It was interrupted.
+    /// The kernel aborted it.
     Aborted,
 }
 
-/// What a sequence of the slow path started from: it does something only if all of this still
-/// holds.
+/// The state that a sequence of the slow path starts from. It does nothing if any of this changed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(in crate::writer) struct Start {
-    /// Of the channel.
+    /// The channel's epoch.
     pub(in crate::writer) epoch: u32,
-    /// That the thread runs on; or its concurrency id.
+    /// The CPU that the thread runs on, or its concurrency id.
     pub(in crate::writer) cpu: u32,
-    /// Of the CPU's ring.
+    /// Control block of the CPU's ring.
     pub(in crate::writer) control: *const Control,
-    /// The ring's.
+    /// The ring's head.
     pub(in crate::writer) head: u64,
 }
 
-/// What [`advance`](super::advance) stores. Pointers to where nothing is to be stored point to
-/// memory of the caller.
+/// The stores of [`advance`](super::advance). A pointer to memory of the caller makes a store
+/// harmless that is not wanted.
 #[derive(Debug)]
 #[repr(C)]
 pub(in crate::writer) struct Advance {
     pub(in crate::writer) start: Start,
-    /// Gets a header word with `word_id` and the time.
+    /// Address for a header word, with `word_id` and the time.
     pub(in crate::writer) word: *mut u64,
     pub(in crate::writer) word_id: u64,
-    /// Gets the full time.
+    /// Address for the full time.
     pub(in crate::writer) full_time: *mut u64,
-    /// Gets `second_word`, the second word of a long record.
+    /// Address for `second_word`, the second word of a long record.
     pub(in crate::writer) second: *mut u64,
     pub(in crate::writer) second_word: u64,
-    /// Gets the header of a sub-buffer at `position`: all that stands before what outlives a lap.
+    /// Address for the header of a sub-buffer at `position`, up to the fields that outlive a lap.
     pub(in crate::writer) subbuf: *mut LttSubbuf,
     pub(in crate::writer) position: u64,
-    /// What `head` becomes.
+    /// The new value of `head`.
     pub(in crate::writer) new_head: u64,
-    /// The time: out of `advance`, and into `advance_at`.
+    /// The time: a result of `advance`, an argument of `advance_at`.
     pub(in crate::writer) time: u64,
 }

@@ -1,14 +1,14 @@
-//! All that is of x86-64: the restartable sequences.
+//! The restartable sequences on x86-64.
 //!
 //! Each sequence ends with one store that commits. If the thread is preempted, moved to another CPU
-//! or interrupted by a signal before that store, the kernel continues it at the abort handler, and
-//! it has to be tried again: what it had stored lies beyond `head` and means nothing.
-//! `tools/testing/selftests/rseq/` in the kernel has the model; the pieces that the kernel
-//! prescribes are the descriptor (in the section `__rseq_cs`, where debuggers look), the pointer to
-//! it in the thread's rseq area, and the signature in front of the abort handler.
+//! or interrupted by a signal before that store, the kernel continues it at the abort handler. The
+//! caller then has to try again: the stores so far lie beyond `head`, where readers do not look.
 //!
-//! A debugger that single-steps aborts a sequence at each step. So who tries again counts, and
-//! gives up.
+//! The kernel's `tools/testing/selftests/rseq/` was the model. The kernel prescribes the descriptor
+//! (in the section `__rseq_cs`, where debuggers look for it), the pointer to it in the thread's
+//! rseq area, and the signature in front of the abort handler.
+//!
+//! A debugger that single-steps aborts a sequence at each step. So callers limit their tries.
 
 use std::arch::asm;
 use std::mem::offset_of;
@@ -29,14 +29,13 @@ const _: () = assert!(ID_BITS == 16);
 
 /// A restartable sequence.
 ///
-/// It has no effect, and is `$refused`, if there is no ring for the CPU that it runs on, or for
-/// what else is at `$index` of the thread's area, which stands for the CPU in all that follows.
-/// `body` finds that CPU's number in `{cpu}`, may use `rax`, `rdx` and `{cpu}`, and ends with the
-/// instruction that commits.
+/// It has no effect and returns `$refused` if there is no ring for the CPU that it runs on, or for
+/// another field at `$index` of the thread's area, which comments below call the CPU, too. `body`
+/// finds that number in `{cpu}`, may use `rax`, `rdx` and `{cpu}`, and ends with the instruction
+/// that commits.
 ///
-/// It is tried once: one that was interrupted is `$aborted`, and to try it again is the slow path's
-/// part. So nothing that it starts from need be kept, and it does with the registers that a
-/// function need not save.
+/// It is tried once, and returns `$aborted` if it was interrupted: the slow path tries again. So it
+/// need not preserve its inputs, and needs no registers that a function must save.
 macro_rules! sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr)
@@ -57,11 +56,11 @@ macro_rules! sequence {
             ".quad 7b",
             ".popsection",
 
-            // `{cpu}` is where the area is, first.
+            // At first, `{cpu}` is the offset of the area.
             "lea rax, [rip + 7b]",
             "mov qword ptr fs:[{cpu} + {RSEQ_CS}], rax",
             "3:",
-            // A thread without a CPU number has a very large one, and so has one whose block is
+            // The number is very large in a thread without a CPU number, and in one whose block is
             // lent.
             "mov rax, qword ptr [rip + usertrace_thread@GOTTPOFF]",
             "mov {cpu:e}, dword ptr fs:[{cpu} + {INDEX}]",
@@ -72,7 +71,7 @@ macro_rules! sequence {
             "4:",
 
             ".pushsection __rseq_failure, \"ax\"",
-            // With the signature, an instruction that disassemblers know, and that traps.
+            // With the signature, this is an instruction that traps, and that disassemblers know.
             ".byte 0x0f, 0xb9, 0x3d",
             ".long {SIGNATURE}",
             "5:",
@@ -98,12 +97,13 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// `identify` comes after the number of rings was found, and `name` puts the event's id into the
-/// low bits of `rdx`, which are zeros. Both may use `rax`, and what else the operands have. `block`
-/// makes `{control}` the offset of the ring's control block. `room` compares `rax`, the bytes that
-/// the sub-buffer has left, with the record's length. `copy` copies the payload to behind the
-/// header at `{cpu} + rax`, and may use `rax`, `rdx` and `{cpu}`. `commit` adds the record's length
-/// to the ring's head, in one instruction.
+/// - `identify` runs after the number of rings was loaded. `name` puts the event's id into the low
+///   bits of `rdx`, which are zeros. Both may use `rax`, and registers of the operands.
+/// - `block` makes `{control}` the offset of the ring's control block.
+/// - `room` compares `rax`, the bytes that the sub-buffer has left, with the record's length.
+/// - `copy` copies the payload behind the header, which is at `{cpu} + rax`, and may use `rax`,
+///   `rdx` and `{cpu}`.
+/// - `commit` adds the record's length to the ring's head, in one instruction.
 macro_rules! record_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr)
@@ -127,16 +127,16 @@ macro_rules! record_sequence {
                 $($identify,)*
                 $($block,)*
                 "add {control}, qword ptr [{channel} + {CONTROL}]",
-                // How much does the sub-buffer have left? Nothing, too, if there is none.
+                // Bytes that the sub-buffer has left; 0 if none was begun.
                 "xor eax, eax",
                 "sub rax, qword ptr [{control} + {HEAD}]",
                 "and rax, qword ptr [{channel} + {SUBBUF_MASK}]",
                 $($room,)*
                 "jb {need_subbuf}",
-                // The CPU's number becomes the address of its ring.
+                // `{cpu}` becomes the address of the ring.
                 "imul {cpu}, qword ptr [{channel} + {RING_SIZE}]",
                 "add {cpu}, qword ptr [{channel} + {BUFFERS}]",
-                // The header: read here, so that times in a ring never go back.
+                // The time: read within the sequence, so that times in a ring never go back.
                 "rdtsc",
                 "shl rdx, 32",
                 "or rdx, rax",
@@ -148,9 +148,9 @@ macro_rules! record_sequence {
                 $($name,)*
                 "mov rax, qword ptr [{channel} + {RING_MASK}]",
                 "and rax, qword ptr [{control} + {HEAD}]",
-                // Stores wait for their lines in order, and those of a ring have left the cache
-                // since the round before. (It never faults. Processors that do not know it take it
-                // for one that does nothing.)
+                // Stores wait for their cache lines in order, and lines of a ring have left the
+                // cache since the last lap. The instruction never faults, and does nothing on
+                // processors that do not know it.
                 "prefetchw byte ptr [{cpu} + rax + {AHEAD}]",
                 "mov qword ptr [{cpu} + rax], rdx",
                 $($copy,)*
@@ -174,8 +174,8 @@ macro_rules! record_sequence {
     };
 }
 
-/// Stores a record whose payload's length the compiler knows, and is in registers. Why it did not,
-/// the next try will tell.
+/// Stores a record with a payload of constant length, in registers, and reports whether it did. The
+/// slow path finds out why not.
 ///
 /// # Safety
 /// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped; the id that
@@ -187,7 +187,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     route: &Route,
     payload: &[u64; WORDS],
 ) -> bool {
-    /// The payload is so short that it is in registers.
+    /// The sequence for a payload that is short enough for registers.
     macro_rules! in_registers {
         ([$($copy:literal),*] [$($word:ident = $index:literal),*]) => {
             record_sequence! {
@@ -197,8 +197,8 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 need_subbuf: false,
                 need_time: false,
                 identify: []
-                // Read once, after the number of rings, as loads are in order; and so late that the
-                // id needs no register.
+                // The route is loaded once, after the number of rings, as x86 does not reorder
+                // loads, and late enough for the id to need no register.
                 name: [
                     "mov rax, qword ptr [{route}]",
                     "mov dx, ax",
@@ -206,7 +206,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                     "cmp rax, {channel}",
                     "jne {refused}",
                 ]
-                // Sooner there than by a multiplication, which the time stamp would wait for.
+                // Faster than a multiplication, for which the time stamp would wait.
                 block: ["mov {control}, {cpu}", "shl {control}, {STRIDE_BITS}"]
                 room: ["cmp rax, {LEN}"]
                 copy: [$($copy),*]
@@ -221,11 +221,11 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
             }
         };
     }
-    // SAFETY: the channel was opened as `Channel::open` asks for, as this function's caller
-    // promises: all that is stored to lies in the ring of this CPU, beyond head, in a sub-buffer
+    // SAFETY: the channel was opened as `Channel::open` requires, as this function's caller
+    // promises: all stores go to memory in the ring of this CPU, beyond head, in a sub-buffer
     // that was begun and has room for it. The sequence is aborted if another writer could have come
     // between, so no other writer stores there before the commit. The thread's rseq area is where
-    // `rseq` says. What `fs:` and the descriptor need, the kernel and the linker provide.
+    // `rseq` says. The kernel and the linker provide the `fs:` segment and the descriptor.
     unsafe {
         match WORDS {
             0 => in_registers!([] []),
@@ -257,7 +257,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     true
 }
 
-/// Stores a record with any payload.
+/// Stores a record with a payload of any length.
 ///
 /// # Safety
 /// As [`record`]'s, for `id`; and the payload must not be longer than
@@ -288,9 +288,8 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
             ]
             room: ["cmp rax, {len}"]
             copy: [
-                // 32 bytes at a time, then what is left. In this order, as what was stored last,
-                // just before this, may not be in the cache yet, and cannot be loaded in other
-                // pieces before it is.
+                // 32 bytes at a time, then the rest, in this order: the caller's last stores may
+                // still be in the store buffer, from which other pieces cannot be loaded.
                 "add rax, {cpu}",
                 "add rax, {len}",
                 "lea rdx, [{src} + 8 * {words}]",
@@ -332,7 +331,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     Ok(())
 }
 
-/// A sequence of the slow path, that does something only if all of `$start` still holds.
+/// A sequence of the slow path, which does nothing unless all of `$start` still holds.
 macro_rules! continued_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $start:expr)
@@ -425,7 +424,7 @@ macro_rules! advance_sequence {
     };
 }
 
-/// Stores what `advance` says, and moves `head`.
+/// Does the stores of `advance`, with the time of the processor's counter, and moves `head`.
 ///
 /// # Safety
 /// The addresses in `advance` must have been made from a [`Ring`](crate::writer::channel::Ring) of
@@ -454,7 +453,7 @@ pub(in crate::writer) unsafe fn advance<const INDEX: i32>(
     Step::Done
 }
 
-/// Likewise, with the time that `advance` says, which was read after all that this starts from.
+/// Likewise, with the time in `advance`, which the caller read after it loaded all of [`Start`].
 ///
 /// # Safety
 /// As [`advance`]'s.
@@ -474,8 +473,8 @@ pub(in crate::writer) unsafe fn advance_at<const INDEX: i32>(
     Step::Done
 }
 
-/// Says in the ring's control block that everything below `claimed` may be overwritten from now on.
-/// It never says less than before.
+/// Raises `claimed` in the ring's control block: everything below it may be overwritten from now
+/// on. It never goes back.
 ///
 /// # Safety
 /// `start` must have been made from a [`Ring`](crate::writer::channel::Ring) of `channel`.
@@ -503,8 +502,8 @@ pub(in crate::writer) unsafe fn claim<const INDEX: i32>(
     Step::Done
 }
 
-/// Stores the newest full time of the ring that `control` belongs to, unless the channel was closed
-/// since.
+/// Stores the newest full time in a ring's control block, unless the channel was closed since
+/// `epoch`.
 ///
 /// # Safety
 /// As [`lose`]'s.
@@ -538,10 +537,9 @@ pub(in crate::writer) unsafe fn note_time<const INDEX: i32>(
     Step::Done
 }
 
-/// Counts a lost record in the ring that `control` belongs to, unless the channel was closed since.
+/// Counts a lost record in a ring's control block, unless the channel was closed since `epoch`.
 ///
-/// The increment is an atomic one, so that a thread that cannot finish a sequence may count without
-/// one.
+/// The increment is atomic, as a thread that cannot finish a sequence counts outside of one.
 ///
 /// # Safety
 /// `control` must come from a [`Ring`](crate::writer::channel::Ring) of `channel` for that epoch.

@@ -1,4 +1,4 @@
-//! Rings whose payloads begin with contexts (F7): nobody comes there by chance.
+//! Rings whose payloads begin with contexts (F7): the event path never writes to them.
 
 use usertrace_sys::{Protocol, Scope};
 
@@ -7,7 +7,7 @@ use crate::writer::{Refusal, try_write_made, try_write_words, write_in_contexts,
 
 static ID: AtomicU16 = AtomicU16::new(1);
 
-/// What became of a record without contexts, on each way: the slow ones begin a sub-buffer.
+/// Results of writing a record without contexts on each path; the slow ones begin a sub-buffer.
 fn without(rings: &Rings) -> [bool; 4] {
     let (channel, id) = (&rings.channel, &ID);
     let fill = |cursor: &mut Cursor<'_>| cursor.append(&[0; 8]);
@@ -15,7 +15,8 @@ fn without(rings: &Rings) -> [bool; 4] {
         len: 8,
         fill: &fill,
     };
-    // SAFETY: `open` kept the promise; nobody reads the payload by a description.
+    // SAFETY: `Rings` opened the channel as required; no reader parses the payload by a
+    // description.
     unsafe {
         [
             write_slowly(

@@ -30,7 +30,7 @@ fn in_vfork_child(body: &dyn Fn()) -> libc::c_int {
     }
 }
 
-/// What a child writes is lost and counted, nothing is torn, and the parent goes on.
+/// Events of a `vfork` child are counted as lost, no record is torn, and the parent goes on.
 #[test]
 fn a_child_that_traces_corrupts_nothing() {
     const CHILDREN: u64 = 100;
@@ -128,7 +128,7 @@ fn the_block_is_lent_as_long_as_the_child_has_it() {
 /// Where there can be no child, `errno` says why.
 #[test]
 fn an_error_is_told() {
-    // Nobody can have more processes, in a child that is not root.
+    // In a child that is not root, so that the limit of processes holds.
     let status = in_child(|| {
         let none = libc::rlimit {
             rlim_cur: 0,

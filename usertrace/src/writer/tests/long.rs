@@ -53,7 +53,7 @@ fn a_record_of_each_length_up_to_a_sub_buffer() {
             put(&rings, 1, &[n as u64]).unwrap();
             expected.push(vec![n as u64]);
         }
-        // What is not appended is zeros, and what is too much is left out.
+        // Missing bytes are zeros, and surplus bytes are left out.
         put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 3])).unwrap();
         expected.push(vec![0xff_ffff, 0]);
         put_made(&rings, 7, 16, &|cursor| cursor.append(&[0xff; 30])).unwrap();
@@ -75,7 +75,7 @@ fn a_record_of_each_length_up_to_a_sub_buffer() {
         }
         assert_eq!(rings.lost(), 3);
         assert_eq!(rings.control(cpu).head.load(Ordering::Relaxed), before);
-        assert!(rings.channel.is_left());
+        assert!(rings.channel.is_quiescent());
     });
 }
 
@@ -256,19 +256,19 @@ fn no_place_at_all() {
 
 /// A9: who closes a channel learns that a writer is still inside, and that it is out.
 #[test]
-fn a_closed_channel_is_left_later() {
+fn a_closed_channel_becomes_quiescent_later() {
     let rings = Rings::new(4096, 4);
     pin();
-    assert!(rings.channel.is_left());
+    assert!(rings.channel.is_quiescent());
     put_made(&rings, 7, 1000, &|_| {
-        assert!(!rings.channel.is_left());
+        assert!(!rings.channel.is_quiescent());
         rings.channel.close();
-        assert!(!rings.channel.is_left());
+        assert!(!rings.channel.is_quiescent());
         assert_eq!(put_made(&rings, 7, 1000, &|_| {}), Err(Dropped::Closed));
-        assert!(!rings.channel.is_left());
+        assert!(!rings.channel.is_quiescent());
     })
     .unwrap();
-    assert!(rings.channel.is_left());
+    assert!(rings.channel.is_quiescent());
 }
 
 /// Several threads on all CPUs, with laps, a reader, and records of both kinds: each is whole.
@@ -298,7 +298,7 @@ fn threads_mix_long_and_short_records() {
             });
         }
     });
-    assert!(rings.channel.is_left());
+    assert!(rings.channel.is_quiescent());
     let mut seen: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for decoded in rings.decode_all(|_| 2) {
         assert!(decoded.records.iter().map(|record| record.time).is_sorted());

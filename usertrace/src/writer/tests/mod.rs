@@ -1,4 +1,4 @@
-//! The writer on memory that no kernel owns: all else is real.
+//! Tests of the writer in plain shared memory instead of the kernel's.
 
 mod contexts;
 mod lent;
@@ -27,7 +27,7 @@ use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::channel::Control;
 use super::*;
-use crate::runtime::membarrier;
+use crate::os::membarrier;
 use usertrace_testing::counts::counts;
 
 /// The rings of a channel, in memory that is shared with children.
@@ -49,7 +49,7 @@ struct Record {
     payload: Vec<u64>,
 }
 
-/// What the control blocks and the rings hold, besides records.
+/// Contents of the control blocks and rings besides records.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Decoded {
     records: Vec<Record>,
@@ -111,11 +111,11 @@ impl Rings {
             scope: mm_cid::scope(),
             mode: Mode::Discard,
             protocol: Protocol::Rseq,
-            wakeup: Wakeup::None,
+            wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         let rings = Self {
             geometry: change(geometry),
@@ -474,7 +474,7 @@ fn a_closed_channel_takes_nothing() {
     let rings = Rings::new(4096, 2);
     rings.channel.close();
     assert_eq!(put(&rings, 1, &[1]), Err(Dropped::Closed));
-    // What fork leaves of it in the child.
+    // The state of the channel in a child of `fork`.
     let wiped = Channel::default();
     // SAFETY: a channel that was never opened.
     let result = unsafe { write_words(rseq(), &wiped, &AtomicU16::new(1), &[1]) };
@@ -508,7 +508,7 @@ fn a_cpu_without_a_ring_is_counted_in_the_first() {
         );
     }
     rings.channel.close();
-    // SAFETY: the memory is that of `rings`, and nobody else writes.
+    // SAFETY: the memory is that of `rings`, and no other thread writes.
     unsafe {
         rings.channel.open(&Geometry {
             nr_rings: 1,
@@ -577,7 +577,7 @@ fn bad_geometry_is_refused() {
         },
     ] {
         // SAFETY: it is refused.
-        assert_eq!(unsafe { channel.open(&bad) }, Err(BadGeometry), "{bad:?}");
+        assert_eq!(unsafe { channel.open(&bad) }, Err(GeometryError), "{bad:?}");
         assert!(!channel.is_open());
     }
 }
@@ -635,7 +635,7 @@ proptest! {
         subbuf_count in prop::sample::select(vec![2u64, 4, 8]),
         block in any::<bool>(),
     ) {
-        // Without a doorbell, nobody waits.
+        // Without a wakeup method, writers do not wait.
         let mode = if block { Mode::Block } else { Mode::Discard };
         let rings = Rings::with(4096, subbuf_count, |geometry| Geometry { mode, ..geometry });
         try_on_one_ring(|cpu| {
@@ -949,7 +949,7 @@ fn single_steps_do_not_hang() {
 /// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings
 /// any more.
 #[test]
-fn closing_keeps_everybody_out() {
+fn no_writer_stores_into_a_closed_quiescent_channel() {
     membarrier::register().unwrap();
     let rings = Rings::new(4096, 4);
     let stop = AtomicBool::new(false);
@@ -963,13 +963,13 @@ fn closing_keeps_everybody_out() {
             });
         }
         for _ in 0..500 {
-            // Somebody is at it.
+            // A writer has begun.
             while rings.written().is_none() {
                 std::hint::spin_loop();
             }
             rings.channel.close();
             membarrier::restart().unwrap();
-            // SAFETY: the whole memory of the rings; that nobody writes to it is what is tested.
+            // SAFETY: the whole memory of the rings; the test checks that no writer accesses it.
             unsafe {
                 std::ptr::write_bytes(rings.geometry.control, 0, rings.len);
                 for _ in 0..20 {

@@ -54,7 +54,7 @@ fn the_newest_are_there() {
     });
 }
 
-/// What a reader has of a sub-buffer, after it looked whether it was overtaken: the numbers in it.
+/// The numbers in a sub-buffer that a reader has after it checked whether it was overtaken.
 fn numbers(copy: &[u64], position: u64) -> Vec<u64> {
     assert_eq!(copy[0], position);
     let (mut numbers, mut at) = (Vec::new(), size_of::<LttSubbuf>() / 8);

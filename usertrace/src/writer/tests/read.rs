@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, f
 use std::thread;
 
 use usertrace_ring::{
-    Counts, Format, Geometry, Item, Patience, PayloadLengths, Positions, RingMemory, RingReader,
-    SharedBytes,
+    Counts, Format, Geometry, Item, PayloadLengths, Positions, RingMemory, RingReader, SharedBytes,
+    WaitPolicy,
 };
 use usertrace_sys::uapi::LttRingControl;
 use usertrace_sys::{Mode, Protocol, Scope};
 
+use crate::os::futex;
 use crate::writer::{
-    Channel as Writers, Cursor, Geometry as Sizes, Payload, Refusal, Rseq, wake, write_slowly,
+    Channel as Writers, Cursor, Geometry as Sizes, Payload, Refusal, Rseq, write_slowly,
 };
 use usertrace_testing::counts::counts;
 
@@ -33,7 +34,7 @@ fn more(n: u64) -> u64 {
     n * 7 % 300
 }
 
-/// What each of them is.
+/// The value of each word of a record.
 fn pattern(who: u64, n: u64) -> u64 {
     n << 8 | who
 }
@@ -120,11 +121,11 @@ impl Rings {
             scope,
             mode,
             protocol,
-            wakeup: crate::writer::Wakeup::None,
+            wakeup: crate::writer::WakeupMethod::None,
             prefault: crate::writer::Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         // SAFETY: the words are there for as long as the channel.
         unsafe { rings.writers.open(&sizes) }.unwrap();
@@ -153,7 +154,7 @@ impl Rings {
         consumed.store(position, Ordering::Release);
         // SAFETY: the lower half of the word, which is only accessed by atomics.
         let low = unsafe { AtomicU32::from_ptr(consumed.as_ptr().cast()) };
-        wake(low, u32::MAX >> 1);
+        futex::wake(low, u32::MAX >> 1);
     }
 
     fn lost(&self) -> u64 {
@@ -185,7 +186,7 @@ impl Rings {
     }
 }
 
-/// What was read of one ring.
+/// Records that were read from one ring.
 #[derive(Default)]
 struct Read {
     /// Number of the last record of each writer.
@@ -218,8 +219,43 @@ impl Read {
     }
 }
 
-/// Writers of so many records each, and a reader that reads while they write. `changes`: the mode
-/// does not stay, nor does the reader know what it is.
+/// Changes the mode of a channel until `done`.
+fn change_modes(writers: &Writers, done: &AtomicBool) {
+    let modes = [Mode::Discard, Mode::Overwrite, Mode::Block];
+    for n in (0usize..).take_while(|_| !done.load(Ordering::Acquire)) {
+        writers.set_mode(modes[n % 3]);
+        if n.is_multiple_of(50) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Checks that the reader found all accepted records, except for those that it counted as
+/// overwritten.
+fn check_counts(counts: &Counts, accepted: u64, mode: Mode, changes: bool, what: &str) {
+    let gaps = [
+        counts.holes,
+        counts.unfinished,
+        counts.corrupted,
+        counts.damaged,
+    ];
+    assert_eq!(gaps, [0; 4], "{what}");
+    if changes {
+        assert!(counts.events <= accepted, "{what}");
+        assert!(
+            counts.events == accepted || counts.overwritten != 0,
+            "{what}"
+        );
+    } else if mode == Mode::Overwrite {
+        assert!(counts.events <= accepted, "{what}");
+        assert_eq!(counts.events == accepted, counts.overwritten == 0, "{what}");
+    } else {
+        assert_eq!((counts.events, counts.overwritten), (accepted, 0), "{what}");
+    }
+}
+
+/// Runs three writers, and a reader that reads while they write. `changes`: the mode changes
+/// meanwhile, and the reader does not know it.
 fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
     const WRITERS: u64 = 3;
     let events = if cfg!(miri) {
@@ -235,14 +271,12 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
             (Read::default(), reader)
         })
         .unzip();
-    let mut drain = |patience| {
+    let mut drain = |policy| {
         for n in 0..rings.nr {
             let mut ring = rings.ring(n);
             let head = ring.positions().head;
             let (reader, read) = (&mut readers[n as usize], &mut read[n as usize]);
-            let Ok(()) = reader.read(&mut ring, head, patience, &Lengths, &mut |item: Item<
-                '_,
-            >| {
+            let Ok(()) = reader.read(&mut ring, head, policy, &Lengths, &mut |item: Item<'_>| {
                 read.item(item);
                 Ok::<_, Infallible>(())
             });
@@ -267,23 +301,15 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
         let done = &done;
         if changes {
             let rings = &rings;
-            scope.spawn(move || {
-                let modes = [Mode::Discard, Mode::Overwrite, Mode::Block];
-                for n in (0usize..).take_while(|_| !done.load(Ordering::Acquire)) {
-                    rings.writers.set_mode(modes[n % 3]);
-                    if n.is_multiple_of(50) {
-                        thread::yield_now();
-                    }
-                }
-            });
+            scope.spawn(move || change_modes(&rings.writers, done));
         }
         let reader = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
-                drain(Patience::Wait);
+                drain(WaitPolicy::Wait);
                 thread::yield_now();
             }
             // They are gone.
-            drain(Patience::Last);
+            drain(WaitPolicy::Last);
         });
         let accepted = writers.into_iter().map(|w| w.join().unwrap()).sum();
         done.store(true, Ordering::Release);
@@ -303,25 +329,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
         read.iter().map(|read| read.events).sum::<u64>(),
         "{what}"
     );
-    let gaps = [
-        counts.holes,
-        counts.unfinished,
-        counts.corrupted,
-        counts.damaged,
-    ];
-    assert_eq!(gaps, [0; 4], "{what}");
-    if changes {
-        assert!(counts.events <= accepted, "{what}");
-        assert!(
-            counts.events == accepted || counts.overwritten != 0,
-            "{what}"
-        );
-    } else if mode == Mode::Overwrite {
-        assert!(counts.events <= accepted, "{what}");
-        assert_eq!(counts.events == accepted, counts.overwritten == 0, "{what}");
-    } else {
-        assert_eq!((counts.events, counts.overwritten), (accepted, 0), "{what}");
-    }
+    check_counts(&counts, accepted, mode, changes, &what);
 }
 
 /// D2, D3.

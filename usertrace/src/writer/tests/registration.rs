@@ -46,7 +46,7 @@ fn a_thread_with_an_own_area() {
     assert_eq!(found.to_raw(), thread::thread_offset());
     assert!(cpu() < possible_cpus());
 
-    /// What the destructor of a key that is younger than ours finds.
+    /// What a destructor of a younger key than the library's finds.
     static AFTER: AtomicU64 = AtomicU64::new(0);
     extern "C" fn after(_: *mut libc::c_void) {
         let cpu = thread::with(|thread| thread.rseq[1].load(Ordering::Relaxed));

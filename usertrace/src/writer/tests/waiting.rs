@@ -3,11 +3,12 @@
 use usertrace_sys::{Mode, Scope};
 
 use super::*;
+use crate::os::futex;
 
-fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
+fn with_wakeup(mode: Mode, wakeup: &ReaderWakeup) -> Rings {
     Rings::with(4096, 2, |geometry| Geometry {
         mode,
-        wakeup: Wakeup::Doorbell(doorbell),
+        wakeup: WakeupMethod::Futex(wakeup),
         ..geometry
     })
 }
@@ -17,8 +18,8 @@ fn with_doorbell(mode: Mode, doorbell: &Doorbell) -> Rings {
 fn nothing_is_lost() {
     const THREADS: u64 = 3;
     const EVENTS: u64 = 20_000;
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Block, &wakeup);
     let done = AtomicU64::new(0);
     let mut seen: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     std::thread::scope(|scope| {
@@ -48,7 +49,7 @@ fn nothing_is_lost() {
                 let head = control.head.load(Ordering::Acquire);
                 let decoded = rings.decode_range(cpu, *consumed, head, |_| 2);
                 if decoded.busy > 0 {
-                    // It will be read when it is done.
+                    // The next round reads it.
                     continue;
                 }
                 for record in decoded.records {
@@ -59,7 +60,7 @@ fn nothing_is_lost() {
                 *consumed = head;
                 control.consumed.store(head, Ordering::SeqCst);
                 if control.waiters.load(Ordering::SeqCst) != 0 {
-                    wake(control.consumed_low(), u32::MAX);
+                    futex::wake(control.consumed_low(), u32::MAX);
                 }
             }
             if all {
@@ -76,17 +77,17 @@ fn nothing_is_lost() {
     for cpu in 0..rings.geometry.nr_rings {
         assert_eq!(rings.control(cpu).waiters.load(Ordering::Relaxed), 0);
     }
-    assert!(doorbell.rung.load(Ordering::Relaxed) > 0);
+    assert!(wakeup.notifications.load(Ordering::Relaxed) > 0);
 }
 
-/// Where there is no reader, nobody waits for it.
+/// Writers do not wait where there is no reader.
 #[test]
-fn nobody_waits_for_a_reader_that_is_gone() {
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
+fn writers_do_not_wait_for_a_reader_that_is_gone() {
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Block, &wakeup);
     pin();
-    let [first, second] = &doorbell.readers;
-    for gone in [vec![&doorbell.gone], vec![first, second]] {
+    let [first, second] = &wakeup.readers;
+    for gone in [vec![&wakeup.gone], vec![first, second]] {
         let say = |what| {
             gone.iter()
                 .for_each(|word| word.store(what, Ordering::Relaxed))
@@ -98,11 +99,11 @@ fn nobody_waits_for_a_reader_that_is_gone() {
     assert_eq!(rings.lost(), 2);
 }
 
-/// A writer that waits while the reader dies goes on.
+/// A waiting writer goes on when the reader dies.
 #[test]
-fn a_reader_dies_while_somebody_waits() {
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Block, &doorbell);
+fn a_reader_dies_while_a_writer_waits() {
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Block, &wakeup);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pin();
@@ -115,16 +116,16 @@ fn a_reader_dies_while_somebody_waits() {
         while !waiting() {
             std::thread::yield_now();
         }
-        doorbell.gone.store(1, Ordering::Relaxed);
+        wakeup.gone.store(1, Ordering::Relaxed);
     });
     assert_eq!(rings.lost(), 1);
 }
 
-/// Rings whose writers look by themselves whether there is room, and have a reader.
+/// Rings with a reader, and without a futex.
 fn with_readers() -> Rings {
     let rings = Rings::with(4096, 2, |geometry| Geometry {
         mode: Mode::Block,
-        wakeup: Wakeup::Switch(NonNull::new(geometry.buffers).unwrap()),
+        wakeup: WakeupMethod::Switch(NonNull::new(geometry.buffers).unwrap()),
         ..geometry
     });
     for ring in 0..rings.geometry.nr_rings {
@@ -133,11 +134,11 @@ fn with_readers() -> Rings {
     rings
 }
 
-/// Who waits in the middle of a long record would wait for itself.
+/// A writer within a long record does not wait: the reader would wait for that record.
 #[test]
-fn nobody_waits_for_itself() {
-    let doorbell = Doorbell::default();
-    for rings in [with_doorbell(Mode::Block, &doorbell), with_readers()] {
+fn a_writer_does_not_wait_for_its_own_record() {
+    let wakeup = ReaderWakeup::default();
+    for rings in [with_wakeup(Mode::Block, &wakeup), with_readers()] {
         on_one_ring(|_| {
             put_made(&rings, 7, 1000, &|_| {
                 while put(&rings, 1, &[1, 2]).is_ok() {}
@@ -148,9 +149,9 @@ fn nobody_waits_for_itself() {
     }
 }
 
-/// Who comes to another ring while it waits writes there.
+/// A writer that is moved to another CPU while it waits writes to that CPU's ring.
 #[test]
-fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
+fn a_writer_that_moves_to_another_ring_stops_waiting() {
     let rings = with_readers();
     if rings.geometry.nr_rings < 2 || mm_cid::scope() != Scope::Cpu {
         return;
@@ -163,11 +164,11 @@ fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
             pin();
             // SAFETY: no memory is involved.
             send.send(unsafe { libc::gettid() }).unwrap();
-            // More than one ring has room for, and less than two.
+            // More events than fit into one ring, and fewer than fit into two.
             (0..500).for_each(|n| put(rings, 1, &[n, n]).unwrap());
         });
         let thread = receive.recv().unwrap();
-        // Until it is full, and for a while.
+        // Until it is full, and a while longer.
         while rings.control(cpu).head.load(Ordering::Relaxed) < 2 * 4096 - 24 {
             std::thread::yield_now();
         }
@@ -183,19 +184,19 @@ fn who_is_moved_to_another_ring_does_not_wait_for_the_first_one() {
     assert_eq!(rings.lost(), 0);
 }
 
-/// The doorbell is rung for each sub-buffer that was filled.
+/// The reader is notified of each sub-buffer that was filled.
 #[test]
-fn each_sub_buffer_rings() {
+fn each_sub_buffer_notifies_the_reader() {
     for mode in [Mode::Discard, Mode::Overwrite] {
-        let doorbell = Doorbell::default();
-        let rings = with_doorbell(mode, &doorbell);
+        let wakeup = ReaderWakeup::default();
+        let rings = with_wakeup(mode, &wakeup);
         on_one_ring(|cpu| {
             for _ in 0..5000 {
                 put(&rings, 1, &[1, 2]).unwrap();
                 let head = rings.control(cpu).head.load(Ordering::Relaxed);
                 rings.control(cpu).consumed.store(head, Ordering::Relaxed);
                 assert_eq!(
-                    u64::from(doorbell.rung.load(Ordering::Relaxed)),
+                    u64::from(wakeup.notifications.load(Ordering::Relaxed)),
                     (head - 1) / 4096
                 );
             }
@@ -203,20 +204,21 @@ fn each_sub_buffer_rings() {
     }
 }
 
-/// A record that a reader found busy in a sub-buffer that was filled rings when it is done.
+/// The writer of a record that a reader found busy in a filled sub-buffer notifies the reader at
+/// the end.
 #[test]
-fn a_record_that_was_waited_for_rings() {
-    let doorbell = Doorbell::default();
-    let rings = with_doorbell(Mode::Discard, &doorbell);
+fn a_completed_record_notifies_a_waiting_reader() {
+    let wakeup = ReaderWakeup::default();
+    let rings = with_wakeup(Mode::Discard, &wakeup);
     on_one_ring(|_| {
-        let rung = || doorbell.rung.load(Ordering::Relaxed);
+        let notified = || wakeup.notifications.load(Ordering::Relaxed);
         put_made(&rings, 7, 1000, &|_| {}).unwrap();
-        assert_eq!(rung(), 0);
+        assert_eq!(notified(), 0);
         put_made(&rings, 7, 1000, &|_| {
             put_made(&rings, 7, 3000, &|_| {}).unwrap();
-            assert_eq!(rung(), 1);
+            assert_eq!(notified(), 1);
         })
         .unwrap();
-        assert_eq!(rung(), 2);
+        assert_eq!(notified(), 2);
     });
 }

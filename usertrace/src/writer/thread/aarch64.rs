@@ -21,7 +21,7 @@ global_asm!(
 
 const _: () = assert!(offset_of!(Thread, rseq) == 0 && RSEQ_LEN >= 8);
 
-/// Where the thread block is, from the thread pointer.
+/// Offset of the thread block from the thread pointer.
 #[inline(always)]
 pub(in crate::writer) fn thread_offset() -> isize {
     let offset: isize;
@@ -52,13 +52,12 @@ pub(in crate::writer) fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-/// `vfork`, which says in the thread's block that it is lent, as long as it is.
+/// `vfork`, which marks the thread's block as lent while the child runs.
 ///
-/// The child runs on the parent's stack and thread block, in which it must not write records: the
-/// kernel knows nothing of a child's rseq area, and neither restarts its sequences nor tells it its
-/// CPU. The parent goes on when the child executed another program, exited, or was killed, and says
-/// then what was said before: of a `vfork` child that forks so itself, that is that the block is
-/// lent.
+/// The child runs on the parent's stack and thread block. It must not write records by sequences:
+/// the kernel has no rseq area of the child, so it neither restarts the child's sequences nor
+/// stores its CPU. When the child has executed another program, exited, or was killed, the parent
+/// goes on and restores the mark. If the parent is itself a `vfork` child, that is still set.
 ///
 /// # Safety
 /// As the C library's.

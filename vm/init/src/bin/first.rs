@@ -1,7 +1,7 @@
-//! A first process that is traced, before anything is mounted and anything else runs; then it
-//! becomes the guest's init.
+//! A traced first process. It writes events before anything is mounted or anything else runs, and
+//! then becomes the guest's init.
 //!
-//! `tests/src/bin/boot-tests.rs` looks for what it wrote (F8).
+//! `tests/src/bin/boot-tests.rs` checks its events (F8).
 
 use std::ffi::CString;
 
@@ -21,6 +21,6 @@ fn main() {
         usertrace::event!(numbered, std::process::id(), number);
     }
     let init = CString::from(c"/init");
-    // What is missing then, the tests see.
+    // If this fails, the tests notice.
     let _ = execv(&init, &[&init]);
 }

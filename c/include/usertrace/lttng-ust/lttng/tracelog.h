@@ -1,5 +1,5 @@
 /*
- * Events that say where they are written, and have a text, one for each log level:
+ * Events with their source location and a text, one for each log level:
  * tracelog(LTTNG_UST_TRACEPOINT_LOGLEVEL_INFO, "%d files", n), or TRACE_INFO.
  */
 #ifndef USERTRACE_LTTNG_TRACELOG_H

@@ -1,6 +1,6 @@
 /*
- * Reads a provider's header again, if its probes are to be made: no protection
- * against being included more than once, as there may be several providers.
+ * Reads a provider's header again, if its probes are to be made. It has no
+ * include guard, as there may be several providers.
  */
 #include <lttng/tracepoint.h>
 
@@ -28,7 +28,7 @@
 
 #include "../../lttng/probes.h"
 
-/* GCC does not warn of what macros of system headers make; Clang does. */
+/* GCC does not warn of code from macros of system headers; Clang does. */
 #ifdef __clang__
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wold-style-cast"
@@ -50,7 +50,7 @@
 #pragma clang diagnostic pop
 #endif
 
-/* What tracepoints ask the linker for. */
+/* The symbol by which tracepoints link their provider. */
 int USERTRACE_LTTNG__JOIN(usertrace_lttng_provider_, LTTNG_UST_TRACEPOINT_PROVIDER)
 	USERTRACE_LTTNG__PROVIDER_VISIBILITY;
 

@@ -1,19 +1,19 @@
 /*
- * Tracepoints of programs that are instrumented for LTTng-UST 2.13 and before it:
- * the same macros, whose events are usertrace's.
+ * Tracepoints of programs that are instrumented for LTTng-UST up to 2.13: the
+ * same macros, which write usertrace's events.
  *
- * As with LTTng-UST, a provider's header is read several times where
- * LTTNG_UST_TRACEPOINT_CREATE_PROBES is defined: <lttng/tracepoint-event.h> does
- * that. Elsewhere it declares tracepoints, and where LTTNG_UST_TRACEPOINT_DEFINE
- * is, it defines them.
+ * As with LTTng-UST, <lttng/tracepoint-event.h> reads a provider's header
+ * several times where LTTNG_UST_TRACEPOINT_CREATE_PROBES is defined. Elsewhere
+ * the header declares tracepoints, and with LTTNG_UST_TRACEPOINT_DEFINE it
+ * defines them.
  */
 #ifndef USERTRACE_LTTNG_TRACEPOINT_H
 #define USERTRACE_LTTNG_TRACEPOINT_H
 
-/* Where programs expect LTTng-UST's headers, a compiler does not warn. */
+/* No warnings, as in LTTng-UST's headers on a system's include path. */
 #pragma GCC system_header
 
-/* What LTTng-UST's header has, too. */
+/* LTTng-UST's header includes this, too. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,11 +57,11 @@
 			lttng_ust_do_tracepoint(provider, name, __VA_ARGS__); \
 	} while (0)
 
-/* What has tracepoints of providers that are loaded later is not linked with the library. */
+/* Weak: programs whose providers are loaded later are not linked with the library. */
 extern void usertrace_note(const struct usertrace_callsite *callsite, const void *place)
 	__attribute__((weak));
 
-/* Acquire pairs with the library's store: what it found the probe in is there. */
+/* Acquire pairs with the library's release store of the probe: its module is visible. */
 #define USERTRACE_LTTNG__DECLARE(provider, name, ...) \
 	extern struct usertrace_lttng_tracepoint USERTRACE_LTTNG__TRACEPOINT(provider, name) \
 		USERTRACE_LTTNG__TRACEPOINT_VISIBILITY; \
@@ -102,7 +102,7 @@ extern void usertrace_note(const struct usertrace_callsite *callsite, const void
 #define TRACEPOINT_ENUM LTTNG_UST_TRACEPOINT_ENUM
 #define TRACEPOINT_LOGLEVEL LTTNG_UST_TRACEPOINT_LOGLEVEL
 #define TRACEPOINT_MODEL_EMF_URI LTTNG_UST_TRACEPOINT_MODEL_EMF_URI
-/* With arguments, as some call an event or a variable so. */
+/* A function-like macro, as some programs use the name for an event or a variable. */
 #define tracepoint(...) lttng_ust_tracepoint(__VA_ARGS__)
 #define do_tracepoint(...) lttng_ust_do_tracepoint(__VA_ARGS__)
 #define tracepoint_enabled(...) lttng_ust_tracepoint_enabled(__VA_ARGS__)
@@ -110,7 +110,7 @@ extern void usertrace_note(const struct usertrace_callsite *callsite, const void
 
 #endif
 
-/* Each header of a provider may say who sees its tracepoints, and the provider. */
+/* Each provider's header may set the visibility of its tracepoints and of the provider. */
 #undef USERTRACE_LTTNG__TRACEPOINT_VISIBILITY
 #ifdef LTTNG_UST_TRACEPOINT_HIDDEN_DEFINITION
 #define USERTRACE_LTTNG__TRACEPOINT_VISIBILITY __attribute__((visibility("hidden")))

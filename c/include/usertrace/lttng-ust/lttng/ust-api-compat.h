@@ -1,4 +1,4 @@
-/* Names of versions before LTTng-UST 2.13 are there unless a program asks for newer ones only. */
+/* Names from before LTTng-UST 2.13 exist unless a program asks for newer ones only. */
 #ifndef USERTRACE_LTTNG_UST_API_COMPAT_H
 #define USERTRACE_LTTNG_UST_API_COMPAT_H
 

@@ -1,4 +1,4 @@
-//! `usertrace ctl`.
+//! `usertrace ctl`: controls a running program over its control channel.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Subcommand;
 use serde_json::{Value, json};
-use usertrace_control::{Client, Ending, ListedProbe, Report};
+use usertrace_control::{Client, ListedProbe, ProcessEnd, Report};
 
 use crate::output;
 use crate::pids::Named;
@@ -74,7 +74,7 @@ enum Action {
     Initialise,
     /// Flush its buffers, and have it write no more events
     Finalise,
-    /// Notification what happens, until the program ends
+    /// Say what happens, until the program ends
     Watch,
 }
 
@@ -93,7 +93,7 @@ impl Args {
 
     fn try_run(self) -> anyhow::Result<()> {
         let client = Client::connect(self.pid.pid()?, Duration::from_secs(self.timeout))?;
-        let of = |word: &str, connection: &Connection| {
+        let ask_about = |word: &str, connection: &Connection| {
             let Connection { events, probe } = connection;
             client.ask(&format!("{word} {events} {probe}"))
         };
@@ -102,18 +102,18 @@ impl Args {
             Action::Probes => return probes(&client, self.json),
             Action::Watch => return watch(&client, self.json),
             Action::Load { path } => {
-                return of_library(&client, "load", path, self.json);
+                return change_library(&client, "load", path, self.json);
             }
             Action::Unload { path } => {
-                return of_library(&client, "unload", path, self.json);
+                return change_library(&client, "unload", path, self.json);
             }
             Action::Flush => return client.ask("flush").map(drop),
             Action::Initialise => return client.ask("initialise").map(drop),
             Action::Finalise => return client.ask("finalise").map(drop),
-            Action::Connect(connection) => of("connect", connection),
-            Action::Disconnect(connection) => of("disconnect", connection),
-            Action::Activate(connection) => of("activate", connection),
-            Action::Deactivate(connection) => of("deactivate", connection),
+            Action::Connect(connection) => ask_about("connect", connection),
+            Action::Disconnect(connection) => ask_about("disconnect", connection),
+            Action::Activate(connection) => ask_about("activate", connection),
+            Action::Deactivate(connection) => ask_about("deactivate", connection),
         }?;
         print(self.json, json!({ "events": number(&events)? }), || {
             format!("{events} events")
@@ -126,10 +126,10 @@ fn number(text: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("the process answers {text:?}, which is no number"))
 }
 
-/// Loads or unloads one.
-fn of_library(client: &Client, word: &str, path: &Path, json: bool) -> anyhow::Result<()> {
+/// Loads or unloads a library of probes.
+fn change_library(client: &Client, word: &str, path: &Path, json: bool) -> anyhow::Result<()> {
     let named = || format!("cannot {word} {}", path.display());
-    // One that is loaded may be gone from the file system.
+    // A loaded library may have been removed from the file system.
     let found = match path.canonicalize() {
         Err(error) if word == "unload" && error.kind() == io::ErrorKind::NotFound => {
             std::path::absolute(path)
@@ -146,7 +146,7 @@ fn of_library(client: &Client, word: &str, path: &Path, json: bool) -> anyhow::R
     })
 }
 
-/// Prints a line, or a value as one.
+/// Prints a line of text, or `value` as a line of JSON.
 fn print(json: bool, value: Value, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     let line = if json { value.to_string() } else { text() };
     let mut output = io::stdout().lock();
@@ -203,7 +203,7 @@ fn watch(client: &Client, json: bool) -> anyhow::Result<()> {
     print(json, json!({ "saved": saved }), || {
         format!("events are {saved}")
     })?;
-    let (mut told, mut closes) = (false, false);
+    let (mut announced_end, mut closes) = (false, false);
     loop {
         let report = client.report()?;
         let names = |what: &str, names: &[String]| {
@@ -231,7 +231,7 @@ fn watch(client: &Client, json: bool) -> anyhow::Result<()> {
             Report::Missed(count) => print(json, json!({ "missed": count }), || {
                 format!("{count} reports are missing here")
             })?,
-            Report::Ending => told = true,
+            Report::Ending => announced_end = true,
             Report::Closing => closes = true,
             Report::Closed => break,
         }
@@ -243,22 +243,22 @@ fn watch(client: &Client, json: bool) -> anyhow::Result<()> {
         });
     }
     let ended = match client.ending() {
-        Ending::Exited(status) => format!("exited with status {status}"),
-        Ending::Killed(signal) => format!("killed by signal {signal}"),
-        Ending::Unknown if told => "ended by itself".to_owned(),
-        Ending::Unknown => "ended without notice: killed by a signal, or by _exit".to_owned(),
-        Ending::Runs => "runs another program".to_owned(),
+        ProcessEnd::Exited(status) => format!("exited with status {status}"),
+        ProcessEnd::Killed(signal) => format!("killed by signal {signal}"),
+        ProcessEnd::Unknown if announced_end => "ended by itself".to_owned(),
+        ProcessEnd::Unknown => "ended without notice: killed by a signal, or by _exit".to_owned(),
+        ProcessEnd::Runs => "runs another program".to_owned(),
     };
     print(json, json!({ "ended": ended, "saved": saved }), || {
         format!("the program {ended}; its events are {saved}")
     })
 }
 
-/// Where the events are when the program has ended.
-fn saved(output: &str) -> String {
-    match output.split_once(' ') {
+/// Where to find the events after the program has ended, from the answer to `watch`.
+fn saved(answer: &str) -> String {
+    match answer.split_once(' ') {
         Some(("fast", directory)) => format!("in {}", directory.escape_debug()),
-        _ if output == "kernel" => "in the kernel's buffers (usertrace list)".to_owned(),
+        _ if answer == "kernel" => "in the kernel's buffers (usertrace list)".to_owned(),
         _ => "nowhere".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! `usertrace daemon`.
+//! `usertrace daemon`: a service that records traces as they come and go.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,10 +17,10 @@ use crate::root::Root;
 use crate::setup::Setup;
 use crate::status::WRONG_COMMAND_LINE;
 
-/// Where traces are if nobody says that.
+/// Default directory for traces, without `--output` and `$STATE_DIRECTORY`.
 const OUTPUT: &str = "/var/lib/usertrace";
-/// Between two lines that say how many events were lost.
-const LOST: Duration = Duration::from_secs(60);
+/// Least time between two warnings about lost events.
+const LOSS_WARNING_PERIOD: Duration = Duration::from_secs(60);
 
 /// Record traces as they come and go, until it is told to end
 #[derive(Debug, clap::Args)]
@@ -98,7 +98,7 @@ impl Args {
         let control_fs = kernel_commands::DAEMON.open(&self.root)?;
         self.start(&control_fs)?;
         let mut traces = self.trace;
-        // All, if none is named.
+        // An empty list selects all traces.
         if let (Some(start), false) = (self.start, traces.is_empty()) {
             traces.push(start);
         }
@@ -108,17 +108,17 @@ impl Args {
             output: self.output.unwrap_or_else(default_output),
             limits: self.limits.into(),
         };
-        let mut teller = Teller {
+        let mut reporter = Reporter {
             log,
             notify: Notify::from_environment().context("$NOTIFY_SOCKET cannot be used")?,
             quiet: self.quiet,
             lost: 0,
-            lost_told: None,
+            last_warning: None,
         };
-        let so_far = daemon(&options, &mut |tell| teller.tell(&tell))?;
+        let so_far = daemon(&options, &mut |notification| reporter.report(&notification))?;
         if !self.quiet {
-            let ended = format!("ended: {}; the traces go on", line(&so_far));
-            teller.log.say(Level::Info, ended);
+            let ended = format!("ended: {}; the traces go on", totals(&so_far));
+            reporter.log.say(Level::Info, ended);
         }
         Ok(())
     }
@@ -127,7 +127,8 @@ impl Args {
         let Some(name) = &self.start else {
             return Ok(());
         };
-        // What it is like is fixed once it was started, as by the daemon before this one.
+        // A trace that exists may have been started, for example by the previous daemon. The setup
+        // of a started trace is fixed.
         let setup = match control_fs.trace(name) {
             Ok(_) => TraceSetup::default(),
             Err(_) => self.setup.clone().into(),
@@ -141,13 +142,14 @@ impl Args {
 
 fn default_output() -> PathBuf {
     let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
-    // Several have colons between them.
+    // systemd separates several directories by colons.
     let first = std::env::split_paths(&given).next();
     let first = first.filter(|path| !path.as_os_str().is_empty());
     first.unwrap_or_else(|| PathBuf::from(OUTPUT))
 }
 
-fn line(so_far: &RecordingProgress) -> String {
+/// The totals of a recording, for people.
+fn totals(so_far: &RecordingProgress) -> String {
     format!(
         "{} events of {}, {} bytes, {} lost",
         so_far.events,
@@ -157,42 +159,43 @@ fn line(so_far: &RecordingProgress) -> String {
     )
 }
 
-struct Teller<'a> {
+/// Passes the daemon's notifications to the log and to systemd.
+struct Reporter<'a> {
     log: &'a mut Log,
     notify: Notify,
     quiet: bool,
-    /// How many were lost when that was told last, and when.
+    /// Lost events at the last warning, and the time of that warning.
     lost: u64,
-    lost_told: Option<Instant>,
+    last_warning: Option<Instant>,
 }
 
-impl Teller<'_> {
+impl Reporter<'_> {
     fn info(&mut self, what: impl std::fmt::Display) {
         if !self.quiet {
             self.log.say(Level::Info, what);
         }
     }
 
-    fn tell(&mut self, tell: &DaemonNotification<'_>) {
-        match tell {
+    fn report(&mut self, notification: &DaemonNotification<'_>) {
+        match notification {
             DaemonNotification::Ready => self.notify.ready(),
             DaemonNotification::Reloading => {
                 self.notify.reloading();
                 self.info("all begin a new chunk");
             }
             DaemonNotification::Stopping => self.notify.stopping(),
-            DaemonNotification::Begun { trace, directory } => {
+            DaemonNotification::Started { trace, directory } => {
                 self.info(format_args!("{trace}: recorded to {}", directory.display()));
             }
             DaemonNotification::RecorderEvent { trace, news } => {
-                let said = format!("{trace}: {news}");
+                let line = format!("{trace}: {news}");
                 match news.is_trouble() {
-                    true => self.log.say(Level::Error, said),
-                    false => self.info(said),
+                    true => self.log.say(Level::Error, line),
+                    false => self.info(line),
                 }
             }
             DaemonNotification::Ended { trace, so_far } => {
-                self.info(format_args!("{trace} was removed: {}", line(so_far)));
+                self.info(format_args!("{trace} was removed: {}", totals(so_far)));
             }
             DaemonNotification::Problem { trace, problem } => {
                 self.log
@@ -204,23 +207,25 @@ impl Teller<'_> {
             }
             DaemonNotification::RecordingProgress { traces, so_far } => {
                 let traces = output::count(*traces, "trace", "traces");
-                self.notify.status(&format!("{traces}: {}", line(so_far)));
+                self.notify.status(&format!("{traces}: {}", totals(so_far)));
                 self.notify.alive();
-                self.tell_lost(so_far.lost);
+                self.warn_about_losses(so_far.lost);
             }
             _ => {}
         }
     }
 
-    fn tell_lost(&mut self, lost: u64) {
-        let is_new = self.lost_told.is_none_or(|at| at.elapsed() >= LOST);
-        if lost > self.lost && is_new {
+    fn warn_about_losses(&mut self, lost: u64) {
+        let is_due = self
+            .last_warning
+            .is_none_or(|at| at.elapsed() >= LOSS_WARNING_PERIOD);
+        if lost > self.lost && is_due {
             let more = lost - self.lost;
             self.log.say(
                 Level::Warning,
                 format_args!("{more} events were lost as their rings were full, {lost} so far"),
             );
-            (self.lost, self.lost_told) = (lost, Some(Instant::now()));
+            (self.lost, self.last_warning) = (lost, Some(Instant::now()));
         }
     }
 }

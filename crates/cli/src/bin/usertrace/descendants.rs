@@ -1,9 +1,9 @@
-//! Programs that cannot be traced among those that a program executes, which may be a shell or
-//! another wrapper.
+//! Finds programs that cannot be traced among those that the recorded program executes. The
+//! recorded program may be a shell or another wrapper.
 //!
-//! Such programs do not load the tracer's libraries. The kernel tells what processes execute only
-//! to those who have more rights than a recorder needs. So a thread of the recorder looks at the
-//! processes below it from time to time. It misses programs that end before it looks.
+//! Such programs do not load the tracer's libraries. The kernel reports executed programs only to
+//! processes with more rights than a recorder needs. So a thread of the recorder scans the
+//! processes below it from time to time. It misses programs that end before a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,17 +20,17 @@ use usertrace_os::procfs;
 
 use crate::obstacle::{self, Found};
 
-/// Time between two looks, at least.
-const LEAST: Duration = Duration::from_millis(10);
-/// The thread pauses for so many times the processor time of its last look: so it takes 2% of a
-/// processor. Beside other work a look lasts longer, but takes no more of it.
-const PAUSE: u32 = 50;
-/// Programs that are found: a recording can have any number.
-const MOST: usize = 20;
-/// How many programs the thread looks at: some programs make and execute new ones all the time.
-const MOST_LOOKED_AT: usize = 10_000;
+/// Least time between two scans.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+/// Pause after a scan, in multiples of the processor time that the scan took. So the thread uses at
+/// most 2% of a processor. A scan takes longer on a busy machine, but no more processor time.
+const PAUSE_FACTOR: u32 = 50;
+/// Limit of reported programs: a recording can execute any number.
+const MAX_FOUND: usize = 20;
+/// Limit of inspected programs: some programs make and execute new ones all the time.
+const MAX_INSPECTED: usize = 10_000;
 
-/// Looks at the processes below this one until it ends.
+/// Thread that scans the processes below this one until [`Watch::end`].
 #[derive(Debug)]
 pub(crate) struct Watch {
     end: Sender<()>,
@@ -38,25 +38,26 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Starts to look, before a program is started. `preloads`: as for [`obstacle::of`].
+    /// Starts the thread; call it before the program is started. `preloads`: as for
+    /// [`obstacle::of`].
     pub(crate) fn start(preloads: bool) -> Self {
         let (end, ended) = channel();
-        // Signals are for the thread that passes them on.
+        // Another thread passes signals on to the program, so this one blocks all of them.
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
         let thread = thread::Builder::new().name("descendants".to_owned());
         let thread = thread.spawn(move || Descendants::new(preloads).watch(&ended));
         if let Ok(mask) = mask {
-            // Cannot fail: the mask is one that the thread had.
+            // Cannot fail: this thread had that mask before.
             let _ = mask.thread_set_mask();
         }
         Self {
             end,
-            // Without a thread nothing is found, and the recording is as good.
+            // Without the thread, only the report is missing; the recording is complete.
             thread: thread.ok(),
         }
     }
 
-    /// What was found: each program once.
+    /// Ends the thread and returns what it found: each program once.
     pub(crate) fn end(self) -> Vec<Found> {
         drop(self.end);
         let found = self.thread.map(JoinHandle::join);
@@ -64,22 +65,22 @@ impl Watch {
     }
 }
 
-/// Processor time of the calling thread until now.
+/// Processor time that the calling thread has used.
 fn processor_time() -> Duration {
-    // Cannot fail: each kernel has it since Linux 2.6.26.
+    // Cannot fail: RUSAGE_THREAD exists since Linux 2.6.26.
     getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| {
         let micros = (usage.user_time() + usage.system_time()).num_microseconds();
         Duration::from_micros(micros.unsigned_abs())
     })
 }
 
-/// What is known of the processes below this one.
+/// State of the scans: the processes below this one, and their programs.
 #[derive(Debug)]
 struct Descendants {
     preloads: bool,
-    /// What each runs that was there at the last look; nothing if that is hidden.
+    /// The program of each process of the last scan; `None` if the kernel hides it.
     running: BTreeMap<u32, Option<PathBuf>>,
-    looked_at: BTreeSet<PathBuf>,
+    inspected: BTreeSet<PathBuf>,
     found: Vec<Found>,
 }
 
@@ -88,7 +89,7 @@ impl Descendants {
         Self {
             preloads,
             running: BTreeMap::new(),
-            looked_at: BTreeSet::new(),
+            inspected: BTreeSet::new(),
             found: Vec::new(),
         }
     }
@@ -96,16 +97,16 @@ impl Descendants {
     fn watch(mut self, ended: &Receiver<()>) -> Vec<Found> {
         loop {
             let before = processor_time();
-            self.look();
-            let pause = (processor_time().saturating_sub(before) * PAUSE).max(LEAST);
+            self.scan();
+            let pause = (processor_time().saturating_sub(before) * PAUSE_FACTOR).max(MIN_PAUSE);
             if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                 return self.found;
             }
         }
     }
 
-    fn look(&mut self) {
-        // Those whose parent is gone are no longer below this one.
+    fn scan(&mut self) {
+        // A process whose parent ended is no longer in this one's tree, so earlier finds are kept.
         let mut pids: BTreeSet<u32> = self.running.keys().copied().collect();
         let mut open: Vec<u32> = pids.iter().copied().collect();
         open.push(process::id());
@@ -119,22 +120,22 @@ impl Descendants {
             let path = match fs::read_link(&link) {
                 Ok(path) => Some(path),
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => None,
-                // It has ended.
+                // The process has ended.
                 Err(_) => continue,
             };
             if before.get(&pid) != Some(&path) {
-                self.look_at(pid, path.as_ref());
+                self.inspect(pid, path.as_ref());
             }
             self.running.insert(pid, path);
         }
     }
 
-    /// Looks at the program that a process runs, unless another process ran the same.
-    fn look_at(&mut self, pid: u32, path: Option<&PathBuf>) {
-        if self.found.len() == MOST || self.looked_at.len() == MOST_LOOKED_AT {
+    /// Inspects the program that a process runs, unless another process ran the same.
+    fn inspect(&mut self, pid: u32, path: Option<&PathBuf>) {
+        if self.found.len() == MAX_FOUND || self.inspected.len() == MAX_INSPECTED {
             return;
         }
-        if path.is_some_and(|path| !self.looked_at.insert(path.clone())) {
+        if path.is_some_and(|path| !self.inspected.insert(path.clone())) {
             return;
         }
         let found = obstacle::of_process(pid, self.preloads);

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Puts what `write` writes at `path`, or on standard output if that is "-". Returns how many bytes
-/// there were.
+/// Writes the output of `write` to `path`, or to standard output if `path` is "-". Returns the
+/// number of bytes.
 ///
-/// A regular file is replaced by a whole one, or stays as it was. Its permissions and owner stay,
-/// and so does a symbolic link to it. What is no regular file, such as a device or a FIFO, is
-/// written to. It is no error if who reads from a pipe has read enough.
+/// A regular file is replaced as a whole, or stays unchanged on errors. It keeps its permissions
+/// and owner, and a symbolic link to it stays. Devices, FIFOs and the like are written to directly.
+/// A reader that closes the pipe early is no error.
 ///
 /// # Errors
 /// Those of `write`, and of the files.
@@ -26,11 +26,11 @@ pub(crate) fn fill(
     match fs::metadata(path) {
         Ok(there) if there.is_file() => replace(path, &there, write),
         Ok(_) => stream(OpenOptions::new().write(true).open(path)?, write),
-        // A link to nothing: the file is made where it leads to.
+        // A dangling link: create the file that it names.
         Err(_) if path.is_symlink() => stream(File::create(path)?, write),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // As for any new file: the umask takes from this.
-            let mut new = beside(path, 0o666)?;
+            // The mode of any new file; the umask reduces it.
+            let mut new = create_beside(path, 0o666)?;
             let len = stream(new.as_file_mut(), write)?;
             new.persist(path)?;
             Ok(len)
@@ -39,22 +39,22 @@ pub(crate) fn fill(
     }
 }
 
-/// Replaces a file.
+/// Replaces a regular file.
 fn replace(
     path: &Path,
     there: &fs::Metadata,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<u64> {
-    // Where links lead to.
+    // The target of symbolic links, so that the links stay.
     let path = fs::canonicalize(path)?;
-    // Until it is whole, for nobody else.
-    let mut new = match beside(&path, 0o600) {
-        // A file may be written where no other one may be made.
+    // No one else may read the file before it has the old file's permissions.
+    let mut new = match create_beside(&path, 0o600) {
+        // The directory may forbid new files while the file itself is writable.
         Err(error) if is_refused(&error) => return stream(File::create(&path)?, write),
         new => new?,
     };
     let len = stream(new.as_file_mut(), write)?;
-    // Only root can give files away; others own what they replace.
+    // Only root can change the owner; for other users the new file stays their own.
     let _ = fchown(new.as_file(), Some(there.uid()), Some(there.gid()));
     new.as_file()
         .set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
@@ -70,7 +70,7 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 /// A new file in the same directory, removed when it is dropped.
-fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
+fn create_beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     tempfile::Builder::new()
         .prefix(".usertrace-")
@@ -78,7 +78,7 @@ fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
         .tempfile_in(parent.unwrap_or(Path::new(".")))
 }
 
-/// Writes to what is open.
+/// Writes to an open file. A closed pipe is no error.
 fn stream(to: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<u64> {
     let mut counter = Counter(BufWriter::with_capacity(1 << 20, to), 0);
     match write(&mut counter).and_then(|()| counter.flush()) {
@@ -87,7 +87,7 @@ fn stream(to: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
     }
 }
 
-/// Counts what goes through it.
+/// Counts the bytes written through it.
 struct Counter<W>(W, u64);
 
 impl<W: Write> Write for Counter<W> {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+    fn regular_file_is_replaced_atomically() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         assert_eq!(put(&path, "first").unwrap(), 5);
@@ -133,7 +133,8 @@ mod tests {
         put(&path, "second").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "second");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
-        // Nobody may read what is to be secret, as long as it is written either.
+        // A file that only its owner may read is never readable by others, not even while it is
+        // written.
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let written = fill(&path, |_| {
             for entry in fs::read_dir(&directory)? {
@@ -143,12 +144,12 @@ mod tests {
         });
         assert_eq!(written.unwrap(), 0);
         fails(&directory.path().join("another"));
-        // No part of anything is left.
+        // No temporary file is left.
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
     }
 
     #[test]
-    fn symbolic_links_stay() {
+    fn symbolic_links_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
         symlink("file", &link).unwrap();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_written_to() {
+    fn fifo_is_written_in_place() {
         let directory = tempfile::tempdir().unwrap();
         let [fifo, link] = ["fifo", "link"].map(|name| directory.path().join(name));
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

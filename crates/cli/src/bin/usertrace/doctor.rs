@@ -1,11 +1,11 @@
-//! `usertrace doctor`.
+//! `usertrace doctor`: reports what works on this machine, and how to get the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::writer::{NoRseq, Rseq};
+use usertrace::writer::{Rseq, RseqError};
 use usertrace_consumer::{ControlFsError, FtraceError, Tracefs, describe};
 use usertrace_sys::Calls;
 
@@ -13,10 +13,10 @@ use crate::kernel_commands::{self, KernelCommand};
 use crate::output;
 use crate::root::Root;
 
-/// Less than this, a limit leaves no room for two rings of usual sizes: bytes.
-const LITTLE: u64 = 16 << 20;
+/// Memory limit in bytes below which two rings of usual sizes do not fit.
+const MIN_USEFUL_LIMIT: u64 = 16 << 20;
 
-/// What to do about the control file system if it cannot be read.
+/// Remedy if this user cannot read the control file system.
 const REMEDY: &str = "as root, or of the group of the control file system";
 
 /// Say what this machine can do, what is missing, and how to get it
@@ -44,27 +44,27 @@ pub(crate) struct Args {
     system: PathBuf,
 }
 
-/// How something is.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
     Ok,
-    /// The kernel's buffers cannot be used without it.
+    /// Missing, and the kernel's buffers cannot be used without it.
     Missing,
-    /// All else works without it.
+    /// Missing, and everything else works without it.
     Lacking,
 }
 
-/// What was found of one thing.
+/// Result of one check, with a remedy if there is one.
 #[derive(Debug, Serialize)]
 struct Finding {
     name: &'static str,
     state: State,
-    /// What there is, or why it is not there.
+    /// What was found, or why it is missing.
     what: String,
-    /// What to do about it.
+    /// How to fix it.
     remedy: Option<String>,
-    /// It is a command of `usertrace`, by its name.
+    /// `name` is a command of `usertrace`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_command: bool,
 }
@@ -118,12 +118,12 @@ impl Args {
         findings.push(self.kdump());
         findings.push(self.tracefs());
         findings.push(fallback());
-        findings.push(reader());
+        findings.push(babeltrace());
         findings.extend(self.commands());
         findings
     }
 
-    /// Which commands work here, for this user.
+    /// Checks which commands work on this machine, for this user.
     fn commands(&self) -> Vec<Finding> {
         let control = self.root.open();
         let may_change = self.may_change();
@@ -173,16 +173,16 @@ impl Args {
         .collect()
     }
 
-    /// May this user make traces?
+    /// Whether this user may create traces.
     fn may_change(&self) -> bool {
         let root = self.root.path.as_os_str().as_encoded_bytes();
-        // SAFETY: a path that ends with a NUL.
+        // SAFETY: `CString` ends the path with a NUL; `access` only reads it.
         std::ffi::CString::new(root)
             .is_ok_and(|path| unsafe { libc::access(path.as_ptr(), libc::W_OK) } == 0)
     }
 
-    /// The control file system: whether it is there, whether this user may use it, and how much
-    /// memory traces may have.
+    /// Checks the control file system, this user's permission to use it, and the memory limits of
+    /// traces.
     fn control(&self) -> Vec<Finding> {
         let root = &self.root.path;
         let control = match self.root.open() {
@@ -224,7 +224,8 @@ impl Args {
         findings
     }
 
-    /// Whether the kernel's own events can be recorded, and whether they are by nobody.
+    /// Checks whether the kernel's own events can be recorded, and whether a killed recording left
+    /// some behind.
     fn tracefs(&self) -> Finding {
         let name = "kernel events";
         let found = Tracefs::find_below(&self.system);
@@ -248,7 +249,7 @@ impl Args {
         Finding::lacking(name, what, remedy)
     }
 
-    /// Whether a dump is made when the kernel crashes.
+    /// Checks whether a crash of the kernel produces a dump.
     fn kdump(&self) -> Finding {
         let number = |file: &str| -> Option<u64> {
             let text = fs::read_to_string(self.system.join("sys/kernel").join(file)).ok()?;
@@ -290,7 +291,7 @@ fn lines(finding: &Finding) -> String {
     lines
 }
 
-/// Whether the kernel has trace buffers.
+/// Checks for trace buffers in the kernel.
 fn kernel() -> Finding {
     match Calls::discover() {
         Ok(_) => Finding::ok("kernel", "has trace buffers for user space"),
@@ -301,11 +302,11 @@ fn kernel() -> Finding {
     }
 }
 
-/// Whether there are restartable sequences, by which events need no atomic instruction.
+/// Checks for restartable sequences, which let events do without atomic instructions.
 fn rseq() -> Finding {
     let remedy = match Rseq::find() {
         Ok(_) => return Finding::ok("rseq", "restartable sequences"),
-        Err(NoRseq::Library) => {
+        Err(RseqError::Library) => {
             "a library registered them before the C library could: see GLIBC_TUNABLES=glibc.pthread.rseq"
         }
         Err(_) => "a kernel with CONFIG_RSEQ, and no filter of system calls that forbids rseq()",
@@ -313,7 +314,7 @@ fn rseq() -> Finding {
     Finding::missing("rseq", "no restartable sequences", remedy)
 }
 
-/// How much memory there may be.
+/// Checks a memory limit of the control file system.
 fn limit(name: &'static str, path: &Path) -> Finding {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -323,18 +324,22 @@ fn limit(name: &'static str, path: &Path) -> Finding {
     };
     let text = text.trim();
     match text.parse::<u64>() {
-        Ok(bytes) if bytes < LITTLE => {
+        Ok(bytes) if bytes < MIN_USEFUL_LIMIT => {
             let what = format!("{bytes} bytes: events will be lost");
-            Finding::lacking(name, what, format!("echo {LITTLE} >{}", path.display()))
+            Finding::lacking(
+                name,
+                what,
+                format!("echo {MIN_USEFUL_LIMIT} >{}", path.display()),
+            )
         }
         Ok(bytes) => Finding::ok(name, format!("{} MiB", bytes >> 20)),
         Err(_) => Finding::ok(name, text),
     }
 }
 
-/// What tracing without the kernel's buffers takes.
+/// Checks for the shared memory that the fallback needs.
 fn fallback() -> Finding {
-    // SAFETY: a constant name; the descriptor is this function's.
+    // SAFETY: the name is a constant C string; the call takes no other memory.
     let fd = unsafe { libc::memfd_create(c"usertrace".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         let error = std::io::Error::last_os_error();
@@ -342,7 +347,7 @@ fn fallback() -> Finding {
         let remedy = "a filter of system calls that lets memfd_create() through";
         return Finding::lacking("fallback", what, remedy);
     }
-    // SAFETY: as above.
+    // SAFETY: `memfd_create` returned this descriptor above, and nothing else has it.
     unsafe { libc::close(fd) };
     Finding::ok(
         "fallback",
@@ -350,11 +355,11 @@ fn fallback() -> Finding {
     )
 }
 
-/// What shows traces.
-fn reader() -> Finding {
+/// Checks for babeltrace2, which prints traces.
+fn babeltrace() -> Finding {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&paths).map(|path| path.join("babeltrace2"));
-    match places.find(|path| path.is_file()) {
+    let mut candidates = std::env::split_paths(&paths).map(|path| path.join("babeltrace2"));
+    match candidates.find(|path| path.is_file()) {
         Some(path) => Finding::ok("babeltrace2", path.display().to_string()),
         None => Finding::lacking("babeltrace2", "not found", "apt install babeltrace2"),
     }

@@ -1,4 +1,4 @@
-//! `usertrace export`.
+//! `usertrace export`: converts traces to JSON or to Perfetto's format.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 use crate::{destination, output};
 
-/// Bytes to write at once.
+/// Size of a write, in bytes.
 const CHUNK: usize = 128 << 10;
 
 /// Write the events of traces in a format of others
@@ -78,7 +78,7 @@ impl Args {
             output::say("--perfetto is nothing to look at: it wants -o FILE, or a pipe");
             return Ok(WRONG_COMMAND_LINE);
         }
-        // Before the file is made: there may be something of worth in it.
+        // Open the traces before the output file is replaced: it may hold something of value.
         let Some(mut reader) = self.selected.open()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
@@ -149,9 +149,9 @@ impl<W: Write> Export<W> {
                         self.format.lost(&mut self.bytes, &lost, trace);
                     }
                 }
-                Item::Problem(problem) => {
-                    self.is_damaged |= problem.is_damage();
-                    output::say(problem);
+                Item::Error(error) => {
+                    self.is_damaged |= error.is_damage();
+                    output::say(error);
                 }
             }
             if self.bytes.len() >= CHUNK {

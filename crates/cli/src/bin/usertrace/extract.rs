@@ -1,4 +1,5 @@
-//! `usertrace extract`.
+//! `usertrace extract`: takes traces out of the dump of a crashed kernel, or out of reserved
+//! memory.
 
 use std::fmt;
 use std::fs;
@@ -11,8 +12,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use usertrace_consumer::{CONTROL_FS, ControlFs};
 use usertrace_crash::{
-    Candidate, Directory, Dump, ExtractOptions, Extraction, LeadsTo, Nowhere, Place, Problems,
-    RootSearch, Vmcoreinfo, extract,
+    Candidate, DanglingRoot, Directory, Dump, ExtractOptions, Extraction, Problems, RootLocation,
+    RootSearch, RootTarget, Vmcoreinfo, extract,
 };
 use usertrace_ctf::{Crash, Version};
 
@@ -96,7 +97,7 @@ pub(crate) struct Args {
     json: Option<PathBuf>,
 }
 
-/// What there is to say in the end.
+/// Summary of an extraction, as JSON.
 #[derive(Serialize)]
 struct Summary<'a> {
     vmcore: &'a Path,
@@ -120,22 +121,22 @@ enum FoundBy {
     ReservedMemory,
     /// The command line names it.
     Option,
-    /// By a search for it.
+    /// A search found it.
     Search,
 }
 
-/// The root page, and what it is worth.
+/// The root page, and how far it can be trusted.
 #[derive(Serialize)]
 struct Root {
     address: u64,
     found_by: FoundBy,
-    /// A program may have made it, to mislead.
+    /// A program may have forged it.
     may_be_forged: bool,
-    /// Of a search: where it was.
-    place: Option<Place>,
-    /// Of a search: pages that say that they are a root page.
+    /// Where a search found it.
+    place: Option<RootLocation>,
+    /// Pages with the mark of a root page, if there was a search.
     candidates: Option<u64>,
-    /// Of a search: different directories that they lead to, as a kernel leaves one.
+    /// Different directories that these lead to, if there was a search. A kernel leaves one.
     consistent: Option<u64>,
 }
 
@@ -156,24 +157,24 @@ impl Root {
             address: root.address,
             found_by: FoundBy::Search,
             may_be_forged: !root.is_certain(),
-            place: Some(root.place),
+            place: Some(root.location),
             candidates: Some(search.candidates),
             consistent: Some(search.consistent),
         }
     }
 
-    /// How it was found, and what that means.
+    /// Reports how the root page was found, and whether it may be forged.
     fn report(&self) {
         let how = match (self.found_by, self.place) {
             (FoundBy::Vmcoreinfo, _) => "named by the dump's vmcoreinfo".to_owned(),
             (FoundBy::ReservedMemory, _) => "in the first page of reserved memory".to_owned(),
             (FoundBy::Option, _) => "named by --root-page".to_owned(),
-            (FoundBy::Search, Some(Place::ReadOnlyImage)) => {
+            (FoundBy::Search, Some(RootLocation::ReadOnlyImage)) => {
                 "found in the kernel's image, in memory that no program can have had".to_owned()
             }
             (FoundBy::Search, place) => {
                 let place = match place {
-                    Some(Place::Image) => " in the kernel's image",
+                    Some(RootLocation::Image) => " in the kernel's image",
                     _ => "",
                 };
                 let [candidates, consistent] =
@@ -211,7 +212,7 @@ impl Args {
             ));
         }
         let vmcoreinfo = dump.vmcoreinfo();
-        if vmcoreinfo.is_some_and(|said| said.is_from_damaged_notes) {
+        if vmcoreinfo.is_some_and(|info| info.is_from_damaged_notes) {
             output::say(format_args!(
                 "{name} has a note whose length is wrong: its vmcoreinfo was found by its name"
             ));
@@ -266,7 +267,7 @@ impl Args {
         })
     }
 
-    /// The root page. None: there is none, which was said.
+    /// The root page. `None`: the dump has no trace, and a message said so.
     fn root(&self, vmcore: &Path, dump: &Dump) -> anyhow::Result<Option<Root>> {
         let name = vmcore.display();
         if let Some(address) = self.root_page {
@@ -292,7 +293,7 @@ impl Args {
         if let Some(root) = search.root() {
             return Ok(Some(Root::found(root, &search)));
         }
-        if let (true, Some(nowhere)) = (search.best.is_empty(), search.nowhere) {
+        if let (true, Some(nowhere)) = (search.best.is_empty(), search.dangling) {
             anyhow::bail!("{}", describe_nowhere(&name, &search, nowhere, self.raw));
         }
         if search.best.is_empty() {
@@ -312,18 +313,18 @@ impl Args {
     }
 }
 
-/// Says that there is a root page, and not what it leads to.
+/// Describes a root page whose directory is not in the dump.
 fn describe_nowhere(
     name: &impl fmt::Display,
     search: &RootSearch,
-    nowhere: Nowhere,
+    nowhere: DanglingRoot,
     is_raw: bool,
 ) -> String {
     let others = match search.candidates {
         1 => String::new(),
         candidates => format!(", nor are those of {} more", candidates - 1),
     };
-    // As in a file with a machine's memory that has no hole where the machine's devices are.
+    // A raw image without the holes of the machine's devices has memory at wrong offsets.
     let why = match is_raw {
         true => "an image must have each byte at its physical address, with the machine's holes",
         false => "it was left out, or the page is forged",
@@ -334,18 +335,18 @@ fn describe_nowhere(
     )
 }
 
-/// Most names of traces in the description of a candidate.
-const NAMES: usize = 8;
+/// Limit of trace names in the description of a candidate.
+const MAX_NAMES: usize = 8;
 
-/// The traces that a root page leads to, for people.
+/// Names the traces that a root page leads to, for people.
 fn describe_traces(address: u64, dump: &Dump) -> String {
     let directory = Directory::read(dump, address, &mut Problems::default());
     let Ok(directory) = directory else {
         return String::new();
     };
     let mut names: Vec<_> = directory.trace_names().collect();
-    let more = names.len().saturating_sub(NAMES);
-    names.truncate(NAMES);
+    let more = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
     match (names.is_empty(), more) {
         (true, _) => ", and no trace".to_owned(),
         (false, 0) => format!(", of traces {}", names.join(", ")),
@@ -353,16 +354,16 @@ fn describe_traces(address: u64, dump: &Dump) -> String {
     }
 }
 
-/// A candidate, for people.
+/// Describes a candidate for the root page, for people.
 fn describe(candidate: &Candidate, dump: &Dump) -> String {
-    let place = match candidate.place {
-        Place::Image | Place::ReadOnlyImage => ", in the kernel's image,",
+    let place = match candidate.location {
+        RootLocation::Image | RootLocation::ReadOnlyImage => ", in the kernel's image,",
         _ => "",
     };
     let directory = match candidate.leads_to {
-        LeadsTo::Directory => "a consistent directory",
-        LeadsTo::Damaged => "a damaged directory",
-        LeadsTo::Nothing => "no directory: there was no trace yet",
+        RootTarget::Directory => "a consistent directory",
+        RootTarget::Damaged => "a damaged directory",
+        RootTarget::Nothing => "no directory: there was no trace yet",
         _ => "nowhere",
     };
     let buffers = match candidate.buffers {
@@ -373,7 +374,7 @@ fn describe(candidate: &Candidate, dump: &Dump) -> String {
         ),
     };
     let traces = match candidate.leads_to {
-        LeadsTo::Directory | LeadsTo::Damaged => describe_traces(candidate.address, dump),
+        RootTarget::Directory | RootTarget::Damaged => describe_traces(candidate.address, dump),
         _ => String::new(),
     };
     format!(
@@ -382,19 +383,19 @@ fn describe(candidate: &Candidate, dump: &Dump) -> String {
     )
 }
 
-/// Where this kernel offers what the previous boot has left. None: it has left nothing, which was
-/// said.
+/// The file with the previous boot's reserved memory. `None`: that boot left nothing, and a message
+/// said so.
 fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
     ControlFs::open(control_fs).map_err(|error| PREVIOUS_BOOT.explain(error, control_fs))?;
     let path = control_fs.join("reserved");
-    let said = match fs::read_to_string(&path) {
+    let text = match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             anyhow::bail!("this kernel has no buffers in reserved memory: it is older than that")
         }
-        said => said.with_context(|| format!("cannot read {}", path.display()))?,
+        text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let value = |name: &str| {
-        let mut lines = said.lines().filter_map(|line| line.split_once(' '));
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
         lines.find_map(|(key, value)| (key == name).then_some(value))
     };
     if value("size") == Some("0") {
@@ -411,9 +412,9 @@ fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
             );
             Ok(None)
         }
-        Some(said) if said.starts_with("not intact") => {
+        Some(state) if state.starts_with("not intact") => {
             anyhow::bail!(
-                "what the previous boot has left in reserved memory is {said} ({})",
+                "what the previous boot has left in reserved memory is {state} ({})",
                 control_fs.join("previous_boot").display()
             )
         }
@@ -421,14 +422,14 @@ fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// An address, in hexadecimal digits.
+/// Parses an address in hexadecimal digits, with or without `0x`.
 fn address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|error| error.to_string())
 }
 
-/// The directory for the traces: it may be there, but must be empty, so that what is in it then
-/// belongs together.
+/// Creates the directory for the traces. An existing one must be empty, so that its contents belong
+/// together.
 fn create(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     match fs::read_dir(directory)?.next() {
@@ -438,12 +439,12 @@ fn create(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// When and where the kernel crashed, as far as that is known.
-fn said(extraction: &Extraction, crash: &Crash) -> String {
+/// When and where the kernel crashed, as far as the dump tells.
+fn crash_details(extraction: &Extraction, crash: &Crash) -> String {
     let since_1970 = |since: Option<Duration>| UNIX_EPOCH.checked_add(since?);
     let exactly = extraction.crash_ns.and_then(|ns| u64::try_from(ns).ok());
     let to_the_second = crash.time.and_then(|time| u64::try_from(time).ok());
-    let mut said = if let Some(time) = since_1970(exactly.map(Duration::from_nanos)) {
+    let mut details = if let Some(time) = since_1970(exactly.map(Duration::from_nanos)) {
         format!(", crashed at {}", humantime::format_rfc3339_nanos(time))
     } else if let Some(time) = since_1970(to_the_second.map(Duration::from_secs)) {
         format!(", crashed at {}", humantime::format_rfc3339_seconds(time))
@@ -451,12 +452,12 @@ fn said(extraction: &Extraction, crash: &Crash) -> String {
         String::new()
     };
     if let Some(cpu) = crash.cpu {
-        said += &format!(" on CPU {cpu}");
+        details += &format!(" on CPU {cpu}");
     }
     if let Some(thread) = crash.thread {
-        said += &format!(", in thread {thread}");
+        details += &format!(", in thread {thread}");
     }
-    said
+    details
 }
 
 fn report(extraction: &Extraction, kernel: &str, crash: &Crash) {
@@ -482,7 +483,7 @@ fn report(extraction: &Extraction, kernel: &str, crash: &Crash) {
         }
         return;
     }
-    output::say(format_args!("{kernel}{}", said(extraction, crash)));
+    output::say(format_args!("{kernel}{}", crash_details(extraction, crash)));
     for trace in &extraction.traces {
         let totals = Totals::of(&trace.processes);
         let earlier = match totals.earlier {

@@ -1,4 +1,4 @@
-//! `usertrace filter`.
+//! `usertrace filter`: shows or changes which events a trace records.
 
 use std::process::ExitCode;
 
@@ -50,8 +50,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Of programs that the fallback traces.
-    fn of_programs(&self, target: &Target) -> anyhow::Result<()> {
+    /// Shows or changes the filters of programs that the fallback traces.
+    fn filter_programs(&self, target: &Target) -> anyhow::Result<()> {
         if self.channel.is_some() {
             bail!("the fallback's traces have no channels of their own");
         }
@@ -76,7 +76,7 @@ impl Args {
     fn try_run(self) -> anyhow::Result<()> {
         let target = Target::of(&kernel_commands::FILTER, &self.trace, &self.root)?;
         let Target::Trace(control_fs) = &target else {
-            return self.of_programs(&target);
+            return self.filter_programs(&target);
         };
         let trace = control_fs.trace(&self.trace)?;
         let channel = self.channel.as_deref();

@@ -1,5 +1,5 @@
-//! `usertrace generate`: what goes with the command when it is installed, made of its own
-//! description of itself.
+//! `usertrace generate`: writes manual pages and shell completions from the command's own
+//! definition of its options.
 
 use std::env;
 use std::fs;
@@ -14,23 +14,24 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::output;
+use crate::{environment, markdown, output};
 
-/// Write the manual pages, or what a shell needs to complete the command line
+/// Write manual pages, completions for a shell, or a reference of all commands
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   usertrace generate man /usr/local/share/man/man1
   usertrace generate completions bash >/etc/bash_completion.d/usertrace
+  usertrace generate markdown >commands.md
 
 Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    files: Files,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Files {
     /// Write a manual page for each command
     #[command(after_help = "\
 Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
@@ -46,6 +47,10 @@ Exit status: 0, 1 if they cannot be written, 2 for a wrong command line.")]
         #[arg(hide_possible_values = true)]
         shell: Shell,
     },
+    /// Write a reference of all commands to standard output, as one page of Markdown
+    #[command(after_help = "\
+Exit status: 0, 1 if it cannot be written, 2 for a wrong command line.")]
+    Markdown,
 }
 
 impl Args {
@@ -55,32 +60,38 @@ impl Args {
     }
 
     fn try_run(self, mut command: Command) -> anyhow::Result<()> {
-        match self.what {
-            What::Man { directory } => {
+        match self.files {
+            Files::Man { directory } => {
                 fs::create_dir_all(&directory)
                     .with_context(|| format!("cannot make {}", directory.display()))?;
                 command = command.disable_help_subcommand(true);
-                // Gives the commands their whole names.
+                // `build` gives the subcommands their full names.
                 command.build();
                 let main = std::iter::once(&command).chain(command.get_subcommands());
                 let main: Vec<_> = main.map(file_name).collect();
                 pages(&command, &main, &directory)
             }
-            What::Completions { shell } => {
+            Files::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command, "usertrace", &mut text);
                 output::print(&String::from_utf8_lossy(&text))
+            }
+            Files::Markdown => {
+                command = command.disable_help_subcommand(true);
+                // Gives the commands their whole names.
+                command.build();
+                output::print(&markdown::page(&command))
             }
         }
     }
 }
 
-/// The name of a command's page.
+/// The file name of a command's manual page.
 fn file_name(command: &Command) -> String {
     Man::new(command.clone()).get_filename()
 }
 
-/// Writes the page of a command, and those of its commands. The `main` ones name each other.
+/// Writes the pages of a command and of its subcommands. The pages in `main` refer to each other.
 fn pages(command: &Command, main: &[String], directory: &Path) -> anyhow::Result<()> {
     let name = file_name(command);
     let path = directory.join(&name);
@@ -90,7 +101,7 @@ fn pages(command: &Command, main: &[String], directory: &Path) -> anyhow::Result
     commands.try_for_each(|command| pages(command, main, directory))
 }
 
-/// Now; or what those say who build packages that are the same each time.
+/// The current time, or that of `SOURCE_DATE_EPOCH`, for reproducible builds.
 fn time() -> SystemTime {
     let epoch = env::var("SOURCE_DATE_EPOCH").ok();
     let epoch = epoch.and_then(|seconds| seconds.parse().ok());
@@ -118,12 +129,13 @@ fn page(command: &Command, name: &str, main: &[String]) -> io::Result<Vec<u8>> {
     if let Some(help) = command.get_after_help() {
         page.write_all(after_help(&help.to_string()).to_roff().as_bytes())?;
     }
+    page.write_all(environment(command).to_roff().as_bytes())?;
     page.write_all(see_also(name, main).to_roff().as_bytes())?;
     Ok(page)
 }
 
-/// What the help of a command ends with: paragraphs, of which one may be examples, and one the exit
-/// status.
+/// Converts the text after a command's options. Its paragraphs may include one of examples and one
+/// about the exit status.
 fn after_help(text: &str) -> Roff {
     let mut roff = Roff::new();
     let section = |roff: &mut Roff, name| {
@@ -154,7 +166,22 @@ fn after_help(text: &str) -> Roff {
     roff
 }
 
-/// The other commands, and who reads what they write.
+/// The variables of the environment that a command reads.
+fn environment(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    let mut variables = environment::of(command).peekable();
+    if variables.peek().is_some() {
+        roff.control("SH", ["ENVIRONMENT"]);
+    }
+    for variable in variables {
+        roff.control("TP", []);
+        roff.text([bold(variable.name)]);
+        roff.text([roman(variable.meaning)]);
+    }
+    roff
+}
+
+/// The section that names the other commands, and babeltrace2.
 fn see_also(own: &str, main: &[String]) -> Roff {
     let pages = main.iter().map(String::as_str);
     let pages = pages.filter(|name| *name != own).chain(["babeltrace2.1"]);

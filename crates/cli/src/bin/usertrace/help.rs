@@ -1,23 +1,24 @@
-//! How help is shown: `-h` in short, `--help` with everything, both as wide as the terminal.
+//! Help texts for a terminal: a summary for `-h`, everything for `--help`, both as wide as the
+//! terminal.
 
 use clap::Command;
 
-/// Columns of an example that need not be shown in two lines.
-const WIDE: usize = 78;
+/// Longest example, in columns, that stays on one line.
+const MAX_EXAMPLE: usize = 78;
 
-/// A command line with help for a terminal. (The manual is made of the texts as they are.)
+/// Adapts the help of a command line to a terminal. The manual pages use the texts unchanged.
 pub(crate) fn shown(command: Command) -> Command {
     let name = command.get_name().to_owned();
     for_terminal(command, &name)
 }
 
-/// `name`: the command's whole name.
+/// Adapts the help of a command and its subcommands. `name`: the command's full name.
 fn for_terminal(command: Command, name: &str) -> Command {
     let text = command.get_after_help().map(ToString::to_string);
     let command = match text {
         None => command,
         Some(text) => command
-            .after_long_help(reflow(&text))
+            .after_long_help(join_paragraphs(&text))
             .after_help(format!("{name} --help has examples, and says more.")),
     };
     let command = command.mut_args(|arg| match arg.get_help().map(ToString::to_string) {
@@ -30,7 +31,7 @@ fn for_terminal(command: Command, name: &str) -> Command {
     })
 }
 
-/// An argument's help for `-h`: the first of its statements, and its default.
+/// An argument's help for `-h`: its first clause, and its default.
 fn in_short(text: &str) -> String {
     let default = text.find(" [default:").unwrap_or(text.len());
     let (text, default) = text.split_at(default);
@@ -38,13 +39,12 @@ fn in_short(text: &str) -> String {
     format!("{}{default}", &text[..end])
 }
 
-/// Makes one line of each paragraph, which is broken where the terminal ends. Examples, which are
-/// indented, stay as they are; but what each is for goes in front of it if that is too long for a
-/// line with one of them.
-fn reflow(text: &str) -> String {
+/// Joins the lines of each paragraph, so that the terminal can break them. Examples are indented
+/// and stay unchanged. If any example is long, the comments of all move to lines of their own.
+fn join_paragraphs(text: &str) -> String {
     let is_wide = text
         .lines()
-        .any(|line| line.starts_with(' ') && line.len() > WIDE);
+        .any(|line| line.starts_with(' ') && line.len() > MAX_EXAMPLE);
     let mut lines: Vec<String> = Vec::new();
     let mut is_open = false;
     for line in text.lines() {
@@ -57,10 +57,10 @@ fn reflow(text: &str) -> String {
             _ => match line.split_once(" # ") {
                 Some((example, comment)) if !is_prose && is_wide => {
                     lines.push(format!("  # {comment}"));
-                    lines.extend(continued(example.trim_end()));
+                    lines.extend(split_example(example.trim_end()));
                 }
                 _ if is_prose => lines.push(line.to_owned()),
-                _ => lines.extend(continued(line)),
+                _ => lines.extend(split_example(line)),
             },
         }
         is_open = is_prose;
@@ -68,9 +68,9 @@ fn reflow(text: &str) -> String {
     lines.join("\n")
 }
 
-/// An example in lines that are not too long, as a shell takes them: broken at spaces that are not
-/// in quotes.
-fn continued(example: &str) -> Vec<String> {
+/// Splits an example into lines of limited length, with backslashes as in a shell. It breaks at
+/// spaces outside quotes.
+fn split_example(example: &str) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     let mut quote = None;
     let word = |c: char| {
@@ -84,7 +84,7 @@ fn continued(example: &str) -> Vec<String> {
     for word in example.trim_start().split(word) {
         if line.is_empty() {
             line = format!("  {word}");
-        } else if line.len() + word.len() + " ".len() + " \\".len() <= WIDE {
+        } else if line.len() + word.len() + " ".len() + " \\".len() <= MAX_EXAMPLE {
             line = format!("{line} {word}");
         } else {
             lines.push(format!("{line} \\"));
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_help_is_a_statement_and_the_default() {
+    fn short_help_has_first_clause_and_default() {
         for (text, short) in [
             ("Do it", "Do it"),
             ("Do it: so, or so; at once", "Do it"),
@@ -114,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_become_lines() {
-        let long = "x".repeat(WIDE);
+    fn paragraphs_are_joined_and_examples_kept() {
+        let long = "x".repeat(MAX_EXAMPLE);
         for (text, expected) in [
             (
                 "Examples:\n  a  # b\n  c\n\nOne\ntwo.\n\nExit: 0.",
@@ -126,7 +126,7 @@ mod tests {
                 &format!("  # b\n  a\n  # c\n  {long}"),
             ),
         ] {
-            assert_eq!(reflow(text), expected);
+            assert_eq!(join_paragraphs(text), expected);
         }
     }
 }

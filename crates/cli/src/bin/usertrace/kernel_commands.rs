@@ -10,11 +10,11 @@ use crate::root::Root;
 /// A command that needs the kernel's trace buffers.
 #[derive(Debug)]
 pub(crate) struct KernelCommand {
-    /// What is typed behind `usertrace`.
+    /// Name after `usertrace` on the command line.
     pub(crate) name: &'static str,
-    /// What to use without them.
+    /// Advice for a kernel without trace buffers.
     pub(crate) instead: &'static str,
-    /// It changes what the kernel has.
+    /// The command changes traces, so it needs write access.
     pub(crate) changes: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
     "use \"usertrace extract VMCORE\" with a dump",
 );
 
-/// All of them.
+/// All commands that need the kernel's trace buffers.
 pub(crate) const ALL: [&KernelCommand; 10] = [
     &DAEMON,
     &START,
@@ -85,7 +85,7 @@ pub(crate) const ALL: [&KernelCommand; 10] = [
 ];
 
 impl KernelCommand {
-    /// The control file system, for this command.
+    /// Opens the control file system for this command.
     ///
     /// # Errors
     /// When it cannot be used. If the kernel has no trace buffers, the error says what to use
@@ -94,13 +94,13 @@ impl KernelCommand {
         root.open().map_err(|error| self.explain(error, &root.path))
     }
 
-    /// Says which command cannot be used, and what to use instead.
+    /// Adds the command's name and an alternative to an error, if the kernel has no trace buffers.
     pub(crate) fn explain(&self, error: ControlFsError, root: &Path) -> anyhow::Error {
-        // Where somebody said that it is elsewhere, that is what is wrong.
-        let is_kernel = matches!(error, ControlFsError::Missing(_))
+        // With an explicit `--root`, the given path is the problem, not the kernel.
+        let kernel_lacks_buffers = matches!(error, ControlFsError::Missing(_))
             && root == Path::new(CONTROL_FS)
             && Calls::discover().is_err();
-        if !is_kernel {
+        if !kernel_lacks_buffers {
             return error.into();
         }
         anyhow::anyhow!(

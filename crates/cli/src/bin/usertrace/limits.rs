@@ -1,12 +1,13 @@
-//! How much is recorded, as options of the commands that record.
+//! Options for rotation and limits, shared by the commands that record.
 
 use std::time::Duration;
 
 use usertrace_consumer::{Limits as Wanted, RecorderEvent};
 
+use crate::byte_size::{self, SizeError};
 use crate::output;
 
-/// Where help has them.
+/// Heading of these options in help texts.
 const HEADING: &str = "Rotation and limits";
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Is there a number of chunks to keep, and are none made?
+    /// Whether `--keep` is given without any option that makes chunks.
     pub(crate) fn keeps_nothing(&self) -> bool {
         self.keep.is_some() && self.rotate_size.is_none() && self.rotate_time.is_none()
     }
@@ -48,31 +49,25 @@ impl From<Limits> for Wanted {
     }
 }
 
-/// Says what happened to files, if it is something wrong or asked for.
+/// Reports an event of the recorder. With `quiet`, only trouble and its end are reported.
 pub(crate) fn say(news: &RecorderEvent, quiet: bool) {
-    let is_of_interest = news.is_trouble() || matches!(news, RecorderEvent::Room { .. });
-    if is_of_interest || !quiet {
+    let is_important = news.is_trouble() || matches!(news, RecorderEvent::SpaceAvailable { .. });
+    if is_important || !quiet {
         output::say(news);
     }
 }
 
-/// A number of bytes, other than 0.
+/// Parses a number of bytes other than 0.
 fn size(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let number: u64 = digits.parse().map_err(|_| "not a number".to_owned())?;
-    match number.checked_mul(factor) {
-        None => Err("too large".to_owned()),
-        Some(0) => Err("nothing".to_owned()),
-        Some(size) => Ok(size),
+    match byte_size::parse(text) {
+        Err(SizeError::NotANumber) => Err("not a number".to_owned()),
+        Err(SizeError::TooLarge) => Err("too large".to_owned()),
+        Ok(0) => Err("nothing".to_owned()),
+        Ok(size) => Ok(size),
     }
 }
 
-/// A time of a second at least.
+/// Parses a duration of at least a second.
 fn duration(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < Duration::from_secs(1) {
@@ -86,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_have_units() {
+    fn sizes_and_durations_have_units() {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("3G"), Ok(3 << 30));
         for bad in ["", "G", "-1", "0", "0M", "99999999999G", "ü"] {

@@ -1,4 +1,4 @@
-//! `usertrace list`, and of one trace, `usertrace status`.
+//! `usertrace list` and `usertrace status`: the state of traces, and the events of programs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 use usertrace::Loglevel;
 use usertrace_consumer::{
-    CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints, ToldBy,
-    TraceTracepoints, consumer_files, event_channels, programs, tracepoints,
+    CONTROL_FS, ConsumerFile as _, ControlFsError, KernelFile, ProcessTracepoints,
+    TraceTracepoints, TracepointSource, consumer_files, event_channels, programs, tracepoints,
 };
 use usertrace_os::procfs;
 use usertrace_sys::uapi::{
@@ -90,7 +90,7 @@ pub(crate) struct Status {
     root: Root,
 }
 
-/// Exit status of a trace that is not active, as of a service that is not.
+/// Exit status for an inactive trace, as for an inactive service.
 const NOT_ACTIVE: u8 = 3;
 
 impl Status {
@@ -116,9 +116,9 @@ impl Status {
 struct Trace {
     name: String,
     active: bool,
-    /// Patterns of those that it wants, as its file `filter` has them.
+    /// Patterns of the events that it records, as in its file `filter`.
     events: Vec<String>,
-    /// Those of events.
+    /// Channels of events, without `control`.
     channels: Vec<Channel>,
     processes: Vec<Process>,
 }
@@ -126,17 +126,17 @@ struct Trace {
 #[derive(Serialize)]
 struct Channel {
     name: String,
-    /// Who writes a ring: as the channel's file `scope` has it.
+    /// What a ring belongs to, as in the channel's file `scope`.
     scope: String,
-    /// What becomes of events when a ring is full, as far as it is known.
+    /// What happens to events when a ring is full; `?` if unknown.
     mode: &'static str,
     /// Bytes in a sub-buffer.
     subbuf_size: Option<u32>,
     /// Sub-buffers in a ring.
     subbuf_count: Option<u32>,
-    /// Names of what each event begins with.
+    /// Names of the contexts of each event.
     contexts: Vec<String>,
-    /// Patterns of the events that go here; none of `main`, where the rest goes.
+    /// Patterns of the events that go here; `None` for `main`, which takes the rest.
     events: Option<Vec<String>>,
 }
 
@@ -148,13 +148,13 @@ struct Process {
     process: u64,
     dead: bool,
     rings: usize,
-    /// Who writes a ring: as the channel's file `scope` has it.
+    /// What a ring belongs to, as in the channel's file `scope`.
     scope: &'static str,
     ring_bytes: u64,
-    /// Bytes in the fullest ring that were not consumed.
+    /// Bytes in the fullest ring that were not consumed yet.
     fullest: u64,
     lost: u64,
-    /// Writes that found no memory.
+    /// Pages that found no memory at their first write.
     sunk: u64,
 }
 
@@ -188,7 +188,7 @@ impl Args {
         Ok(0)
     }
 
-    /// Lists what programs can write.
+    /// Lists the events that programs can write.
     fn events(&self) -> anyhow::Result<u8> {
         let mut listed = Listed::default();
         match self.root.open() {
@@ -211,13 +211,14 @@ impl Args {
                             trace.processes.retain(is_selected);
                             listed.traces.push(trace);
                         }
-                        // It was removed meanwhile.
+                        // The trace was removed meanwhile.
                         Err(ControlFsError::NoTrace(_)) if self.traces.is_empty() => {}
                         Err(error) => return Err(error.into()),
                     }
                 }
             }
-            // Only if nobody asked for what is there.
+            // Without the control file system, programs can still be asked, unless the command line
+            // names traces or a root.
             Err(ControlFsError::Missing(_))
                 if self.traces.is_empty() && self.root.path == Path::new(CONTROL_FS) => {}
             Err(error) => return Err(error.into()),
@@ -239,14 +240,14 @@ impl Args {
     }
 }
 
-/// Exit status if not everything is known that was asked for.
+/// Exit status if some events are unknown.
 const INCOMPLETE: u8 = 3;
 
-/// What programs can write.
+/// The events of programs.
 #[derive(Default, Serialize)]
 struct Listed {
     traces: Vec<TraceTracepoints>,
-    /// Those that are in none of these traces.
+    /// Programs that are in none of these traces.
     programs: Vec<ProcessTracepoints>,
     problems: Vec<String>,
 }
@@ -261,7 +262,7 @@ impl Listed {
             && processes.all(|process| process.problems.is_empty())
     }
 
-    /// `programs`: also those that are in no trace.
+    /// Describes them for people. `programs`: include programs that are in no trace.
     fn describe(&self, programs: bool) -> String {
         let mut text = String::new();
         for trace in &self.traces {
@@ -293,11 +294,11 @@ fn problems(problems: &[String]) -> String {
     lines.collect()
 }
 
-/// A process and its events, for people.
+/// Describes a process and its events, for people.
 fn process_events(process: &ProcessTracepoints) -> String {
     let count = process.tracepoints.len();
     let mut text = format!("  {} ({})", process.comm.escape_debug(), process.pid);
-    if process.told_by != ToldBy::Nobody {
+    if process.told_by != TracepointSource::Nobody {
         text += &format!(": {}", output::count(count, "event", "events"));
     }
     if process.dead {
@@ -325,7 +326,7 @@ fn process_events(process: &ProcessTracepoints) -> String {
     text + &problems(&process.problems)
 }
 
-/// A log level's name, if it has one.
+/// The name of a log level, or its number.
 fn loglevel(number: u32) -> String {
     const NAMED: [Loglevel; 15] = [
         Loglevel::Emergency,
@@ -388,7 +389,7 @@ fn lines(text: String) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What was asked for. None: it is gone, or it cannot be read, which is said.
+/// The value read, or `None` with a message if it cannot be read. No message if it is gone.
 fn unless_gone<T>(path: &Path, read: io::Result<T>) -> Option<T> {
     if let Err(error) = &read
         && error.kind() != io::ErrorKind::NotFound
@@ -401,16 +402,16 @@ fn unless_gone<T>(path: &Path, read: io::Result<T>) -> Option<T> {
     read.ok()
 }
 
-/// What there is to see of a trace. It may be removed, and its processes may end, at any time: what
-/// is gone is left out.
+/// Reads the state of a trace. The trace may be removed, and its processes may end, at any time;
+/// the result omits them.
 fn trace(path: &Path, of: &pids::OfProcesses) -> Trace {
     let name = path.file_name().unwrap_or_default();
     let start = read(&path.join("start"));
     let (mut channels, mut processes) = (Vec::new(), Vec::new());
     for channel in unless_gone(path, event_channels(path)).unwrap_or_default() {
         let directory = path.join(&channel);
-        let said = |file| read(&directory.join(file));
-        let mode = match (said("mode").as_deref(), said("flight").as_deref()) {
+        let setting = |file| read(&directory.join(file));
+        let mode = match (setting("mode").as_deref(), setting("flight").as_deref()) {
             (Some("block"), _) => "block",
             (Some("overwrite"), _) | (_, Some("1")) => "overwrite",
             (Some("discard"), _) | (_, Some("0")) => "discard",
@@ -422,13 +423,13 @@ fn trace(path: &Path, of: &pids::OfProcesses) -> Trace {
             .filter_map(|file| process(&channel, &directory.join(file)));
         let (modes, listed): (Vec<_>, Vec<_>) = of_channel.unzip();
         channels.push(Channel {
-            scope: said("scope").unwrap_or_else(|| "?".to_owned()),
-            // That of a process is told exactly.
+            scope: setting("scope").unwrap_or_else(|| "?".to_owned()),
+            // A process's file has the exact mode.
             mode: modes.last().copied().unwrap_or(mode),
-            subbuf_size: said("subbuf_size").and_then(|size| size.parse().ok()),
-            subbuf_count: said("subbuf_count").and_then(|count| count.parse().ok()),
-            contexts: said("contexts").map(lines).unwrap_or_default(),
-            events: said("filter").map(lines),
+            subbuf_size: setting("subbuf_size").and_then(|size| size.parse().ok()),
+            subbuf_count: setting("subbuf_count").and_then(|count| count.parse().ok()),
+            contexts: setting("contexts").map(lines).unwrap_or_default(),
+            events: setting("filter").map(lines),
             name: channel,
         });
         let is_selected = |process: &Process| of.has(process.pid, &process.comm);
@@ -467,7 +468,7 @@ impl Channel {
 }
 
 impl Trace {
-    /// `whole`: with what it was set up to be.
+    /// Describes a trace for people. `whole`: include its setup.
     fn describe(&self, whole: bool) -> String {
         let state = if self.active { "active" } else { "not active" };
         let processes = output::count(self.nr_processes(), "process", "processes");
@@ -490,7 +491,7 @@ impl Trace {
     }
 }
 
-/// What becomes of events of a process when a ring is full, and the process.
+/// Reads a process's state in a channel, and what happens to its events when a ring is full.
 fn process(channel: &str, path: &Path) -> Option<(&'static str, Process)> {
     let file = unless_gone(path, KernelFile::open(path))?;
     let info = unless_gone(path, file.info())?;

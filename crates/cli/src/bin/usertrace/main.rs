@@ -1,14 +1,16 @@
-//! `usertrace`: records traces of programs, and takes them out of the dumps of kernels that
-//! crashed.
+//! `usertrace`: records traces of programs, reads them, and extracts them from the dumps of crashed
+//! kernels.
 
-// These panic when nobody reads what they print; `output` has what does not.
+// These macros panic when the reader closes the pipe; the functions of `output` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod byte_size;
 mod ctl;
 mod daemon;
 mod descendants;
 mod destination;
 mod doctor;
+mod environment;
 mod export;
 mod extract;
 mod file_size;
@@ -18,6 +20,7 @@ mod help;
 mod kernel_commands;
 mod limits;
 mod list;
+mod markdown;
 mod notify;
 mod obstacle;
 mod output;
@@ -78,7 +81,7 @@ fn main() -> ExitCode {
     let matches = help::shown(Cli::command()).try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(said) => return tell(&said),
+        Err(error) => return report(&error),
     };
     match cli.command {
         Command::Record(args) => args.run(),
@@ -101,12 +104,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help, or what is wrong with the command line.
-fn tell(said: &clap::Error) -> ExitCode {
-    let status = u8::try_from(said.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
-    match said.print().and_then(|()| io::stdout().flush()) {
-        // What goes to standard error, nobody has to read; and who reads help may have read enough.
-        Err(error) if !said.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
+/// Prints help, or an error of the command line.
+fn report(message: &clap::Error) -> ExitCode {
+    let status = u8::try_from(message.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+    match message.print().and_then(|()| io::stdout().flush()) {
+        // A failure to write to standard error is no error, nor is a closed pipe.
+        Err(error) if !message.use_stderr() && error.kind() != io::ErrorKind::BrokenPipe => {
             output::say(format_args!("cannot write to standard output: {error}"));
             ExitCode::FAILURE
         }
@@ -119,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
         help::shown(Cli::command()).debug_assert();
     }

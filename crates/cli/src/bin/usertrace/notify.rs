@@ -1,4 +1,4 @@
-//! What systemd is told, and how its journal is written to.
+//! Notifications to systemd, and log lines for its journal.
 
 use std::fmt;
 use std::fs::File;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use crate::output;
 
-/// The socket of whoever started this and wants to know how it is: systemd(1), sd_notify(3).
+/// Connection to the service manager: systemd(1), sd_notify(3).
 pub(crate) struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// How often to say that this is alive, and when that was last.
+    /// Period of keep-alive messages, and the time of the last one.
     watchdog: Option<(Duration, Instant)>,
 }
 
 impl Notify {
-    /// As `$NOTIFY_SOCKET`, `$WATCHDOG_USEC` and `$WATCHDOG_PID` say.
+    /// Reads `$NOTIFY_SOCKET`, `$WATCHDOG_USEC` and `$WATCHDOG_PID`.
     pub(crate) fn from_environment() -> io::Result<Self> {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Ok(Self {
@@ -33,11 +33,11 @@ impl Notify {
             None => SocketAddr::from_pathname(&name)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // Who does not listen is not waited for.
+        // A service manager that does not read must not block the daemon.
         socket.set_nonblocking(true)?;
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
         let is_this = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
-        // Twice as often as it must be.
+        // Twice as often as required.
         let every = number("WATCHDOG_USEC")
             .filter(|&time| time > 0 && is_this)
             .map(|time| Duration::from_micros(time / 2));
@@ -49,7 +49,7 @@ impl Notify {
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
-            // Who does not listen is told again soon.
+            // A lost message does no harm: the next one follows soon.
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
     }
@@ -63,7 +63,7 @@ impl Notify {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: it writes to that structure only.
+        // SAFETY: `now` is a valid `timespec`, the only memory that the call writes to.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
         let now = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
@@ -77,12 +77,12 @@ impl Notify {
         self.send(&format!("STATUS={text}"));
     }
 
-    /// To be called once a second.
+    /// Sends a keep-alive message if one is due. Call it once a second.
     pub(crate) fn alive(&mut self) {
         let Some((every, last)) = &mut self.watchdog else {
             return;
         };
-        // A second later may be too late.
+        // The next call comes a second later, which may be too late.
         if last.elapsed() + Duration::from_secs(1) >= *every {
             *last = Instant::now();
             self.send("WATCHDOG=1");
@@ -90,7 +90,7 @@ impl Notify {
     }
 }
 
-/// How bad something is, as sd-daemon(3) numbers it.
+/// Severity of a log line, as sd-daemon(3) numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Error = 3,
@@ -98,7 +98,7 @@ pub(crate) enum Level {
     Info = 6,
 }
 
-/// Lines on standard error, with their level in front if that is the journal.
+/// Log on standard error. Lines have a level in front if the journal reads them.
 pub(crate) struct Log {
     is_journal: bool,
 }
@@ -118,7 +118,7 @@ impl Log {
     }
 }
 
-/// Is standard error the stream that `$JOURNAL_STREAM` says is the journal's?
+/// Whether standard error is the journal's stream, according to `$JOURNAL_STREAM`.
 fn is_journal() -> Option<bool> {
     let stream = std::env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;

@@ -1,6 +1,8 @@
-//! Why a program cannot be traced by what its environment says, libraries to preload included. The
-//! program of a command is looked at before it runs, those that it executes while they run
-//! (`descendants.rs`).
+//! Finds out why a program ignores its environment's settings for tracing, including libraries to
+//! preload.
+//!
+//! `record` checks the program of its command before it runs. `descendants.rs` checks the programs
+//! that are executed meanwhile.
 
 use std::env;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -19,27 +21,27 @@ use object::elf::{self, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader as _};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
-/// Scripts that are run by scripts: the kernel follows no more.
+/// Limit of nested script interpreters, as in the kernel.
 const SCRIPTS: usize = 5;
-/// How long the first line of a script can be, as the kernel has it.
+/// Longest first line of a script that the kernel reads, in bytes.
 const FIRST_LINE: u64 = 256;
 
-/// What is in the way.
+/// Why a program cannot be traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// It has no dynamic linker.
+    /// The program has no dynamic linker.
     Static,
-    /// Its dynamic linker is of another C library.
+    /// Its dynamic linker belongs to another C library.
     OtherLinker(String),
-    /// It is for another machine, or for a smaller one: which.
+    /// It is built for another machine, or for 32 bits; the text names it.
     OtherMachine(String),
-    /// It runs with more rights than who starts it: what gives these.
+    /// It runs with more rights than its caller; the text says what grants these.
     Privileged(&'static str),
 }
 
 impl Obstacle {
-    /// Is it one only for libraries to preload? Else, the program does not obey `USERTRACE_…`
-    /// variables either.
+    /// Whether the obstacle concerns only preloaded libraries. Otherwise, the program ignores the
+    /// `USERTRACE_…` variables, too.
     fn is_for_libraries(&self) -> bool {
         !matches!(self, Self::Privileged(_))
     }
@@ -70,7 +72,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// A program, and what is in its way.
+/// A program and its obstacle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     program: PathBuf,
@@ -78,7 +80,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Is it the same program, by whatever path, with the same in its way?
+    /// Whether both are about the same program, by any path, and the same obstacle.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let paths = [self, other].map(|found| found.program.canonicalize());
         let is_same = match &paths {
@@ -99,7 +101,10 @@ impl fmt::Display for Found {
     }
 }
 
-/// What is in the way of tracing this program. `preloads`: by libraries; else only by variables.
+/// Finds the obstacle to tracing this program. `preloads`: with preloaded libraries; otherwise only
+/// by variables.
+///
+/// `None` for a program that cannot be read or executed: executing it reports the error.
 ///
 /// A program that cannot be read or executed has none: executing it will say what is wrong.
 pub(crate) fn of(program: &OsStr, preloads: bool) -> Option<Found> {
@@ -115,32 +120,33 @@ pub(crate) fn of(program: &OsStr, preloads: bool) -> Option<Found> {
     (preloads || !obstacle.is_for_libraries()).then_some(Found { program, obstacle })
 }
 
-/// What is in the way of tracing the program that a process runs. `preloads`: as for [`of`].
+/// Finds the obstacle to tracing the program that a process runs. `preloads`: as for [`of`].
+///
+/// `None` if the process has ended, or is just executing another program.
 ///
 /// Nothing if the process has ended, or executes another program just now.
 pub(crate) fn of_process(pid: u32, preloads: bool) -> Option<Found> {
     let file = match File::open(format!("/proc/{pid}/exe")) {
         Ok(file) => file,
-        // The kernel hides from its user what runs with more rights.
+        // The kernel hides the file of a process with more rights from its user.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return of(&name(pid)?, false),
         Err(_) => return None,
     };
-    // The file stays the same when the process executes another one.
+    // The descriptor keeps the file even if the process executes another one.
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let obstacle = of_file(&path, &file)?;
     let program = read_link(&path).ok()?;
     (preloads || !obstacle.is_for_libraries()).then_some(Found { program, obstacle })
 }
 
-/// What a process was called with.
+/// The first argument of a process.
 fn name(pid: u32) -> Option<OsString> {
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let first = arguments.split(|&byte| byte == 0).next()?;
     (!first.is_empty()).then(|| OsString::from_vec(first.to_owned()))
 }
 
-/// The program's file, as it is found for a command. Nothing but a regular file: whoever opens a
-/// FIFO waits.
+/// Finds the program's file, as a shell does. Only regular files count: opening a FIFO would wait.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into()).filter(|path: &PathBuf| is_executable(path));
@@ -167,7 +173,7 @@ fn interpreter_of_script(program: &Path) -> Option<PathBuf> {
     words.next().map(|path| OsStr::from_bytes(path).into())
 }
 
-/// Of a program's file, and a path to it.
+/// Finds the obstacle of a program's file. `program` is a path to it.
 fn of_file(program: &Path, file: &File) -> Option<Obstacle> {
     if let Some(by) = privileges(program, file) {
         return Some(Obstacle::Privileged(by));
@@ -198,18 +204,19 @@ fn of_elf<'a, R: ReadRef<'a>>(header: &FileHeader64<Endianness>, data: R) -> Opt
         .iter()
         .filter_map(|segment| segment.interpreter(endian, data).ok()?);
     let Some(interpreter) = interpreters.next() else {
-        // A dynamic linker, which may be called with a program, has none itself.
+        // A dynamic linker can be run with a program as its argument, and has no interpreter
+        // itself.
         return (!is_shared_object(header, data)).then_some(Obstacle::Static);
     };
     let path = Path::new(OsStr::from_bytes(interpreter));
     let name = path.file_name().unwrap_or_default().as_bytes();
-    // Wherever it is, and for whichever machine.
+    // Any directory and any machine.
     let is_gnu =
         name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name == b"ld.so.1";
     (!is_gnu).then(|| Obstacle::OtherLinker(path.to_string_lossy().into_owned()))
 }
 
-/// It says what it is called as a library.
+/// Whether the file has a library's name (DT_SONAME).
 fn is_shared_object<'a, R: ReadRef<'a>>(header: &FileHeader64<Endianness>, data: R) -> bool {
     use object::read::elf::Dyn as _;
     let has_name = || {
@@ -239,11 +246,11 @@ fn machine<H: FileHeader<Endian = Endianness>>(header: &H, bits: u32) -> String 
     format!("{name} of {bits} bits")
 }
 
-/// What gives a program more rights than we have.
+/// What grants a program more rights than this process has.
 fn privileges(program: &Path, file: &File) -> Option<&'static str> {
     let metadata = file.metadata().ok()?;
     let is_user = metadata.mode() & libc::S_ISUID != 0 && metadata.uid() != geteuid().as_raw();
-    // Without the right to execute it, it is another thing: a file with mandatory locks.
+    // Without the group's execute bit, set-group-ID means mandatory locking.
     let of_group = libc::S_ISGID | libc::S_IXGRP;
     let is_group = metadata.mode() & of_group == of_group && metadata.gid() != getegid().as_raw();
     let has_capabilities = !geteuid().is_root() && has_attribute(program, c"security.capability");
@@ -260,12 +267,12 @@ fn has_attribute(path: &Path, name: &CStr) -> bool {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
     };
-    // SAFETY: texts that end with NUL; nothing is written for a length of 0.
+    // SAFETY: both texts are C strings, and a length of 0 means that the kernel writes nothing.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Nothing gives programs more rights here: the file system is mounted so, or this process may not
-/// get any.
+/// Whether the kernel ignores such bits here: the file system is mounted `nosuid`, or this process
+/// has set `no_new_privs`.
 fn are_ignored(program: &Path) -> bool {
     let is_mounted_so =
         || statvfs(program).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOSUID));

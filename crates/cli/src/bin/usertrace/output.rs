@@ -1,4 +1,4 @@
-//! What all commands print.
+//! Output of all commands: messages, tables, JSON, and the names of files.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use usertrace_ctf::ProcessSummary;
 
 use crate::destination;
 
-/// What to do with the summary of what was written.
+/// Options for the summary of a recording or snapshot.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Summary {
     /// Write the summary as JSON, to standard output or to FILE
@@ -26,26 +26,25 @@ pub(crate) struct Summary {
     pub(crate) quiet: bool,
 }
 
-/// Says something on standard error, in one line. Nobody has to read it: what was asked for is done
-/// nevertheless.
+/// Prints a message on standard error, as one line. A failure to print it is ignored.
 pub(crate) fn say(what: impl fmt::Display) {
     let line = readable(&what.to_string()).replace('\n', "\\n");
     report(format_args!("usertrace: {line}\n"));
 }
 
-/// Likewise, in as many lines as it has.
+/// Prints a text on standard error; it may have several lines. A failure to print it is ignored.
 pub(crate) fn report(text: impl fmt::Display) {
     let _ = write!(io::stderr().lock(), "{}", readable(&text.to_string()));
 }
 
-/// Draws on the terminal at standard error: control sequences of our own, which have no names of
-/// others in them.
+/// Writes control sequences to the terminal at standard error. The text must not contain names from
+/// others.
 pub(crate) fn draw(sequence: impl fmt::Display) {
     let _ = write!(io::stderr().lock(), "{sequence}");
 }
 
-/// The text with control characters as escapes, but for ends of lines and tabs: it may have names
-/// that others have chosen, and a terminal obeys what is in it.
+/// Escapes control characters other than newlines and tabs. The text may have names that others
+/// chose, and a terminal obeys control characters.
 pub(crate) fn readable(text: &str) -> Cow<'_, str> {
     let is_bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(is_bad) {
@@ -62,7 +61,7 @@ pub(crate) fn readable(text: &str) -> Cow<'_, str> {
     Cow::Owned(readable)
 }
 
-/// The text as one word of a shell's command line.
+/// Quotes the text as one word for a shell.
 pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:@%".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -71,7 +70,7 @@ pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
-/// Prints what was asked for. It is no error if who reads it has read enough.
+/// Prints a command's result on standard output. A closed pipe is no error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let text = readable(text);
     let mut output = io::stdout().lock();
@@ -84,12 +83,12 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Says what went wrong, with all that led to it.
+/// Prints an error with its causes.
 pub(crate) fn error(error: &anyhow::Error) {
     say(format_args!("{error:#}"));
 }
 
-/// The status that a command came to, or 1, with the error on standard error.
+/// Converts a command's result to an exit status. An error is printed, and becomes status 1.
 pub(crate) fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
     match result {
         Ok(status) => status.into(),
@@ -111,15 +110,16 @@ pub(crate) fn json(to: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     }
 }
 
-/// The directory that a command writes to.
+/// The output directory of a command.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Nobody named it, so it goes again if nothing comes into it.
+    /// The command chose it, and removes it on drop if it is still empty.
     is_ours: bool,
 }
 
 impl Directory {
-    /// The one that was named, or a new one. That is made now, so that nobody else gets it.
+    /// Uses the named directory, or creates a new one at once, so that no other process takes the
+    /// name.
     pub(crate) fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(path) = named {
             return Ok(Self {
@@ -151,19 +151,19 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.is_ours {
-            // Fails if there is something in it.
+            // Fails if the directory is not empty, which is intended.
             let _ = fs::remove_dir(&self.path);
         }
     }
 }
 
-/// The name of a file that is not there, for when none was named.
+/// A free file name, for when the command line names none.
 pub(crate) fn new_file(extension: &str) -> PathBuf {
     let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
     names(extension).find(is_free).unwrap_or_default()
 }
 
-/// Names by the time, all but the first with a number.
+/// Names with the current time; the second and later ones have a number, too.
 fn names(extension: &str) -> impl Iterator<Item = PathBuf> {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let name = format!("usertrace-{}", now.replace(['-', ':'], ""));
@@ -175,7 +175,7 @@ fn names(extension: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// A table of processes.
+/// Formats a table of processes.
 pub(crate) fn processes(processes: &[ProcessSummary]) -> String {
     let mut rows = vec![
         [
@@ -205,7 +205,7 @@ pub(crate) fn processes(processes: &[ProcessSummary]) -> String {
     table(&rows)
 }
 
-/// Rows of cells, in columns.
+/// Formats rows of cells as aligned columns.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {
@@ -218,7 +218,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
         let mut line = String::from(" ");
         for (n, (width, cell)) in widths.iter().zip(row).enumerate() {
             line.push(' ');
-            // Numbers to the right; the last columns are text.
+            // Right-align numbers; the last two columns are text.
             if n + 2 < N {
                 line.push_str(&format!("{cell:>width$}"));
             } else {
@@ -269,7 +269,7 @@ impl Totals {
     }
 }
 
-/// "1 process", "2 processes".
+/// Formats a count with its noun: "1 process", "2 processes".
 pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_obeys_is_printed() {
+    fn control_characters_are_escaped() {
         let plain = "a line\nwith\ttabs, \u{e9} and \u{65e5}\n";
         assert!(matches!(readable(plain), Cow::Borrowed(_)));
         assert_eq!(readable(plain), plain);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_takes_a_word_for_what_it_is() {
+    fn shell_words_are_quoted() {
         for text in ["traces/a-b_1", "", "a b", "it's $HOME `x` \\ \"\n;", "*"] {
             let script = format!("printf %s {}", shell_word(text));
             let output = std::process::Command::new("sh")

@@ -1,4 +1,4 @@
-//! Processes, as a command line names them: by ids, or by names.
+//! Processes on the command line: process ids or names.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use anyhow::bail;
 use usertrace_os::procfs;
 use usertrace_reader::comm;
 
-/// How long the daemons of a program that has just begun may have its name: they are forked from
-/// it, and take their own name a moment later.
+/// Longest time for which the fallback's daemons of a new program have its name. They are forked
+/// from it, and rename themselves a moment later.
 const RENAMING: Duration = Duration::from_millis(500);
-/// Between two looks whether they have.
+/// Pause between two checks for renamed daemons.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A process id, or the name of a process.
@@ -33,7 +33,7 @@ impl FromStr for Named {
 }
 
 impl Named {
-    /// The id of the only process of that name.
+    /// The process id. A name must belong to exactly one process.
     pub(crate) fn pid(&self) -> anyhow::Result<u32> {
         match self {
             Self::Pid(pid) => Ok(*pid),
@@ -44,7 +44,7 @@ impl Named {
         }
     }
 
-    /// Is it a process of this id and name, as they were recorded?
+    /// Whether a recorded process with this id and name is meant.
     pub(crate) fn is(&self, pid: u32, process: &str) -> bool {
         match self {
             Self::Pid(wanted) => *wanted == pid,
@@ -53,7 +53,7 @@ impl Named {
     }
 }
 
-/// Which processes a command is about, as an option says it.
+/// Option that restricts a command to some processes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct OfProcesses {
     /// Only of these processes: ids, or names, which may be those of several; several with commas
@@ -63,23 +63,24 @@ pub(crate) struct OfProcesses {
 }
 
 impl OfProcesses {
-    /// Those that were named; none: all.
+    /// The processes named on the command line; empty means all.
     pub(crate) fn named(&self) -> &[Named] {
         &self.pid
     }
 
-    /// Is a process of this id and name among them?
+    /// Whether a process with this id and name is selected.
     pub(crate) fn has(&self, pid: u32, process: &str) -> bool {
         self.pid.is_empty() || self.pid.iter().any(|named| named.is(pid, process))
     }
 }
 
-/// The id of the process of that name that runs now, other than this one; nothing if there is none.
+/// Finds the only running process of that name, other than this one. `None` if there is none;
+/// several are an error.
 pub(crate) fn only_of_name(name: &str) -> anyhow::Result<Option<u32>> {
-    let is_it = |&pid: &u32| pid != std::process::id() && procfs::name(pid) == comm(name);
+    let matches = |&pid: &u32| pid != std::process::id() && procfs::name(pid) == comm(name);
     let begun = Instant::now();
     let pids = loop {
-        let mut pids: Vec<u32> = procfs::pids().filter(is_it).collect();
+        let mut pids: Vec<u32> = procfs::pids().filter(matches).collect();
         if pids.len() < 2 || begun.elapsed() > RENAMING {
             pids.sort_unstable();
             break pids;
@@ -99,7 +100,7 @@ pub(crate) fn only_of_name(name: &str) -> anyhow::Result<Option<u32>> {
     }
 }
 
-/// The ids of processes, each of which must be one.
+/// The ids of processes; each name must belong to exactly one.
 pub(crate) fn only(named: &[Named]) -> anyhow::Result<Vec<u32>> {
     named.iter().map(Named::pid).collect()
 }

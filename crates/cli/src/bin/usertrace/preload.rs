@@ -1,4 +1,4 @@
-//! The libraries that make events of what a program does.
+//! The libraries that `record` preloads to trace unmodified programs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
-/// Names a directory in which the libraries are, if they are not beside this program.
+/// Variable with the directory of the libraries, if they are not installed beside this program.
 const DIRECTORY_VARIABLE: &str = "USERTRACE_PRELOAD_DIR";
 const VARIABLE: &str = "LD_PRELOAD";
 
-/// Which libraries are to be preloaded.
+/// Options that select libraries to preload.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wanted {
     /// Preload the library that makes events of malloc, free and their like
@@ -48,25 +48,25 @@ impl Wanted {
     }
 }
 
-/// Libraries to be preloaded, for as long as this lives.
+/// Paths of libraries to preload, valid for the lifetime of this value.
 #[derive(Debug)]
 pub(crate) struct Preload {
     libraries: Vec<PathBuf>,
-    /// Has links to them, as the linker's variable cannot hold all paths.
+    /// Links to libraries whose paths contain separators of LD_PRELOAD.
     _directory: Option<TempDir>,
 }
 
 impl Preload {
-    /// Those that are wanted, if any are.
+    /// Finds the selected libraries. `None` if no library is selected.
     pub(crate) fn new(wanted: &Wanted) -> anyhow::Result<Option<Self>> {
         let libraries = wanted.libraries().map(find);
         let libraries = libraries.collect::<anyhow::Result<Vec<_>>>()?;
         if libraries.is_empty() {
             return Ok(None);
         }
-        let separates = |byte: &u8| matches!(byte, b' ' | b':');
-        let names = |path: &PathBuf| path.as_os_str().as_bytes().iter().any(separates);
-        if !libraries.iter().any(names) {
+        let is_separator = |byte: &u8| matches!(byte, b' ' | b':');
+        let needs_link = |path: &PathBuf| path.as_os_str().as_bytes().iter().any(is_separator);
+        if !libraries.iter().any(needs_link) {
             return Ok(Some(Self {
                 libraries,
                 _directory: None,
@@ -90,8 +90,7 @@ impl Preload {
         }))
     }
 
-    /// The variable of the environment that makes the linker load them, before what it holds
-    /// already.
+    /// The variable that makes the dynamic linker load them, in front of its present value.
     pub(crate) fn variable(&self) -> (OsString, OsString) {
         let paths = self.libraries.iter().map(|path| path.as_os_str());
         let mut value = paths.collect::<Vec<_>>().join(OsStr::new(":")).into_vec();
@@ -103,6 +102,7 @@ impl Preload {
     }
 }
 
+/// Finds an installed library.
 fn find(name: &str) -> anyhow::Result<PathBuf> {
     if let Some(directory) = env::var_os(DIRECTORY_VARIABLE) {
         let library = Path::new(&directory).join(name);

@@ -1,4 +1,4 @@
-//! How far a recording is, for who waits for it.
+//! Progress display of a recording.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
@@ -7,21 +7,21 @@ use usertrace_consumer::RecordingProgress;
 
 use crate::output;
 
-/// Between two lines where they stay, as in a file.
+/// Time between two lines, where standard error is no terminal.
 const LINES: Duration = Duration::from_secs(10);
 
-/// Says on standard error what was recorded: in a terminal, in one line that changes; elsewhere, in
-/// a line now and then.
+/// Shows progress on standard error: as one changing line in a terminal, otherwise as a line from
+/// time to time.
 pub(crate) struct Progress {
     terminal: bool,
     started: Instant,
-    /// When it was told last, and what.
+    /// Time of the last line, and the events until then.
     last: Instant,
     events: u64,
 }
 
 impl Progress {
-    /// Of something that begins now.
+    /// Progress of a recording that begins now.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -32,8 +32,8 @@ impl Progress {
         }
     }
 
-    /// So far, it is this.
-    pub(crate) fn tell(&mut self, so_far: &RecordingProgress) {
+    /// Shows the recording's totals so far, if a line is due.
+    pub(crate) fn show(&mut self, so_far: &RecordingProgress) {
         let since = self.last.elapsed();
         if !self.terminal && since < LINES {
             return;
@@ -41,7 +41,7 @@ impl Progress {
         let new = so_far.events.saturating_sub(self.events);
         let line = line(self.started.elapsed(), so_far, new, since);
         if self.terminal {
-            // To the start of the line, and what was longer before is erased.
+            // Return to the start of the line, and erase the rest of a longer one.
             output::draw(format_args!("\r{}\x1b[K", output::readable(&line)));
         } else {
             output::say(line);
@@ -49,21 +49,21 @@ impl Progress {
         (self.last, self.events) = (Instant::now(), so_far.events);
     }
 
-    /// It is over: there is room for what is to be said then.
+    /// Ends the display, so that the summary can be printed.
     pub(crate) fn end(mut self) {
-        self.make_room();
+        self.clear_line();
     }
 
-    /// Something else is said.
-    pub(crate) fn make_room(&mut self) {
+    /// Clears the line, so that something else can be printed.
+    pub(crate) fn clear_line(&mut self) {
         if self.terminal {
             output::draw("\r\x1b[K");
         }
     }
 }
 
-/// In less than the width of a terminal, as long as numbers are not astronomic. There were `new`
-/// events `since` the last one.
+/// Formats a line that fits a terminal, unless numbers are huge. `new` events came in the time
+/// `since` the last line.
 fn line(elapsed: Duration, so_far: &RecordingProgress, new: u64, since: Duration) -> String {
     let rate = new as f64 / since.as_secs_f64().max(1e-3);
     format!(
@@ -76,7 +76,7 @@ fn line(elapsed: Duration, so_far: &RecordingProgress, new: u64, since: Duration
     )
 }
 
-/// A number of bytes, in the unit that leaves it short.
+/// Formats a number of bytes in the unit that makes it short.
 fn size(bytes: u64) -> String {
     let mut size = bytes as f64;
     for unit in ["bytes", "KiB", "MiB", "GiB"] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_rate_since_the_last_one() {
+    fn line_has_rate_since_last_one() {
         let so_far = RecordingProgress {
             processes: 1,
             events: 3000,

@@ -1,4 +1,4 @@
-//! `usertrace record`.
+//! `usertrace record`: records a program, or running processes, until they end.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use usertrace_consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Notification, Options, RecordError,
     Recording, TraceSetup, record, record_fallback,
 };
-use usertrace_ctf::recording::Recorded;
+use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{ProcessSummary, Version};
 
 use crate::descendants::Watch;
@@ -23,11 +23,11 @@ use crate::root::Root;
 use crate::setup::{DEFAULT_SUBBUF, MAX_SUBBUF, Setup};
 use crate::status::WRONG_COMMAND_LINE;
 
-/// Exit status when recording failed, as `env`, `nohup` and `timeout` have it.
+/// Exit status if recording failed, as of `env`, `nohup` and `timeout`.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Exit status when somebody insisted to stop while the program still ran, as after SIGINT.
+/// Exit status if signals ended the recording while the program still ran, as after SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Run a program and record what it, and all other traced programs, write meanwhile
@@ -125,8 +125,8 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-/// Processes in the summary, of which there can be thousands; JSON has them all.
-const SHOWN: usize = 20;
+/// Limit of processes in the summary; JSON has them all.
+const MAX_SHOWN: usize = 20;
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
@@ -134,31 +134,20 @@ impl Args {
             output::say("--keep is for chunks: it needs --rotate-size or --rotate-time");
             return WRONG_COMMAND_LINE.into();
         }
-        let pids = match pids::only(&self.pid) {
-            Ok(pids) => pids,
-            Err(error) => {
-                output::error(&error);
-                return FAILED.into();
-            }
-        };
-        // To be dropped after the program has ended.
-        let preload = match Preload::new(&self.preload) {
-            Ok(preload) => preload,
-            Err(error) => {
-                output::error(&error);
-                return FAILED.into();
-            }
-        };
-        let directory = match output::Directory::new(self.output) {
-            Ok(directory) => directory,
-            Err(error) => {
-                output::error(&error);
-                return FAILED.into();
-            }
-        };
+        self.try_run().unwrap_or_else(|error| {
+            output::error(&error);
+            FAILED.into()
+        })
+    }
+
+    fn try_run(self) -> anyhow::Result<ExitCode> {
+        let pids = pids::only(&self.pid)?;
+        // Must live until the program has ended: its drop may remove links to the libraries.
+        let preload = Preload::new(&self.preload)?;
+        let directory = output::Directory::new(self.output)?;
         let output = directory.path().clone();
-        // What is wrong with it, the recording will tell.
-        let before = Recorded::of(&output).ok().flatten();
+        // The recording itself reports an earlier one that cannot be read.
+        let before = RecordingNote::of(&output).ok().flatten();
         let trace = self.trace.or(before.map(|before| before.name));
         let setup = TraceSetup::from(self.setup);
         let options = Options {
@@ -176,106 +165,146 @@ impl Args {
             }),
             limits: self.limits.into(),
         };
-        // Only if nobody asked for a place where the kernel's are: then that is what is wrong.
-        let fallback =
-            options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
-        // It runs nevertheless: what it starts may be traced.
-        let program = options.program.first();
-        let program = program.filter(|_| fallback || preload.is_some());
-        let obstacle = program.and_then(|program| obstacle::of(program, preload.is_some()));
-        if let Some(obstacle) = &obstacle {
-            output::say(obstacle);
-        }
-        let watch = program.map(|_| Watch::start(preload.is_some()));
-        // A program has the terminal to itself.
-        let shows = !self.summary.quiet && options.program.is_empty();
-        let mut progress = shows.then(Progress::new);
-        let has_program = !options.program.is_empty();
         let quiet = self.summary.quiet;
-        let mut tell = |tell: Notification<'_>| match tell {
-            Notification::RecordingProgress(so_far) => progress
-                .iter_mut()
-                .for_each(|progress| progress.tell(so_far)),
-            Notification::RecorderEvent(news) => {
-                progress.iter_mut().for_each(Progress::make_room);
-                limits::say(news, quiet);
-            }
-        };
-        let recorded = match fallback {
-            true => record_fallback(&options, &mut tell),
-            false => record(&options, &mut tell),
-        };
-        progress.into_iter().for_each(Progress::end);
-        let obstacles = watch.map(Watch::end).unwrap_or_default();
+        let (recorded, obstacles) = run_recording(&options, preload.is_some(), quiet);
         let recording = match recorded {
             Ok(recording) => recording,
             Err(error) => {
-                let status = match &error {
-                    RecordError::Program { source, .. } => match source.kind() {
-                        io::ErrorKind::NotFound => NOT_FOUND,
-                        _ => NOT_EXECUTABLE,
-                    },
-                    _ => FAILED,
-                };
+                let status = failure_status(&error);
                 output::error(&error.into());
-                return status.into();
+                return Ok(status.into());
             }
         };
-        let of_kernel = recording.kernel.iter().flat_map(|kernel| &kernel.problems);
-        let is_told = |found: &Found| obstacle.as_ref().is_some_and(|told| told.is_same(found));
-        for found in obstacles.iter().filter(|found| !is_told(found)) {
-            output::say(found);
-        }
-        for problem in recording.session.problems.iter().chain(of_kernel) {
-            output::say(problem);
-        }
-        if !self.summary.quiet {
-            output::report(summary(&recording));
-            if let Some(advice) =
-                how_to_see_the_busiest(&recording.session.processes, &recording.directory)
-            {
-                output::say(advice);
-            }
-            if let Some(advice) = advice(&recording, &setup) {
-                output::say(advice);
-            }
-            // What keeps a program from being traced is among the problems.
-            let has_none = recording.session.processes.is_empty()
-                && recording.session.problems.is_empty()
-                && recording.incomplete == 0;
-            if has_program && has_none && obstacle.is_none() && obstacles.is_empty() {
+        report_problems(&recording, &obstacles);
+        if !quiet {
+            report_summary(&recording, &setup);
+            if !options.program.is_empty() && has_no_events(&recording, &obstacles) {
                 output::say(
                     "nobody wrote an event: are there tracepoints in the program, and does -e name them? --malloc, \
                      --pthread, --dl and --function make events of what programs do that have none",
                 );
             }
         }
-        if let Some(to) = &self.summary.json
-            && let Err(error) = output::json(to, &recording)
-        {
-            output::error(&error);
-            return FAILED.into();
+        if let Some(to) = &self.summary.json {
+            output::json(to, &recording)?;
         }
         if recording.incomplete > 0 {
-            return FAILED.into();
+            return Ok(FAILED.into());
         }
-        match recording.exit_status {
+        Ok(match recording.exit_status {
             Some(status) => ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)),
             None => INTERRUPTED.into(),
-        }
+        })
     }
 }
 
-/// What would have kept events from being lost.
+/// Programs that could not be traced.
+struct Obstacles {
+    /// The started program, found and reported before it ran.
+    of_program: Option<Found>,
+    /// Programs that it and its descendants executed, found meanwhile.
+    of_descendants: Vec<Found>,
+}
+
+/// Records until the program ends or a signal stops the recording. Shows progress, and looks for
+/// programs that cannot be traced. `preloads`: the environment preloads libraries.
+fn run_recording(
+    options: &Options,
+    preloads: bool,
+    quiet: bool,
+) -> (Result<Recording, RecordError>, Obstacles) {
+    // An explicit --root that cannot be opened is an error, and no reason to fall back.
+    let fallback = options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
+    let program = options.program.first();
+    let program = program.filter(|_| fallback || preloads);
+    let of_program = program.and_then(|program| obstacle::of(program, preloads));
+    // Start the program nevertheless: its descendants may be traced.
+    if let Some(obstacle) = &of_program {
+        output::say(obstacle);
+    }
+    let watch = program.map(|_| Watch::start(preloads));
+    // Do not draw over a program's output.
+    let shows = !quiet && options.program.is_empty();
+    let mut progress = shows.then(Progress::new);
+    let mut notify = |notification: Notification<'_>| match notification {
+        Notification::RecordingProgress(so_far) => progress
+            .iter_mut()
+            .for_each(|progress| progress.show(so_far)),
+        Notification::RecorderEvent(news) => {
+            progress.iter_mut().for_each(Progress::clear_line);
+            limits::say(news, quiet);
+        }
+    };
+    let recorded = match fallback {
+        true => record_fallback(options, &mut notify),
+        false => record(options, &mut notify),
+    };
+    progress.into_iter().for_each(Progress::end);
+    let obstacles = Obstacles {
+        of_program,
+        of_descendants: watch.map(Watch::end).unwrap_or_default(),
+    };
+    (recorded, obstacles)
+}
+
+/// The exit status of a recording that failed.
+fn failure_status(error: &RecordError) -> u8 {
+    match error {
+        RecordError::Program { source, .. } => match source.kind() {
+            io::ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_EXECUTABLE,
+        },
+        _ => FAILED,
+    }
+}
+
+/// Reports programs that could not be traced, and problems of the recording.
+fn report_problems(recording: &Recording, obstacles: &Obstacles) {
+    let is_reported = |found: &Found| {
+        let of_program = obstacles.of_program.as_ref();
+        of_program.is_some_and(|reported| reported.is_same(found))
+    };
+    let found = obstacles.of_descendants.iter();
+    for found in found.filter(|found| !is_reported(found)) {
+        output::say(found);
+    }
+    let of_kernel = recording.kernel.iter().flat_map(|kernel| &kernel.problems);
+    for problem in recording.session.problems.iter().chain(of_kernel) {
+        output::say(problem);
+    }
+}
+
+/// Prints the summary, with advice.
+fn report_summary(recording: &Recording, setup: &TraceSetup) {
+    output::report(summary(recording));
+    let processes = &recording.session.processes;
+    if let Some(advice) = how_to_see_the_busiest(processes, &recording.directory) {
+        output::say(advice);
+    }
+    if let Some(advice) = advice(recording, setup) {
+        output::say(advice);
+    }
+}
+
+/// Whether the recording is empty and no message has said why.
+fn has_no_events(recording: &Recording, obstacles: &Obstacles) -> bool {
+    recording.session.processes.is_empty()
+        && recording.session.problems.is_empty()
+        && recording.incomplete == 0
+        && obstacles.of_program.is_none()
+        && obstacles.of_descendants.is_empty()
+}
+
+/// Advice on how to lose no events next time.
 fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
-    /// How many times as much as is not enough.
-    const MORE: u32 = 8;
+    /// Factor of the suggested size.
+    const GROWTH: u32 = 8;
     let size = setup.subbuf_size.unwrap_or(DEFAULT_SUBBUF);
     let lost = lost_in_full_rings(&recording.session.processes, size);
     if lost == 0 {
         return None;
     }
-    let size = size.saturating_mul(MORE).min(MAX_SUBBUF);
+    let size = size.saturating_mul(GROWTH).min(MAX_SUBBUF);
     let more = format!("rings with more room (--subbuf-size {}k)", size >> 10);
     let instead = match (setup.block, setup.subbuf_size == Some(MAX_SUBBUF)) {
         (true, true) => return None,
@@ -288,8 +317,8 @@ fn advice(recording: &Recording, setup: &TraceSetup) -> Option<String> {
     ))
 }
 
-/// Events that were lost as rings were full. Who wrote less than a sub-buffer lost its events for
-/// another reason, such as that they were of a child of `vfork`.
+/// Events lost in full rings. A process that wrote less than a sub-buffer lost events for another
+/// reason, for example in a child of `vfork`.
 fn lost_in_full_rings(processes: &[ProcessSummary], subbuf_size: u32) -> u64 {
     let filled = processes
         .iter()
@@ -297,7 +326,7 @@ fn lost_in_full_rings(processes: &[ProcessSummary], subbuf_size: u32) -> u64 {
     filled.map(|process| process.lost).sum()
 }
 
-/// Which of several processes had the most events, and how to see these alone.
+/// Names the process with the most events, and the command that shows it alone.
 fn how_to_see_the_busiest(processes: &[ProcessSummary], directory: &Path) -> Option<String> {
     let most = processes.iter().map(|process| process.events).max()?;
     if processes.len() < 2 || most == 0 {
@@ -308,8 +337,8 @@ fn how_to_see_the_busiest(processes: &[ProcessSummary], directory: &Path) -> Opt
         let mut others = processes.iter().filter(|process| is_it(process)).skip(1);
         others.next().is_none()
     };
-    // A process that executes another program keeps its id. The option takes lists, and takes
-    // numbers for ids.
+    // A process that executes another program keeps its id. The option takes lists, and numbers are
+    // ids.
     let has_usable_name = !busiest.comm.starts_with('-')
         && !busiest.comm.contains(',')
         && busiest.comm.parse::<u32>().is_err();
@@ -364,11 +393,15 @@ fn summary(recording: &Recording) -> String {
     }
     let mut busiest = processes.clone();
     busiest.sort_by_key(|process| std::cmp::Reverse(process.events));
-    busiest.truncate(SHOWN);
+    busiest.truncate(MAX_SHOWN);
     if !busiest.is_empty() {
         text.push_str(&output::processes(&busiest));
     }
-    if let Some(more) = processes.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+    if let Some(more) = processes
+        .len()
+        .checked_sub(MAX_SHOWN)
+        .filter(|&more| more > 0)
+    {
         let more = output::count(more, "process", "processes");
         text.push_str(&format!("  and {more} with fewer events\n"));
     }
@@ -398,16 +431,16 @@ mod tests {
         }
     }
 
-    /// What the line says to give to `--pid`.
+    /// The process that the advice gives to `--pid`.
     fn named(processes: &[ProcessSummary]) -> Option<String> {
         let said = how_to_see_the_busiest(processes, Path::new("a b"))?;
         let (_, command) = said.split_once("usertrace view --pid ").unwrap();
         Some(command.strip_suffix(" 'a b')").unwrap().to_owned())
     }
 
-    /// Larger rings are no help against what a child of `vfork` loses.
+    /// Larger rings do not help a child of `vfork`.
     #[test]
-    fn rings_that_were_not_full_lost_nothing() {
+    fn losses_without_full_rings_give_no_advice() {
         let process = |bytes, lost| ProcessSummary {
             bytes,
             lost,
@@ -438,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_is_not_chosen_from() {
+    fn single_process_gets_no_advice() {
         assert_eq!(named(&[]), None);
         assert_eq!(named(&[process(7, "sh", 3)]), None);
         assert_eq!(named(&[process(7, "sh", 0), process(8, "sh", 0)]), None);

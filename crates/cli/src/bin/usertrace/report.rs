@@ -1,4 +1,4 @@
-//! `usertrace report`.
+//! `usertrace report`: writes an HTML page about traces.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

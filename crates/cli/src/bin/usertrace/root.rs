@@ -1,4 +1,4 @@
-//! Where the control file system is, as an option of the commands that use it.
+//! Option for the mount point of the control file system, shared by the commands that use it.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The file system, if it is there.
+    /// Opens the control file system.
     pub(crate) fn open(&self) -> Result<ControlFs, ControlFsError> {
         ControlFs::open(&self.path)
     }

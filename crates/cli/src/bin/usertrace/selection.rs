@@ -1,4 +1,4 @@
-//! Which traces and events are asked for, as all commands that read traces have it.
+//! Options that select traces and events, shared by the commands that read traces.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
-    /// What the reader is to be told, but for times, which depend on the traces. None: a pattern is
-    /// none, which was said; the status is
+    /// The selection for the reader, without times, which depend on the traces. `None`: a pattern
+    /// is invalid, and a message said so; the exit status is
     /// [`WRONG_COMMAND_LINE`](crate::status::WRONG_COMMAND_LINE) then.
     pub(crate) fn selection(&self) -> Option<Selection> {
         let mut selection = Selection {
@@ -54,7 +54,7 @@ impl Selected {
         Some(selection)
     }
 
-    /// Opens the traces. None: as above.
+    /// Opens the traces. `None`: as for [`selection`](Self::selection).
     pub(crate) fn open(&self) -> anyhow::Result<Option<Reader>> {
         let Some(selection) = self.selection() else {
             return Ok(None);
@@ -83,10 +83,11 @@ impl Selected {
     }
 }
 
-/// Patterns of events; none: all. None: one is none, which was said.
+/// Parses patterns of events; `Some(None)` selects all events. `None`: a pattern is invalid, and a
+/// message said so.
 #[allow(
     clippy::option_option,
-    reason = "whether there are patterns, and whether they are such"
+    reason = "the outer option is validity, the inner one is presence"
 )]
 pub(crate) fn patterns(events: &[String]) -> Option<Option<Patterns>> {
     if events.is_empty() {

@@ -1,8 +1,10 @@
-//! What a trace is to be like, as options of the commands that make one.
+//! Options for the setup of a trace, shared by the commands that create one.
 
 use usertrace::context::{contexts, is_context};
 use usertrace_consumer::TraceSetup;
 use usertrace_reader::Patterns;
+
+use crate::byte_size::{self, SizeError};
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Setup {
@@ -50,31 +52,28 @@ impl From<Setup> for TraceSetup {
     }
 }
 
-/// What the fallback's sub-buffers have if nobody says another size.
+/// Default size of the fallback's sub-buffers, in bytes.
 pub(crate) const DEFAULT_SUBBUF: u32 = 64 << 10;
 
-/// A ring has at most 64 MiB, and at least two sub-buffers.
+/// Largest sub-buffer, in bytes: a ring has at most 64 MiB, and at least two sub-buffers.
 pub(crate) const MAX_SUBBUF: u32 = 32 << 20;
 
-/// A number of bytes.
+/// Parses the size of a sub-buffer in bytes.
 fn size(text: &str) -> Result<u32, String> {
-    let (digits, factor) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
+    let size = match byte_size::parse(text) {
+        Ok(size) => size,
+        Err(SizeError::TooLarge) => u64::MAX,
+        Err(SizeError::NotANumber) => {
+            return Err("not a number, perhaps with k, M or G behind it".to_owned());
+        }
     };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "not a number, perhaps with k, M or G behind it".to_owned())?;
-    let size = number.saturating_mul(factor);
     if !(4096..=MAX_SUBBUF.into()).contains(&size) || !size.is_power_of_two() {
         return Err("a power of two from 4096 to 32M".to_owned());
     }
     u32::try_from(size).map_err(|error| error.to_string())
 }
 
-/// A number of sub-buffers.
+/// Parses the number of sub-buffers in a ring.
 fn count(text: &str) -> Result<u32, String> {
     let number: u32 = text.parse().map_err(|_| "not a number".to_owned())?;
     if number < 2 || !number.is_power_of_two() {
@@ -83,8 +82,8 @@ fn count(text: &str) -> Result<u32, String> {
     Ok(number)
 }
 
-/// A pattern of events: what is none the kernel refuses without a word, and programs that trace
-/// without it record nothing.
+/// Checks a pattern of events. The kernel would refuse an invalid one without a message, and in the
+/// fallback programs would record nothing.
 fn pattern(text: &str) -> Result<String, String> {
     match Patterns::new(&[text]) {
         Ok(_) => Ok(text.to_owned()),
@@ -92,7 +91,7 @@ fn pattern(text: &str) -> Result<String, String> {
     }
 }
 
-/// A context that there is.
+/// Checks the name of a context.
 fn context(text: &str) -> Result<String, String> {
     match is_context(text) {
         true => Ok(text.to_owned()),
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_trace_can_be_like_is_refused() {
+    fn invalid_setups_are_refused() {
         assert_eq!(count("16"), Ok(16));
         for bad in ["", "0", "1", "3", "-2"] {
             assert!(count(bad).is_err(), "{bad}");
@@ -142,9 +141,9 @@ mod tests {
         }
         assert!(context("vtid").is_ok() && context("app.request").is_ok());
         assert!(context("app.").is_err());
-        let said = context("thread").unwrap_err();
+        let message = context("thread").unwrap_err();
         for name in ["vpid", "procname", "uts_ns", "app.NAME"] {
-            assert!(said.contains(name), "{said}");
+            assert!(message.contains(name), "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `usertrace snapshot`.
+//! `usertrace snapshot`: writes the present contents of rings, while tracing goes on.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::json;
-use usertrace_consumer::{SessionSummary, Written, snapshot, snapshot_below, snapshot_of};
+use usertrace_consumer::{DaemonTrace, SessionSummary, snapshot, snapshot_below, snapshot_of};
 use usertrace_ctf::Version;
 
 use crate::kernel_commands;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     root: Root,
 }
 
-/// What there is to say in the end.
+/// Summary of a snapshot, as JSON.
 #[derive(Serialize)]
 struct Summary<'a> {
     trace: &'a str,
@@ -61,9 +61,9 @@ struct Summary<'a> {
     session: &'a SessionSummary,
 }
 
-/// Says what was copied of programs that the fallback traces.
-fn of_programs(
-    written: &[Written],
+/// Reports a snapshot of programs that the fallback traces.
+fn report_programs(
+    written: &[DaemonTrace],
     directory: &PathBuf,
     summary: &output::Summary,
 ) -> anyhow::Result<u8> {
@@ -98,11 +98,11 @@ impl Args {
             Target::Trace(control_fs) => control_fs,
             Target::Process(process) => {
                 let written = snapshot_of(*process, directory)?;
-                return of_programs(&written, directory, &self.summary);
+                return report_programs(&written, directory, &self.summary);
             }
             Target::Directory(traced) => {
                 let written = snapshot_below(traced, directory)?;
-                return of_programs(&written, directory, &self.summary);
+                return report_programs(&written, directory, &self.summary);
             }
         };
         let session = snapshot(control_fs, &self.trace, directory, self.ctf)

@@ -87,7 +87,7 @@ impl Start {
             }
             return target.ask("initialise").map(drop);
         }
-        // If it is new, and does not come to be started, it goes again.
+        // A new trace is removed on drop, unless `keep` is reached.
         let mut trace = kernel_commands::START
             .open(&self.root)?
             .create(&self.trace, &setup)?;

@@ -1,6 +1,6 @@
-//! Exit statuses that mean the same for more than one command; their manual pages say so.
+//! Exit statuses that several commands share; their manual pages document them.
 
-/// What was typed makes no sense. It is clap's, too.
+/// The command line is invalid; clap uses the same status.
 pub(crate) const WRONG_COMMAND_LINE: u8 = 2;
-/// Something of what was to be read is damaged, or missing.
+/// Some of the input is damaged or missing.
 pub(crate) const DAMAGED: u8 = 3;

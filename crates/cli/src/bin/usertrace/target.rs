@@ -1,5 +1,6 @@
-//! What `snapshot`, `start`, `stop` and `filter` are about: a trace in the kernel, or programs that
-//! the fallback traces, by the process's id or name or by the directory that they are traced to.
+//! The object of `snapshot`, `start`, `stop` and `filter`: a trace in the kernel, or programs that
+//! the fallback traces. Programs are named by process id, by name, or by the directory of their
+//! traces.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,21 +13,21 @@ use crate::kernel_commands::KernelCommand;
 use crate::pids;
 use crate::root::Root;
 
-/// How long to wait for a program's answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for a program's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) enum Target {
     /// A trace in this kernel.
     Trace(ControlFs),
     /// A process that the fallback traces.
     Process(u32),
-    /// All processes that it traces to a directory.
+    /// All processes that the fallback traces to a directory.
     Directory(PathBuf),
 }
 
 impl Target {
-    /// What a name stands for. Traces of the kernel come first: their names may be anything but
-    /// paths. Names of processes come last.
+    /// Resolves a name. Traces in the kernel come first: their names may be anything but paths.
+    /// Names of processes come last.
     pub(crate) fn of(command: &KernelCommand, name: &str, root: &Root) -> anyhow::Result<Self> {
         let control_fs = command.open(root);
         let is_trace = control_fs
@@ -46,7 +47,7 @@ impl Target {
         }
     }
 
-    /// The processes that the fallback traces; nothing for a trace in the kernel.
+    /// The processes that the fallback traces; empty for a trace in the kernel.
     fn processes(&self) -> anyhow::Result<Vec<u32>> {
         match self {
             Self::Trace(_) => Ok(Vec::new()),
@@ -61,12 +62,13 @@ impl Target {
         }
     }
 
-    /// Asks each of its processes, by their control channels. Gives their answers. If some do not
-    /// do it, the others do.
+    /// Sends a request to each process over its control channel, and returns their answers. A
+    /// process that fails does not keep the others from being asked.
     pub(crate) fn ask(&self, request: &str) -> anyhow::Result<Vec<(u32, String)>> {
         let (mut answers, mut failed) = (Vec::new(), None);
         for process in self.processes()? {
-            let answer = Client::connect(process, PATIENCE).and_then(|client| client.ask(request));
+            let answer =
+                Client::connect(process, ANSWER_TIMEOUT).and_then(|client| client.ask(request));
             match answer.with_context(|| format!("process {process}")) {
                 Ok(answer) => answers.push((process, answer)),
                 Err(error) if failed.is_none() => failed = Some(error),

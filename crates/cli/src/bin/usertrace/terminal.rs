@@ -1,9 +1,8 @@
-//! A terminal that a command has to itself: keys, its size, and what it was like before, however
-//! the command ends.
+//! Full-screen terminal of a command: keys, size, and restoring the terminal's state however the
+//! command ends.
 //!
-//! There is one table and a line or two to draw, which takes a few escape sequences. A crate for
-//! that, as `ratatui`, would add some 50 others, 16 seconds of building, and 380 KiB to the
-//! command.
+//! The command draws one table and a line or two, which takes a few escape sequences. A crate such
+//! as `ratatui` would add some 50 others, 16 seconds of building, and 380 KiB to the command.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -21,19 +20,20 @@ use nix::unistd::read;
 
 use crate::output;
 
-/// Another screen, no cursor, and lines that are too long are cut.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
-const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+/// Switches to the alternate screen, hides the cursor, and turns line wrapping off.
+const SETUP: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+/// Undoes [`SETUP`].
+const RESTORE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// How long the rest of a key's escape sequence may take to come.
+/// Longest time between the bytes of a key's escape sequence.
 const ESCAPE: Duration = Duration::from_millis(50);
 
-/// What the terminal was like, while it is not like that.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+/// The terminal's original state, while raw mode is set.
+static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Signals that end the command, those that stop it, and the one that says that the size is another
-/// one.
-const TAKEN: [Signal; 6] = [
+/// Signals that end or stop the command, and SIGWINCH for a new size. The terminal reads them from
+/// a descriptor.
+const SIGNALS: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -55,56 +55,57 @@ pub(crate) enum Key {
     PageDown,
     Home,
     End,
-    /// With the control key.
+    /// A letter with the control key.
     Control(char),
-    /// One that means nothing here.
+    /// A key without a meaning here.
     Other,
 }
 
-/// What came.
+/// Result of waiting for input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Input {
     Key(Key),
-    /// The size may be another one, or the screen was somebody else's meanwhile.
+    /// The size may have changed, or another program drew on the screen.
     Redraw,
-    /// The terminal is gone.
-    Gone,
-    /// Nothing, in that time.
-    Nothing,
+    /// The terminal has hung up.
+    Closed,
+    /// The time is over.
+    Timeout,
 }
 
-/// The terminal, as long as this lives.
+/// The terminal in raw mode; dropping this restores its state.
 pub(crate) struct Terminal {
     signals: SignalFd,
     mask: SigSet,
-    /// What was typed and not looked at.
+    /// Bytes that were read and not yet decoded.
     typed: Vec<u8>,
 }
 
-fn input() -> BorrowedFd<'static> {
-    // SAFETY: nobody closes standard input.
+fn stdin() -> BorrowedFd<'static> {
+    // SAFETY: no code of this command closes standard input.
     unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) }
 }
 
-fn before() -> std::sync::MutexGuard<'static, Option<Termios>> {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+fn saved() -> std::sync::MutexGuard<'static, Option<Termios>> {
+    SAVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn enter() -> io::Result<()> {
-    let was = tcgetattr(input())?;
+/// Saves the terminal's state, and sets raw mode.
+fn set_up() -> io::Result<()> {
+    let was = tcgetattr(stdin())?;
     let mut raw = was.clone();
     cfmakeraw(&mut raw);
-    before().get_or_insert(was);
-    tcsetattr(input(), SetArg::TCSADRAIN, &raw)?;
-    write(ENTER.as_bytes())
+    saved().get_or_insert(was);
+    tcsetattr(stdin(), SetArg::TCSADRAIN, &raw)?;
+    write(SETUP.as_bytes())
 }
 
-/// Makes the terminal what it was.
-fn leave() {
-    if let Some(was) = before().take() {
-        // There is nobody to tell.
-        let _ = write(LEAVE.as_bytes());
-        let _ = tcsetattr(input(), SetArg::TCSADRAIN, &was);
+/// Restores the terminal's state, if it was changed.
+fn restore() {
+    if let Some(was) = saved().take() {
+        // A failure cannot be reported anywhere.
+        let _ = write(RESTORE.as_bytes());
+        let _ = tcsetattr(stdin(), SetArg::TCSADRAIN, &was);
     }
 }
 
@@ -115,18 +116,19 @@ fn write(bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Terminal {
-    /// Takes it, in a process of one thread.
+    /// Sets the terminal up. The process must have a single thread, since signals are blocked for
+    /// this thread only.
     pub(crate) fn new() -> io::Result<Self> {
         static HOOK: Once = Once::new();
-        // What a panic says is not to be on the screen that goes.
+        // A panic's message must not be on the alternate screen, which vanishes.
         HOOK.call_once(|| {
-            let tell = panic::take_hook();
+            let report = panic::take_hook();
             panic::set_hook(Box::new(move |info| {
-                leave();
-                tell(info);
+                restore();
+                report(info);
             }));
         });
-        let mask: SigSet = TAKEN.into_iter().collect();
+        let mask: SigSet = SIGNALS.into_iter().collect();
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), None)?;
         let terminal = Self {
@@ -134,15 +136,15 @@ impl Terminal {
             mask,
             typed: Vec::new(),
         };
-        enter()?;
+        set_up()?;
         Ok(terminal)
     }
 
-    /// Columns and rows.
+    /// The terminal's columns and rows; 80 and 24 if unknown.
     pub(crate) fn size(&self) -> (usize, usize) {
-        // SAFETY: zeros are a size.
+        // SAFETY: `winsize` consists of integers, so zeros are a valid value.
         let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes one of these.
+        // SAFETY: TIOCGWINSZ writes one `winsize`, which `size` has room for.
         let done = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
         match (done, size.ws_col, size.ws_row) {
             (0, columns @ 1.., rows @ 1..) => (columns.into(), rows.into()),
@@ -150,7 +152,7 @@ impl Terminal {
         }
     }
 
-    /// Shows these lines, and nothing else. The `strong` one stands out.
+    /// Replaces the screen's contents by these lines. Line `strong` is highlighted.
     pub(crate) fn show(&self, lines: &[String], strong: usize) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (n, line) in lines.iter().enumerate() {
@@ -167,44 +169,44 @@ impl Terminal {
         write(text.as_bytes())
     }
 
-    /// Waits so long for what comes. Signals that end the command do that here.
-    pub(crate) fn wait(&mut self, patience: Duration) -> io::Result<Came> {
-        let until = Instant::now() + patience;
+    /// Waits for input, at most for `timeout`. Signals that end the command do so in here.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<Input> {
+        let until = Instant::now() + timeout;
         loop {
             if let Some(key) = key(&mut self.typed, false) {
-                return Ok(Came::Key(key));
+                return Ok(Input::Key(key));
             }
-            // It may have been the key Escape by itself.
+            // An incomplete sequence may be the Escape key by itself.
             let pending = !self.typed.is_empty();
             let left = match pending {
                 true => ESCAPE,
                 false => until.saturating_duration_since(Instant::now()),
             };
             let mut fds = [
-                PollFd::new(input(), PollFlags::POLLIN),
+                PollFd::new(stdin(), PollFlags::POLLIN),
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             ];
             let millis = left.as_micros().div_ceil(1000);
-            let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-            match poll(&mut fds, timeout) {
+            let poll_timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+            match poll(&mut fds, poll_timeout) {
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
                 Ok(0) if pending => {
                     let key = key(&mut self.typed, true);
-                    return Ok(key.map_or(Came::Nothing, Came::Key));
+                    return Ok(key.map_or(Input::Timeout, Input::Key));
                 }
-                Ok(0) => return Ok(Came::Nothing),
+                Ok(0) => return Ok(Input::Timeout),
                 Ok(_) => {}
             }
             let [keys, signals] = fds.map(|fd| fd.any().unwrap_or(false));
-            if signals && let Some(came) = self.take_signals()? {
-                return Ok(came);
+            if signals && let Some(input) = self.take_signals()? {
+                return Ok(input);
             }
             if keys {
-                let mut room = [0; 256];
-                match read(input(), &mut room) {
-                    Ok(0) | Err(Errno::EIO) => return Ok(Came::Gone),
-                    Ok(len) => self.typed.extend_from_slice(&room[..len]),
+                let mut buffer = [0; 256];
+                match read(stdin(), &mut buffer) {
+                    Ok(0) | Err(Errno::EIO) => return Ok(Input::Closed),
+                    Ok(len) => self.typed.extend_from_slice(&buffer[..len]),
                     Err(Errno::EINTR | Errno::EAGAIN) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -212,36 +214,36 @@ impl Terminal {
         }
     }
 
-    fn take_signals(&mut self) -> io::Result<Option<Came>> {
-        let mut came = None;
+    fn take_signals(&mut self) -> io::Result<Option<Input>> {
+        let mut input = None;
         while let Some(info) = self.signals.read_signal()? {
             match Signal::try_from(info.ssi_signo as i32) {
-                Ok(Signal::SIGWINCH) => came = Some(Came::Redraw),
+                Ok(Signal::SIGWINCH) => input = Some(Input::Redraw),
                 Ok(Signal::SIGTSTP) => {
                     self.stop()?;
-                    came = Some(Came::Redraw);
+                    input = Some(Input::Redraw);
                 }
                 Ok(signal) => {
-                    leave();
+                    restore();
                     self.die(signal);
                 }
                 Err(_) => {}
             }
         }
-        Ok(came)
+        Ok(input)
     }
 
-    /// Stops, as by the key for that, until somebody has it go on.
+    /// Stops the process as Ctrl-Z does, and sets the terminal up again when it continues.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
-        leave();
+        restore();
         raise(Signal::SIGSTOP)?;
-        enter()
+        set_up()
     }
 
-    /// Ends as the signal has it, so that who waits for this process sees it.
+    /// Ends the process by the signal, so that its parent sees it.
     fn die(&self, signal: Signal) {
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: no handler of this process's.
+        // SAFETY: SIG_DFL runs no code of this process.
         let _ = unsafe { sigaction(signal, &default) };
         let _ = raise(signal);
         let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&self.mask), None);
@@ -250,20 +252,20 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        leave();
+        restore();
         let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&self.mask), None);
     }
 }
 
-/// Takes the first key of what was typed. `all`: nothing more belongs to it. None: there is none,
-/// or it is not there as a whole.
+/// Removes the first key from the typed bytes. `all`: no more bytes belong to it. `None`: there is
+/// no complete key.
 fn key(typed: &mut Vec<u8>, all: bool) -> Option<Key> {
     let (key, len) = match typed[..] {
         [] => return None,
         [0x1b] if all => (Key::Escape, 1),
         [0x1b] => return None,
         [0x1b, b'[' | b'O', ..] => {
-            // Parameters, and a letter or `~`.
+            // A sequence has parameters, then a letter or `~`.
             let end = typed[2..]
                 .iter()
                 .position(|byte| (0x40..=0x7e).contains(byte));
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_from_what_terminals_send() {
+    fn escape_sequences_are_decoded() {
         use Key::*;
         assert_eq!(keys(b"q\x1b"), [Char('q'), Escape]);
         assert_eq!(
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_as_a_whole_is_waited_for() {
+    fn incomplete_sequences_wait_for_the_rest() {
         for bytes in [&b"\x1b"[..], b"\x1b[", b"\x1b[5", b"\xc3"] {
             let mut typed = bytes.to_vec();
             assert_eq!(key(&mut typed, false), None);

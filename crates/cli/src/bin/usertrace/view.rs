@@ -1,4 +1,4 @@
-//! `usertrace view`.
+//! `usertrace view`: prints traces, merged by time.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace_reader::{Item, Lost, Printer, Reader, What, is_going_on};
+use usertrace_reader::{Item, LossKind, Lost, Printer, Reader, is_going_on};
 
 use crate::output;
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 
-/// Bytes to write at once.
+/// Size of a write, in bytes.
 const CHUNK: usize = 128 << 10;
 
-/// How often it is looked for new events.
+/// Time between two checks for new events.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Print the events of traces, merged by time
@@ -73,7 +73,7 @@ impl Args {
             };
             view.print(&mut reader)
         };
-        view.ended(written)
+        view.exit_status(written)
     }
 }
 
@@ -85,19 +85,19 @@ struct View {
 }
 
 impl View {
-    /// Prints all that there is, and what comes later, until nothing comes any more.
+    /// Prints the traces, and new events, until nobody writes any more.
     fn follow(&mut self, reader: &mut Reader, directories: &[PathBuf]) -> io::Result<()> {
         let mut was_recorded = false;
-        // What ends writes before it does: so it is looked for that first, and read then. The
-        // daemons of the fallback write when their process has ended, so it is waited for once
-        // more.
-        let mut ended = 0;
-        while ended < 3 {
+        // Check for writers before the last read: a writer that ends has written everything by
+        // then. The fallback's daemons write after their process has ended, so wait for three
+        // checks without a writer.
+        let mut idle = 0;
+        while idle < 3 {
             self.print(reader)?;
             thread::sleep(PAUSE);
-            ended = match is_going_on(reader, directories, &mut was_recorded) {
+            idle = match is_going_on(reader, directories, &mut was_recorded) {
                 true => 0,
-                false => ended + 1,
+                false => idle + 1,
             };
             reader.refresh();
         }
@@ -106,17 +106,17 @@ impl View {
         self.print(reader)
     }
 
-    /// What it comes to.
-    fn ended(&self, written: io::Result<()>) -> anyhow::Result<u8> {
+    /// The exit status.
+    fn exit_status(&self, written: io::Result<()>) -> anyhow::Result<u8> {
         match written {
-            // Who reads it has read enough.
+            // The reader closed the pipe, which is no error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
             written => written.context("cannot write to standard output")?,
         }
         Ok(if self.is_damaged { DAMAGED } else { 0 })
     }
 
-    /// Prints all that there is.
+    /// Prints all items that the reader has now.
     fn print(&mut self, reader: &mut Reader) -> io::Result<()> {
         while let Some(item) = reader.next() {
             match item {
@@ -130,16 +130,16 @@ impl View {
                     let what = self.describe(&lost);
                     self.say(what)?;
                 }
-                Item::Problem(problem) => {
-                    self.is_damaged |= problem.is_damage();
-                    self.say(problem)?;
+                Item::Error(error) => {
+                    self.is_damaged |= error.is_damage();
+                    self.say(error)?;
                 }
             }
         }
         self.flush()
     }
 
-    /// Says something behind the events before it.
+    /// Prints a message after the events that precede it.
     fn say(&mut self, what: impl std::fmt::Display) -> io::Result<()> {
         self.flush()?;
         output::say(what);
@@ -161,9 +161,9 @@ impl View {
             1 => format!("1 {what} was"),
             n => format!("{n} {what}s were"),
         };
-        let lost_what = match lost.what {
-            What::Events(n) => count(n, "event"),
-            What::Packets(n) => count(n, "packet"),
+        let lost_what = match lost.kind {
+            LossKind::Events(n) => count(n, "event"),
+            LossKind::Packets(n) => count(n, "packet"),
         };
         let mut time = |ns| {
             let mut text = Vec::new();

@@ -1,16 +1,16 @@
 "use strict";
-// What is in the page: names and numbers as JSON, counts and spans compressed.
+// The page's data: names and numbers as JSON, counts and spans compressed.
 
 const Data = JSON.parse(document.getElementById("data").textContent);
 
-// The bytes of an inert element. Not by a Response, which says of all that is wrong that it failed to fetch.
+// The bytes of an inert element. Not through a Response, which reports any error as a failed fetch.
 async function inflate(id) {
   const text = atob(document.getElementById(id).textContent);
   const bytes = new Uint8Array(text.length);
   for (let n = 0; n < text.length; n++) bytes[n] = text.charCodeAt(n);
   const { readable, writable } = new DecompressionStream("deflate-raw");
   const writer = writable.getWriter();
-  // A write is done when what it made has been read. What fails here fails in `read`, too.
+  // A write finishes when its output was read. A failed write also fails `read`.
   Promise.all([writer.write(bytes), writer.close()]).catch(() => {});
   const chunks = [], reader = readable.getReader();
   let len = 0;
@@ -20,7 +20,7 @@ async function inflate(id) {
   return whole;
 }
 
-// Numbers as `binary.rs` writes them.
+// Decodes the numbers that `varint.rs` writes.
 class Numbers {
   constructor(bytes) {
     this.bytes = bytes;
@@ -37,7 +37,7 @@ class Numbers {
   }
 }
 
-// Counts of a class in a lane: bins that are not empty, and what is in all bins before each.
+// Counts of a class in a lane: non-empty bins, and the total of all earlier bins for each.
 class Series {
   constructor(lane, event, bins, counts) {
     this.lane = lane;
@@ -46,7 +46,7 @@ class Series {
     this.before = new Float64Array(bins.length + 1);
     for (let n = 0; n < bins.length; n++) this.before[n + 1] = this.before[n] + counts[n];
   }
-  // Bins that are longer by 2 to the power of `level`.
+  // Bins whose length is multiplied by 2 to the power of `level`.
   level(level) {
     while (this.levels.length <= level) {
       const { bins, counts } = this.levels[this.levels.length - 1];
@@ -61,7 +61,7 @@ class Series {
     }
     return this.levels[level];
   }
-  // Events between two bins, which need not be whole.
+  // The number of events between two bins, which may be fractions.
   between(begin, end) {
     return this.until(end) - this.until(begin);
   }
@@ -72,7 +72,7 @@ class Series {
   }
 }
 
-// The first place whose value is not below `value`.
+// The first index whose value is not below `value`.
 function lowerBound(values, value, begin = 0, end = values.length) {
   while (begin < end) {
     const middle = (begin + end) >>> 1;
@@ -132,7 +132,7 @@ const Model = {
     this.depth[span.lane] = Math.max(this.depth[span.lane], Math.min(span.depth + 1, 8));
   },
 
-  // Lanes of each process, and CPUs of each host, in their order.
+  // Lanes of each process, and CPUs of each host, in order.
   group() {
     const order = Data.lanes.map((_, lane) => lane).sort((a, b) => Number(Data.lanes[a].id) - Number(Data.lanes[b].id));
     this.ofProcess = Data.processes.map(() => []);
@@ -141,15 +141,15 @@ const Model = {
       const { kind, of } = Data.lanes[lane];
       (kind === "cpu" ? this.ofHost : this.ofProcess)[of].push(lane);
     }
-    // Those that did most come first.
+    // The busiest first.
     this.processes = Data.processes.map((_, of) => of).sort((a, b) => Data.processes[b].events - Data.processes[a].events);
     this.hasLost = new Set(Data.losses.map((loss) => loss.process));
   },
 
-  // Lanes in which each event is once.
+  // Lanes that together contain each event once.
   isThread: (lane) => Data.lanes[lane].kind !== "cpu",
 
-  // About how many events of a class there are in a time.
+  // The approximate number of events of a class in a period.
   countByClass(begin, end) {
     const counts = new Float64Array(Data.classes.length);
     this.ofLane.forEach((all, lane) => {

@@ -1,5 +1,6 @@
 "use strict";
-// Single events: a part is taken apart when it is looked at, and forgotten when many others were since.
+// Single events: a part is inflated when it is shown, and dropped when many others were shown
+// since.
 
 const Detail = {
   most: 24, // parts that are shown at once
@@ -9,7 +10,7 @@ const Detail = {
   changed: () => {},
   begins: Data.parts.map((part) => part[1]),
 
-  // Parts that have something in a time: its places in Data.parts.
+  // Parts with events in a period: their indices in Data.parts.
   range(begin, end) {
     let at = lowerBound(this.begins, begin);
     while (at > 0 && Data.parts[at - 1][2] >= begin) at--;
@@ -18,9 +19,10 @@ const Detail = {
     return [at, last];
   },
 
-  // What there is of a time: which parts are here, and whether it is all, or is loading, or too much, or was left out.
+  // The events of a period: the loaded parts, and whether that is all, or some are loading, too
+  // many, or omitted.
   of(begin, end) {
-    // What ends a little later may have begun here.
+    // What ends a little later may have begun in this period.
     const behind = Math.min(Math.max(Data.span_threshold, Data.life_threshold), (end - begin) * 2);
     const [at, last] = this.range(begin, end);
     if (last - at > this.most) return { parts: [], state: "zoom" };
@@ -37,7 +39,7 @@ const Detail = {
     return { parts, state, gaps };
   },
 
-  // Times of which single events were left out.
+  // Periods whose single events were omitted.
   gaps(begin, end) {
     const gaps = [];
     if (Data.detailed === Data.events) return gaps;
@@ -54,7 +56,7 @@ const Detail = {
     return gaps.filter((gap) => gap[0] <= end && gap[1] >= begin);
   },
 
-  // The part of this place in Data.parts.
+  // The part with this index in Data.parts.
   get(place) {
     let part = this.parts.get(place);
     if (!part) {
@@ -70,8 +72,8 @@ const Detail = {
     const [number, begin] = Data.parts[place];
     try {
       const id = `part-${number}`;
-      // The page itself may still be loading. An element is whole once there is something behind it: before, it may be
-      // there with a part of its text.
+      // The page itself may still be loading. An element is complete once another one follows;
+      // before, it may have only a part of its text.
       while (!document.getElementById(id)?.nextSibling && document.readyState === "loading") {
         await new Promise((done) => setTimeout(done, 20));
       }
@@ -88,7 +90,7 @@ const Detail = {
   },
 };
 
-// The columns of `detail.rs`.
+// The columns, as in `detail.rs`.
 function takeApart(bytes, begin) {
   const head = new Numbers(bytes), count = head.next();
   const lengths = Array.from({ length: 7 }, () => head.next());
@@ -132,7 +134,7 @@ function takeApart(bytes, begin) {
 const decoder = new TextDecoder();
 const textOf = (part, n) => decoder.decode(part.text.subarray(part.offsets[n], part.offsets[n + 1]));
 
-// `{ a = 1, s = "x, }" }, { … }` as names and values.
+// Parses `{ a = 1, s = "x, }" }, { … }` into names and values.
 function fieldsOf(text) {
   const fields = [];
   let depth = 0, quoted = false, from = 0;

@@ -1,11 +1,11 @@
 "use strict";
-// Numbers for people, and colours.
+// Readable numbers, and colours.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const first = BigInt(Data.begin ?? 0);
 const pad = (number, digits) => String(number).padStart(digits, "0");
 
-// A time in ns since the first event, as the time of day, with so many decimals.
+// A time in ns since the first event, as the time of day with some decimals.
 function timeOfDay(ns, decimals = 9) {
   const time = first + BigInt(Math.round(ns));
   let seconds = time / 1000000000n, rest = time % 1000000000n;
@@ -30,7 +30,7 @@ function duration(ns) {
   return `${Math.round(ns)} ns`;
 }
 
-// Exact, with thin spaces between thousands.
+// An exact number, with thin spaces between thousands.
 const integer = (number) => String(Math.round(number)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
 function short(number) {
@@ -47,12 +47,12 @@ function bytes(number) {
   return `${number} bytes`;
 }
 
-// The n-th of colours that differ.
+// The n-th of a series of different colours.
 const hue = (n) => (n * 137.508 + 210) % 360;
 const colorOf = (n) => `hsl(${hue(n).toFixed(0)} 62% ${dark.matches ? 62 : 45}%)`;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// An element with text, which is never HTML.
+// An element with text, which is never parsed as HTML.
 function element(name, text, parent) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;

@@ -1,5 +1,5 @@
 "use strict";
-// What there is to say at the top, keys and pointers, and the start.
+// The header, keys and pointers, and the start.
 
 function header() {
   document.getElementById("title").textContent = Data.title;
@@ -41,7 +41,7 @@ function status() {
   document.getElementById("status").textContent = `${times}: about ${integer(events)} events, ${STATES[Timeline.detail.state]}`;
 }
 
-// The next or previous event that is wanted, of those that are here.
+// Selects the next or previous matching event among the loaded ones.
 function step(forward) {
   const { parts } = Timeline.detail, { selected } = View;
   const from = selected && selected.part.times[selected.n] >= View.begin && selected.part.times[selected.n] <= View.end ? selected : null;
@@ -52,7 +52,7 @@ function step(forward) {
       const time = part.times[n];
       if (!View.wanted[part.events[n]] || time < View.begin || time > View.end) continue;
       if (from) {
-        // Those of the same time have an order, too.
+        // Events at the same time have an order, too.
         const isBehind = time !== from.part.times[from.n] ? time > from.part.times[from.n] : part === from.part && n > from.n;
         if (isBehind !== forward || (part === from.part && n === from.n)) continue;
       }
@@ -100,7 +100,7 @@ function keys(event) {
   actions[event.key]();
 }
 
-// Hides the lanes of all processes, or shows all that are hidden.
+// Hides the lanes of all processes, or shows all hidden ones.
 function fold() {
   const { hidden } = Timeline;
   if (hidden.size > 0) hidden.clear();
@@ -171,7 +171,7 @@ function drawAll() {
   Overview.draw();
   Tables.inView = Model.countByClass(View.begin, View.end);
   status();
-  // What changes in tables is looked at when all else stands still.
+  // The tables are updated only when nothing else moves.
   clearTimeout(tablesWait);
   tablesWait = setTimeout(() => Tables.draw(), 80);
 }

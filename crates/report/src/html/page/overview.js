@@ -1,5 +1,5 @@
 "use strict";
-// Events per second over all of the trace, and the part that is shown.
+// Events per second over the whole trace, and the visible period.
 
 const Overview = {
   canvas: document.getElementById("overview"),
@@ -37,7 +37,7 @@ const Overview = {
     paint.fillRect(right, 0, 1, height);
     paint.font = "11px system-ui, sans-serif";
     paint.fillStyle = css("--dim");
-    // A column is never shorter than the bins from which it is made.
+    // A column is at least as long as a bin.
     const rate = (most / Math.max(perPixel, 1)) * 1e9;
     paint.fillText(`most: ${short(rate)} events/s`, 6, 12);
   },
@@ -76,7 +76,7 @@ const Overview = {
       View.show(Math.min(a, b), Math.max(a, b));
     });
     canvas.addEventListener("pointerup", (event) => {
-      // A click shows that place.
+      // A click moves the visible period there.
       if (this.grabbed !== null && Math.abs(event.offsetX - this.grabbed) < 3) {
         const length = View.end - View.begin, middle = this.time(event.offsetX);
         View.show(middle - length / 2, middle + length / 2);

@@ -1,11 +1,11 @@
 "use strict";
-// What is selected, and what is pointed at.
+// Describes what is selected, and what is under the pointer.
 
 const Panel = {
   box: document.getElementById("panel"),
   tooltip: document.getElementById("tooltip"),
 
-  // Lines about something that was drawn.
+  // Lines that describe a drawn object.
   describe(found, x) {
     if (found.part) {
       const { part, n } = found, lines = [Data.classes[part.events[n]].name, timeOfDay(part.times[n]), textOf(part, n)];
@@ -33,10 +33,10 @@ const Panel = {
     return found.row?.lane !== undefined ? [laneName(found.row.lane), `${integer(Data.lanes[found.row.lane].events)} events`] : [];
   },
 
-  // About how many events of which kinds there are around a place in a lane.
+  // The approximate numbers of events around a position in a lane, by class.
   counts(row, x) {
     const [begin, end] = [Timeline.time(x - 1), Timeline.time(x + 1)];
-    // Not less than a bin: of a part of it nobody knows.
+    // At least a whole bin: the distribution within a bin is unknown.
     const [from, to] = [Math.floor(begin / Model.bin), Math.max(Math.floor(begin / Model.bin) + 1, end / Model.bin)];
     const counts = Model.ofLane[row.lane].filter((series) => View.wanted[series.event]);
     const some = counts.map((series) => [series.between(from, to), series.event]).filter(([count]) => count > 0);
@@ -106,7 +106,7 @@ const Panel = {
 function crashLines() {
   if (Crash.isExact) {
     const where = Crash.cpu === null ? "" : ` on CPU ${Crash.cpu}`, who = Crash.thread === null ? "" : `, in thread ${Crash.thread}`;
-    // Other CPUs go on for some microseconds.
+    // After a crash, other CPUs continue for some microseconds.
     const after = Crash.at - Crash.last, order = after < 0 ? "before" : "after";
     return [`the kernel crashed ${duration(Math.abs(after))} ${order} it${where}${who}`];
   }

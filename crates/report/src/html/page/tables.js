@@ -1,5 +1,5 @@
 "use strict";
-// All kinds of events, and all that lasts, as tables that are sorted by what is clicked on.
+// Tables of all classes of events, and of all spans, sortable by a click.
 
 class Table {
   constructor(id, caption, columns, rows, sorted) {

@@ -1,5 +1,5 @@
 "use strict";
-// The lanes, on a canvas as large as what can be seen of them.
+// The lanes, on a canvas of the size of the visible part.
 
 const GUTTER = 200, RULER = 24;
 
@@ -11,10 +11,10 @@ const Timeline = {
   height: 0,
   hidden: new Set(),
   detail: { parts: [], state: "zoom", gaps: [] },
-  // What was drawn where, for who points at it.
+  // What was drawn where, for the pointer.
   drawn: [],
 
-  // Which rows there are, and where.
+  // The rows, and their positions.
   layout() {
     const rows = [];
     let y = RULER;
@@ -106,7 +106,7 @@ const Timeline = {
 
   drawRow(row, y) {
     const { paint, colors } = this;
-    // What is drawn of times stays out of the labels.
+    // Nothing of the timeline is drawn over the labels.
     const within = (draw) => {
       paint.save();
       paint.beginPath();
@@ -151,8 +151,8 @@ const Timeline = {
     }
   },
 
-  // How many events there were: per pixel, with the colour of the class that has most. They are stacked by nothing else, so that
-  // a rare event beside many others is found by the filter.
+  // The number of events per pixel, in the colour of the most frequent class. Classes are not
+  // stacked, so a rare one beside many others is found with the filter.
   drawCounts(lanes, y, bottom) {
     const width = Math.ceil(this.width - GUTTER), perPixel = (View.end - View.begin) / width;
     const level = Math.max(0, Math.floor(Math.log2(perPixel / Model.bin)));
@@ -186,7 +186,7 @@ const Timeline = {
     }
   },
 
-  // Single events, if they are here. False: counts say more.
+  // Draws single events if they are loaded. Otherwise returns false, and counts are drawn.
   drawEvents(lane, y, bottom) {
     const { paint, colors, detail } = this;
     if (detail.state === "zoom" || detail.state === "loading") return false;
@@ -202,7 +202,7 @@ const Timeline = {
         count++;
       }
     }
-    // Of what was left out, there are counts.
+    // For omitted events, there are counts.
     if (detail.state === "left out") this.drawCounts([lane], y, bottom);
     if (count > width / 2) {
       if ((View.end - View.begin) / width > Model.bin) return detail.state === "left out";
@@ -250,7 +250,7 @@ const Timeline = {
     this.drawn.push({ span, left, right: left + width, y, bottom: y + height });
   },
 
-  // What is shorter than a pixel is as strong as the part of the pixel that it takes.
+  // A span shorter than a pixel is as opaque as the fraction that it covers.
   drawSpans(lane, top) {
     const { paint } = this, width = Math.ceil(this.width - GUTTER), busy = new Map();
     const draw = (span) => {
@@ -276,7 +276,7 @@ const Timeline = {
     paint.globalAlpha = 1;
   },
 
-  // What is in no thread: rows as they are free.
+  // Asynchronous spans: in the first free row.
   drawLives(row, y) {
     const rows = new Float64Array(7).fill(-Infinity);
     const isHere = (span) => span.begin <= View.end && span.begin + span.duration >= View.begin && View.wantedPairs[span.pair];
@@ -308,7 +308,7 @@ const Timeline = {
         most = Math.max(most, highest[at]);
         value = last[at++];
       }
-      // Of what comes behind its last event, nobody knows.
+      // What happened after the process's last event is unknown.
       if (View.begin + x * perPixel > Data.processes[row.process].last) break;
       paint.fillRect(GUTTER + x, bottom - height(most), 1, height(most));
     }
@@ -333,7 +333,7 @@ const Timeline = {
     }
   },
 
-  // Where there are no single events though it was zoomed to them.
+  // Marks where single events are missing although the zoom would show them.
   drawGaps() {
     if (this.detail.state === "zoom") return;
     const { paint } = this;
@@ -377,7 +377,7 @@ const Timeline = {
     const offset = Number(first % BigInt(Math.round(step)));
     let time = Math.ceil((View.begin + offset) / step) * step - offset;
     paint.fillStyle = colors.front;
-    // Numbers are not exact in traces of years: it ends nevertheless.
+    // The numbers lose precision in traces of years, so make sure that the loop ends.
     for (let n = 0; time <= View.end && n < 100; n++, time += step) {
       const x = this.x(time);
       paint.fillRect(x, RULER - 6, 1, 6);
@@ -403,7 +403,7 @@ const Timeline = {
     this.drawn.push({ crash: true, left: x - 4, right: x + 4, y: 0, bottom: this.canvasHeight });
   },
 
-  // What is at a place on the canvas: an event first, and what is drawn last before what is below it.
+  // Finds the object at a position on the canvas: events first, then the topmost one.
   at(x, y) {
     let best = null;
     for (const drawn of this.drawn) {
@@ -421,7 +421,7 @@ const Timeline = {
   },
 };
 
-// Where traces out of a dump end.
+// Marks where traces from a dump end.
 const Crash = {
   at: null,
   label: "",
@@ -456,7 +456,7 @@ function firstSince(part, all, time) {
   return begin;
 }
 
-// What ended with events of some parts.
+// The spans that ended with the events of some parts.
 function* spansOf(parts, isOne) {
   for (const part of parts) {
     part.ends ??= Array.from(part.pairs.keys()).filter((n) => part.pairs[n] >= 0);
@@ -468,7 +468,7 @@ function* spansOf(parts, isOne) {
   }
 }
 
-// As much of a text as there is room for.
+// As much of a text as fits.
 function fitting(paint, text, width) {
   if (paint.measureText(text).width <= width) return text;
   let length = Math.floor((text.length * width) / paint.measureText(text).width);

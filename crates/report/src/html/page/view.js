@@ -1,19 +1,19 @@
 "use strict";
-// Which time is shown, and which events.
+// The visible period, and the filter of events.
 
 const View = {
   begin: 0,
   end: 1,
-  // The shortest time that is shown: of traces of years, not less than what numbers can tell apart.
+  // The shortest visible period. In traces of years, no shorter than the numbers can distinguish.
   nearest: Math.max(50, Data.end / 2 ** 46),
-  // Of each class, and of each pair.
+  // For each class, and for each pair.
   wanted: Data.classes.map(() => true),
   wantedPairs: Data.pairs.map(() => true),
   selected: null,
   listeners: [],
   waits: false,
 
-  // All of the trace, with a little room around it.
+  // The whole trace, with a small margin.
   whole() {
     const length = Math.max(Data.end, 100);
     const least = Math.min(0, ...Data.losses.map((loss) => loss.begin).filter((begin) => begin > -length));
@@ -32,7 +32,7 @@ const View = {
     this.changed();
   },
 
-  // By a factor around a time; below 1 it is nearer.
+  // Zooms by a factor around a time; a factor below 1 zooms in.
   zoom(factor, at = (this.begin + this.end) / 2) {
     const length = Math.max((this.end - this.begin) * factor, this.nearest);
     const part = (at - this.begin) / (this.end - this.begin);
@@ -44,7 +44,7 @@ const View = {
     this.show(this.begin + by, this.end + by);
   },
 
-  // Words that names have, or patterns that are names; ! for those that are not wanted; the last that matches counts.
+  // Words in names, or patterns of names; ! rejects; the last match counts.
   filter(text) {
     const words = text.split(",").map((word) => word.trim()).filter((word) => word !== "" && word !== "!");
     const rules = words.map((word) => {
@@ -61,7 +61,7 @@ const View = {
     };
     this.wanted = Data.classes.map((event) => isWanted(event.name));
     this.wantedPairs = Data.pairs.map((pair) => {
-      // `a:x_entry → x_exit`: either of its events.
+      // For `a:x_entry → x_exit`, either of its events.
       const [begin, end] = pair.name.split(" → ");
       return isWanted(begin) || (end !== undefined && isWanted(`${begin.split(":")[0]}:${end}`));
     });

@@ -1,5 +1,5 @@
-//! A reader without rights of its own, but of the group that may trace. It does all that a program
-//! can do to consumer files.
+//! An unprivileged reader of the tracing group. It does all that a program can do to consumer
+//! files.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,7 +10,7 @@ use usertrace_sys::uapi::{LttFileInfo, LttPositions, LttRingPositions};
 use usertrace_tests::control::ROOT;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called, call, exit, reap};
+use crate::actor::{Actor, CallResult, call, exit, reap};
 use crate::actors::{Weighted, choose};
 use crate::calls::ring::IoRing;
 use crate::files;
@@ -41,7 +41,7 @@ const fn ioctl(direction: usize, number: usize, size: usize) -> usize {
 
 /// An open file.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenFile {
     fd: usize,
     pid: u32,
     rings: usize,
@@ -49,9 +49,9 @@ struct Open {
     len: usize,
 }
 
-/// A mapping of one.
+/// A mapping of an open file.
 #[derive(Clone, Copy)]
-struct Mapped {
+struct Mapping {
     at: usize,
     len: usize,
     pid: u32,
@@ -60,8 +60,8 @@ struct Mapped {
 #[derive(Default)]
 struct Reader {
     files: Vec<PathBuf>,
-    open: Vec<Open>,
-    mapped: Vec<Mapped>,
+    open: Vec<OpenFile>,
+    mapped: Vec<Mapping>,
 }
 
 type Step = fn(&mut Reader, &Actor, &mut Random);
@@ -99,17 +99,17 @@ fn c_path(path: &Path) -> Vec<u8> {
 }
 
 impl Reader {
-    fn any_open(&self, random: &mut Random) -> Option<Open> {
+    fn any_open(&self, random: &mut Random) -> Option<OpenFile> {
         let at = random.below(self.open.len().max(1) as u64) as usize;
         self.open.get(at).copied()
     }
 
-    fn any_mapped(&self, random: &mut Random) -> Option<Mapped> {
+    fn any_mapped(&self, random: &mut Random) -> Option<Mapping> {
         let at = random.below(self.mapped.len().max(1) as u64) as usize;
         self.mapped.get(at).copied()
     }
 
-    /// Looks which files there are.
+    /// Lists the consumer files.
     fn list(&mut self, actor: &Actor, _random: &mut Random) {
         let mut files = Vec::new();
         let directories = |path: &Path| {
@@ -186,7 +186,7 @@ impl Reader {
         let info = std::hint::black_box(info);
         let rings = info.channel.nr_rings as usize;
         let ring = info.channel.subbuf_size as usize * info.channel.subbuf_count as usize;
-        self.open.push(Open {
+        self.open.push(OpenFile {
             fd,
             pid: info.pid,
             rings,
@@ -230,7 +230,7 @@ impl Reader {
         let _ = std::hint::black_box((rings, arguments));
     }
 
-    /// Consumes up to what the program says is there, or anything else.
+    /// Consumes up to the head that the program published, or to any other position.
     fn consume(&mut self, actor: &Actor, random: &mut Random) {
         let Some(open) = self.any_open(random) else {
             return;
@@ -359,7 +359,7 @@ impl Reader {
         let _ = call(Sysno::close, [fd]);
     }
 
-    fn keep(&mut self, done: Called, len: usize, pid: u32) {
+    fn keep(&mut self, done: CallResult, len: usize, pid: u32) {
         let Ok(at) = done else {
             return;
         };
@@ -367,7 +367,7 @@ impl Reader {
             let _ = call(Sysno::munmap, [at, len]);
             return;
         }
-        self.mapped.push(Mapped { at, len, pid });
+        self.mapped.push(Mapping { at, len, pid });
     }
 
     fn map(&mut self, actor: &Actor, random: &mut Random) {
@@ -438,7 +438,7 @@ impl Reader {
         }
     }
 
-    /// Reads words, of which each must be one of the process's that the file is of.
+    /// Reads words: each must belong to the file's process.
     fn read(&mut self, actor: &Actor, random: &mut Random) {
         let Some(mapped) = self.any_mapped(random) else {
             return;
@@ -464,7 +464,7 @@ impl Reader {
     }
 
     fn protect(&mut self, actor: &Actor, random: &mut Random) {
-        let Some(Mapped { at, len, .. }) = self.any_mapped(random) else {
+        let Some(Mapping { at, len, .. }) = self.any_mapped(random) else {
             return;
         };
         if one_in(random, 2) {
@@ -481,7 +481,7 @@ impl Reader {
 
     fn remap(&mut self, actor: &Actor, random: &mut Random) {
         let index = random.below(self.mapped.len().max(1) as u64) as usize;
-        let Some(&Mapped { at, len, .. }) = self.mapped.get(index) else {
+        let Some(&Mapping { at, len, .. }) = self.mapped.get(index) else {
             return;
         };
         let maymove = libc::MREMAP_MAYMOVE as usize;
@@ -524,7 +524,7 @@ impl Reader {
 
     fn unmap(&mut self, actor: &Actor, random: &mut Random) {
         let at = random.below(self.mapped.len().max(1) as u64) as usize;
-        let Some(&Mapped { at: start, len, .. }) = self.mapped.get(at) else {
+        let Some(&Mapping { at: start, len, .. }) = self.mapped.get(at) else {
             return;
         };
         if one_in(random, 3) && len > PAGE {
@@ -542,13 +542,13 @@ impl Reader {
 
     /// Other ways to the pages of a mapping.
     fn other(&mut self, actor: &Actor, random: &mut Random) {
-        let Some(Mapped { at, len, pid }) = self.any_mapped(random) else {
+        let Some(Mapping { at, len, pid }) = self.any_mapped(random) else {
             return;
         };
         let some = len.min(4 * PAGE);
         let is_consumer =
             name_at(at).is_some_and(|name| name.contains("/ltt") || name.contains("/"));
-        let must_fail = |what: &str, done: Called| {
+        let must_fail = |what: &str, done: CallResult| {
             if done.is_ok() && is_consumer {
                 actor.find(&format!("{what} of a consumer's mapping succeeds"));
             }
@@ -595,7 +595,7 @@ impl Reader {
                     return;
                 };
                 let _ = actor.call(Kind::MapWriteFrom, Sysno::pwrite64, [fd, at, some, 0]);
-                // What was copied is what could be read.
+                // The copied words must be readable ones.
                 if call(Sysno::pread64, [fd, SCENE.scratch(), some, 0]) == Ok(some) {
                     for offset in (0..some).step_by(512) {
                         if let Ok(word) = probe::read(SCENE.scratch() + offset)
@@ -621,7 +621,7 @@ impl Reader {
         }
     }
 
-    /// A child has the files, but not the mappings.
+    /// Forks. The child has the files, but not the mappings.
     fn fork(&mut self, actor: &Actor, random: &mut Random) {
         let mapped = self.any_mapped(random);
         let open = self.any_open(random);
@@ -634,7 +634,7 @@ impl Reader {
                         is_child: true,
                         ..*actor
                     };
-                    if let Some(Mapped { at, .. }) = mapped
+                    if let Some(Mapping { at, .. }) = mapped
                         && probe::read(at).is_ok()
                     {
                         child.find("a consumer's mapping is in a child of fork()");
@@ -654,9 +654,9 @@ impl Reader {
         });
     }
 
-    /// Calls that such a file does not know.
+    /// Calls that consumer files do not support.
     fn transfer(&mut self, actor: &Actor, random: &mut Random) {
-        let Some(Open { fd, .. }) = self.any_open(random) else {
+        let Some(OpenFile { fd, .. }) = self.any_open(random) else {
             return;
         };
         let scratch = SCENE.scratch();
@@ -690,7 +690,7 @@ impl Reader {
         }
     }
 
-    /// A trace of the group's own.
+    /// Creates a trace of the group.
     fn trace(&mut self, actor: &Actor, random: &mut Random) {
         let path = Path::new(ROOT).join(format!("group{}", actor.who.actor));
         let path = c_path(&path);
@@ -703,10 +703,10 @@ impl Reader {
     }
 }
 
-/// Its life.
+/// Runs the reader until its end.
 pub(crate) fn run(actor: &Actor) {
     let pid = std::process::id();
-    actor.ledger.join_family(pid.cast_signed(), pid);
+    actor.run.join_family(pid.cast_signed(), pid);
     SCENE.begin(pid);
     let mut reader = Reader::default();
     let mut random = actor.stream(u64::MAX);
@@ -720,7 +720,7 @@ pub(crate) fn run(actor: &Actor) {
         actor.end_step(number, which);
     }
     let _ = actor.wait_for_turn();
-    // Half of the time everything is closed by the exit.
+    // Half of the time, the exit closes everything.
     if one_in(&mut random, 2) {
         for open in &reader.open {
             let _ = actor.call(Kind::Close, Sysno::close, [open.fd]);

@@ -1,4 +1,4 @@
-//! Root, who creates, changes and removes traces, and looks at the programs that are traced.
+//! Root: creates, changes and removes traces, and inspects the traced programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -9,7 +9,7 @@ use syscalls::Sysno;
 use usertrace_tests::control::ROOT;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called, call, exit};
+use crate::actor::{Actor, CallResult, call, exit};
 use crate::actors::{Weighted, choose};
 use crate::kinds::{ADVICE, Kind};
 use crate::plan::{one_in, pick};
@@ -49,11 +49,11 @@ const STEPS: &[Weighted<Step>] = &[
 #[derive(Default)]
 struct Controller {
     held: Vec<File>,
-    /// The trace that it is just making.
+    /// The trace that is being created.
     making: Option<PathBuf>,
 }
 
-/// What can be changed in a trace before it is started.
+/// Changes of a trace before it is started.
 const CHANGES: &[Weighted<Step>] = &[
     (6, Controller::make_channel),
     (3, Controller::remove_channel),
@@ -62,30 +62,30 @@ const CHANGES: &[Weighted<Step>] = &[
     (1, Controller::mode),
 ];
 
-/// What the file system said.
-fn called<T>(result: io::Result<T>) -> Called {
+/// The result of a file operation as that of a call.
+fn called<T>(result: io::Result<T>) -> CallResult {
     result
         .map(|_| 0)
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn write(path: &Path, text: &str) -> Called {
+fn write(path: &Path, text: &str) -> CallResult {
     let file = OpenOptions::new().write(true).open(path);
     called(file.and_then(|mut file| file.write_all(text.as_bytes())))
 }
 
-/// A traced program, another reader, or nobody.
+/// A traced program or a reader, if there is one.
 fn other(actor: &Actor, random: &mut Random) -> Option<usize> {
-    let at = random.below(actor.ledger.pids.len() as u64) as usize;
-    (0..actor.ledger.pids.len())
-        .map(|more| (at + more) % actor.ledger.pids.len())
+    let at = random.below(actor.run.pids.len() as u64) as usize;
+    (0..actor.run.pids.len())
+        .map(|more| (at + more) % actor.run.pids.len())
         .filter(|&at| at != actor.who.actor)
-        .map(|at| actor.ledger.pids[at].load(Ordering::Relaxed))
+        .map(|at| actor.run.pids[at].load(Ordering::Relaxed))
         .find(|&pid| pid > 1)
         .map(|pid| pid as usize)
 }
 
-/// A mapping of its that is one of the tracer's, and whether it is writable.
+/// A trace area of the process.
 fn area_of(pid: usize, random: &mut Random) -> Option<Range> {
     let text = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let all: Vec<_> = text
@@ -314,7 +314,7 @@ impl Controller {
         });
     }
 
-    /// Bytes that no such file should take, or hardly.
+    /// Writes bytes that a control file should refuse, or almost.
     fn wrong(&mut self, actor: &Actor, random: &mut Random) {
         let directory = match random.below(3) {
             0 => self.trace(random),
@@ -344,7 +344,7 @@ impl Controller {
             _ => bytes = format!("{}", random.word() >> random.below(64)).into_bytes(),
         }
         let path = directory.join(file);
-        // What is large is left out: it only takes memory from the rest.
+        // No large sizes: they only take memory from the others.
         let is_large = file.starts_with("subbuf") && bytes.len() < 12;
         if is_large {
             return;
@@ -406,7 +406,7 @@ impl Controller {
         });
     }
 
-    /// Keeps files open while what they are of goes.
+    /// Keeps files open while their traces are removed.
     fn hold(&mut self, _actor: &Actor, random: &mut Random) {
         if self.held.len() > 8 {
             self.held.clear();
@@ -465,8 +465,8 @@ impl Controller {
         let _ = call(Sysno::close, [fd]);
     }
 
-    /// What reaches an area from outside counts, if it is one still.
-    fn judge(&self, actor: &Actor, pid: usize, what: &str, area: Range, done: Called) {
+    /// Reports an access from outside that succeeded, if the address is still in an area.
+    fn judge(&self, actor: &Actor, pid: usize, what: &str, area: Range, done: CallResult) {
         if done.is_err() {
             return;
         }
@@ -579,7 +579,7 @@ impl Controller {
         const INTERRUPT: usize = 0x4207;
         const DETACH: usize = 17;
         const PEEKDATA: usize = 2;
-        /// Milliseconds that a process may take until it stops: on a busy host, many.
+        /// Milliseconds that a process may take to stop. On a busy host it takes long.
         const SEIZED: usize = 100_000;
         let Some(area) = area_of(pid, random) else {
             return;
@@ -589,7 +589,7 @@ impl Controller {
             let stopped = call(Sysno::ptrace, [INTERRUPT, pid, 0, 0]);
             let mut status = 0_i32;
             let mut peeked = Err(libc::EAGAIN);
-            // Whoever is left seized and running would stop later, and for good.
+            // A process that is left seized and running would stop later, for good.
             for _ in 0..SEIZED {
                 let flags = (libc::__WALL | libc::WNOHANG) as usize;
                 let found = call(Sysno::wait4, [pid, &raw mut status as usize, flags, 0]);
@@ -610,7 +610,7 @@ impl Controller {
     }
 }
 
-/// Its life.
+/// Runs the controller until its end.
 pub(crate) fn run(actor: &Actor) {
     let pid = std::process::id();
     SCENE.begin(pid);
@@ -625,7 +625,7 @@ pub(crate) fn run(actor: &Actor) {
         step(&mut controller, actor, &mut random);
         actor.end_step(number, which);
         if !actor.plan.turns {
-            // Programs are to do something between two changes.
+            // Lets programs run between two changes.
             crate::actor::nap(random.below(4));
         }
     }

@@ -1,5 +1,4 @@
-//! What goes on around programs: memory pressure, CPUs that go and come, kills, and allocations
-//! that fail.
+//! The environment of programs: memory pressure, CPU hot-plug, kills, and failing allocations.
 
 use std::fs;
 use std::ops::Range;
@@ -10,7 +9,7 @@ use std::sync::atomic::Ordering;
 use syscalls::Sysno;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called, exit, nap};
+use crate::actor::{Actor, CallResult, exit, nap};
 use crate::actors::{Role, Weighted, choose};
 use crate::kinds::Kind;
 use crate::plan::pick;
@@ -27,17 +26,17 @@ const STEPS: &[Weighted<Step>] = &[
     (10, fail),
 ];
 
-/// Where the kernel lets allocations and accesses fail.
+/// The kernel's fault injections.
 const INJECTED: &[&str] = &["failslab", "fail_page_alloc", "fail_usercopy"];
 const DEBUG: &str = "/sys/kernel/debug";
 
-fn write(path: impl AsRef<Path>, text: &str) -> Called {
+fn write(path: impl AsRef<Path>, text: &str) -> CallResult {
     fs::write(path, text)
         .map(|()| 0)
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// The traced programs have hardly any memory for a moment.
+/// Leaves the traced programs hardly any memory for a moment.
 fn pressure(actor: &Actor, random: &mut Random) {
     let group = Path::new(CGROUP);
     let (file, least) = pick(
@@ -49,7 +48,7 @@ fn pressure(actor: &Actor, random: &mut Random) {
         ],
     );
     if actor.plan.turns && file == "memory.max" {
-        // Whom the kernel kills for it follows from no seed.
+        // Which process the kernel kills does not follow from the seed.
         return;
     }
     let text = (least + random.below(16 << 20)).to_string();
@@ -66,7 +65,7 @@ fn compact(actor: &Actor, random: &mut Random) {
     let _ = actor.around(Kind::Compact, || write(path, "1"));
 }
 
-/// A CPU goes, and comes.
+/// Takes a CPU offline, and online again.
 fn hotplug(actor: &Actor, random: &mut Random) {
     if !actor.plan.hotplug {
         return;
@@ -81,12 +80,12 @@ fn hotplug(actor: &Actor, random: &mut Random) {
     let _ = actor.around(Kind::Online, || write(&path, "1"));
 }
 
-/// A program that is not one of root's.
+/// A random program that is not root's.
 fn anybody(actor: &Actor, random: &mut Random) -> Option<i32> {
     let roles = supervisor::roles(&actor.plan);
     let at = random.below(roles.len() as u64) as usize;
     let is_meant = matches!(roles[at], Role::Traced | Role::Consumer);
-    let pid = actor.ledger.pids[at].load(Ordering::Relaxed);
+    let pid = actor.run.pids[at].load(Ordering::Relaxed);
     (is_meant && pid > 1).then_some(pid)
 }
 
@@ -104,7 +103,7 @@ fn kill(actor: &Actor, random: &mut Random) {
     }
 }
 
-/// Waits until a process has ended, for a while.
+/// Waits until a process has ended, but not for long.
 pub(crate) fn await_death(pid: i32) {
     for _ in 0..5000 {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -131,7 +130,7 @@ fn freeze(actor: &Actor, random: &mut Random) {
     });
 }
 
-/// For a moment, some of what traced programs ask of the kernel fails.
+/// Injects faults into calls of traced programs for a moment.
 fn fail(actor: &Actor, random: &mut Random) {
     let directory = Path::new(DEBUG).join(pick(random, INJECTED));
     let probability = pick(random, &["1", "5", "20"]);
@@ -145,7 +144,7 @@ fn fail(actor: &Actor, random: &mut Random) {
     }
 }
 
-/// Where the tracer's functions are, but those that the linker has put elsewhere.
+/// The address range of the tracer's functions, without those that the linker put elsewhere.
 fn tracer() -> Option<Range<u64>> {
     let text = fs::read_to_string("/proc/kallsyms").ok()?;
     let mut functions: Vec<(u64, bool)> = Vec::new();
@@ -166,10 +165,9 @@ fn tracer() -> Option<Range<u64>> {
     Some(run[0].0..run[run.len() - 1].0)
 }
 
-/// Whether the kernel can let calls fail, and only those below the tracer's functions: failures
-/// elsewhere are not the subject.
+/// Whether the kernel can inject faults below the tracer's functions only.
 pub(crate) fn can_fail() -> bool {
-    // Asked first by the supervisor: only root sees the files.
+    // The supervisor calls this first, because only root sees the files.
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
         Path::new(DEBUG)
@@ -179,7 +177,7 @@ pub(crate) fn can_fail() -> bool {
     })
 }
 
-/// Says what may fail, when something is to.
+/// Configures the fault injections, without turning them on.
 pub(crate) fn prepare_failures() {
     if !can_fail() {
         return;
@@ -203,7 +201,7 @@ pub(crate) fn prepare_failures() {
     }
 }
 
-/// Takes all of that back but what may fail.
+/// Turns the fault injections and limits off.
 pub(crate) fn calm() {
     for name in INJECTED {
         let _ = write(Path::new(DEBUG).join(name).join("probability"), "0");
@@ -216,7 +214,7 @@ pub(crate) fn calm() {
     }
 }
 
-/// Its life.
+/// Runs the environment until its end.
 pub(crate) fn run(actor: &Actor) {
     for number in 0..1000 {
         if !actor.begin_step() {

@@ -1,4 +1,4 @@
-//! Who there is: each actor is a process, which is started again when it ends.
+//! The roles of actors. Each actor is a process, which is restarted when it ends.
 
 pub(crate) mod consumer;
 pub(crate) mod controller;
@@ -10,10 +10,10 @@ use usertrace_tests::random::Random;
 
 use crate::actor::Actor;
 
-/// One thing that an actor does, and how often, compared with the others.
+/// A choice and its weight.
 pub(crate) type Weighted<T> = (u64, T);
 
-/// One of them, by weight.
+/// Chooses one by weight.
 pub(crate) fn choose<T: Copy>(random: &mut Random, all: &[Weighted<T>]) -> (u64, T) {
     let sum = all.iter().map(|(weight, _)| weight).sum();
     let mut at = random.below(sum);
@@ -26,10 +26,10 @@ pub(crate) fn choose<T: Copy>(random: &mut Random, all: &[Weighted<T>]) -> (u64,
     (0, all[0].1)
 }
 
-/// What an actor is.
+/// The role of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// An unprivileged program that is traced, and harms whom it can.
+    /// An unprivileged traced program that attacks the kernel and other programs.
     Traced,
     /// An unprivileged reader, of the group that may trace.
     Consumer,
@@ -37,7 +37,7 @@ pub(crate) enum Role {
     Controller,
     /// Memory pressure, hot-plug, kills, injected faults.
     Environment,
-    /// A program that has memory of its own, and looks whether that stays as it is.
+    /// A program that checks that its own memory does not change.
     Victim,
 }
 
@@ -45,7 +45,7 @@ impl Role {
     /// The user and the group that it runs as.
     pub(crate) fn user(self, actor: usize) -> Option<(u32, u32)> {
         match self {
-            // Two share a user, so that they can do more to each other.
+            // Two programs share a user, so that they can attack each other.
             Self::Traced => Some((20_000 + actor as u32 / 2, 20_000)),
             Self::Consumer => Some((30_000, crate::supervisor::GROUP)),
             Self::Victim => Some((40_000, 40_000)),
@@ -53,7 +53,7 @@ impl Role {
         }
     }
 
-    /// What its process does until it ends.
+    /// Runs the process of an actor until its end.
     pub(crate) fn run(self, actor: &Actor) {
         match self {
             Self::Traced => traced::run(actor),

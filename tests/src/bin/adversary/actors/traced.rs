@@ -1,4 +1,4 @@
-//! A traced program without any rights, which does all that a program can do to its areas.
+//! An unprivileged traced program, which does all that a program can do to its areas.
 
 use std::sync::atomic::Ordering;
 
@@ -10,15 +10,15 @@ use crate::actors::{Weighted, choose, environment};
 use crate::calls::{access, life, ltt, mm};
 use crate::files;
 use crate::kinds::Kind;
-use crate::ledger::THREADS;
 use crate::pattern;
 use crate::plan::one_in;
 use crate::probe;
+use crate::run_state::THREADS;
 use crate::scene::{PAGE, SCENE};
 
 type Step = fn(&Actor, &mut Random);
 
-/// What needs no other process.
+/// Steps that need no other process.
 const SIMPLE: &[Weighted<Step>] = &[
     (60, ltt::alloc),
     (6, ltt::alloc_wrong),
@@ -56,7 +56,7 @@ const SIMPLE: &[Weighted<Step>] = &[
     (10, life::handlers),
 ];
 
-/// What has.
+/// Steps with other processes.
 const PROCESSES: &[Weighted<Step>] = &[
     (16, life::forks),
     (12, life::killed),
@@ -76,7 +76,7 @@ pub(crate) fn simple(actor: &Actor, random: &mut Random) {
     step(actor, random);
 }
 
-/// Takes descriptors that a consumer has passed on, and does to them what it can.
+/// Receives descriptors from a consumer, and uses them.
 fn receive(actor: &Actor, _random: &mut Random) {
     let Some((fd, pid)) = files::receive(actor) else {
         return;
@@ -91,7 +91,7 @@ fn receive(actor: &Actor, _random: &mut Random) {
     if let Ok(at) = done {
         for page in 0..4 {
             if let Ok(word) = probe::read(at + page * PAGE)
-                && pattern::foreign(word, actor.ledger.family(pid)).is_some()
+                && pattern::foreign(word, actor.run.family(pid)).is_some()
             {
                 crate::oracle::judge_consumed(actor, pid, page * PAGE, word);
             }
@@ -101,7 +101,7 @@ fn receive(actor: &Actor, _random: &mut Random) {
     let _ = call(Sysno::close, [fd]);
 }
 
-/// A step in which the kernel finds no memory, or cannot reach the program's, once.
+/// A step in which one allocation or user access of the kernel fails.
 fn fail(actor: &Actor, random: &mut Random) {
     let cwd = libc::AT_FDCWD as usize;
     let path = c"/proc/thread-self/fail-nth".as_ptr() as usize;
@@ -157,10 +157,10 @@ fn steps(actor: &Actor, count: u64) {
     }
 }
 
-/// The life of one such program.
+/// Runs the program until its end.
 pub(crate) fn run(actor: &Actor) {
     let pid = std::process::id();
-    actor.ledger.join_family(pid.cast_signed(), pid);
+    actor.run.join_family(pid.cast_signed(), pid);
     SCENE.begin(pid);
     let mut random = actor.stream(u64::MAX);
     let threads = match random.below(3) {
@@ -178,14 +178,14 @@ pub(crate) fn run(actor: &Actor) {
         std::thread::spawn(move || {
             // SAFETY: It asks for a number.
             let tid = unsafe { libc::gettid() };
-            other.ledger.now[other.who.actor][thread]
+            other.run.now[other.who.actor][thread]
                 .tid
                 .store(tid, Ordering::Relaxed);
             steps(&other, count);
         });
     }
     steps(actor, count);
-    // Whoever ends does so in a turn: the order of all that follows depends on it.
+    // An actor ends within its turn, so that the order of the following steps is deterministic.
     let _ = actor.wait_for_turn();
     end(actor, &mut random);
 }

@@ -1,5 +1,5 @@
-//! A program that is not traced. It fills memory with words that nobody else has, and looks whether
-//! they stay: a page that is freed while somebody can still reach it is soon one of these.
+//! An untraced program that fills memory with secret words, and checks that they do not change. A
+//! page that is freed while an attacker can still reach it soon becomes one of these.
 
 use syscalls::Sysno;
 use usertrace_tests::random::Random;
@@ -10,17 +10,17 @@ use crate::pattern;
 use crate::plan::one_in;
 use crate::scene::PAGE;
 
-/// Memory that it holds at a time: so many pieces of so many pages.
+/// The memory that it holds: so many pieces of so many pages.
 const PIECES: usize = 16;
 const PAGES: u64 = 64;
 
-struct Piece {
+struct SecretMemory {
     at: usize,
     len: usize,
     number: u64,
 }
 
-impl Piece {
+impl SecretMemory {
     fn new(actor: &Actor, random: &mut Random) -> Option<Self> {
         let len = PAGE * (1 + random.below(PAGES) as usize);
         let number = random.word() & 0xffff_ffff_ffff;
@@ -66,16 +66,16 @@ impl Piece {
     }
 }
 
-/// Its life.
+/// Runs the victim until its end.
 pub(crate) fn run(actor: &Actor) {
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<SecretMemory> = Vec::new();
     for step in 0..400 {
         if !actor.begin_step() {
             break;
         }
         let mut random = actor.stream(step);
         if pieces.len() < PIECES {
-            pieces.extend(Piece::new(actor, &mut random));
+            pieces.extend(SecretMemory::new(actor, &mut random));
         }
         let at = random.below(pieces.len().max(1) as u64) as usize;
         let ends = random.below(3) == 0;

@@ -1,4 +1,4 @@
-//! Ways to the pages of the areas that are no plain loads and stores.
+//! Accesses to the areas' pages by other means than loads and stores.
 
 use std::fs;
 
@@ -281,7 +281,7 @@ pub(crate) fn io_uring(actor: &Actor, random: &mut Random) {
     }
 }
 
-/// `pidfd_getfd()` of whatever the descriptor of an area could be.
+/// `pidfd_getfd()` of descriptors that could belong to an area.
 pub(crate) fn getfd(actor: &Actor, random: &mut Random) {
     let pid = std::process::id() as usize;
     let Ok(pidfd) = call(Sysno::pidfd_open, [pid, 0]) else {

@@ -1,4 +1,4 @@
-//! How processes with areas come and go: forks, sharers of memory, exec, deaths.
+//! Life cycles of processes with areas: fork, shared memory, exec, death.
 
 use std::ffi::CStr;
 use std::fs;
@@ -9,18 +9,18 @@ use usertrace_sys::uapi::{LTT_TRACEBUF_LIMITED, LttTracebuf};
 use usertrace_tests::child::no_core_dump;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called, call, exit, nap, reap};
+use crate::actor::{Actor, CallResult, call, exit, nap, reap};
 use crate::actors::{environment, traced};
 use crate::calls::ltt;
 use crate::kinds::Kind;
-use crate::ledger::ANYBODY;
 use crate::plan::pick;
 use crate::probe;
+use crate::run_state::ANYBODY;
 use crate::scene::{SCENE, is_area};
 
-/// Tells this program that another one executed it.
+/// The argument of a program that an actor executed.
 pub(crate) const EXECUTED: &CStr = c"--executed";
-/// Likewise, and that this one shared its memory with its parent.
+/// Like [`EXECUTED`], for a program that shared its memory with its parent.
 pub(crate) const EXECUTED_BY_SHARER: &CStr = c"--executed-by-sharer";
 /// The stack of a child that shares its parent's memory.
 const STACK: usize = 256 << 10;
@@ -33,17 +33,17 @@ fn child_of(actor: &Actor) -> Actor {
     }
 }
 
-/// Makes this process, which has just been forked, a family of its own: what it writes is its own.
+/// Gives this process, which was just forked, its own family of words.
 fn become_child(actor: &Actor) -> Actor {
     let child = child_of(actor);
     let family = std::process::id();
-    child.ledger.join_family(family.cast_signed(), family);
+    child.run.join_family(family.cast_signed(), family);
     SCENE.fork(family);
     child
 }
 
 /// Forks; in the child, runs `body` and ends.
-fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> Called {
+fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> CallResult {
     actor.around(kind, || {
         // SAFETY: libc's fork leaves the child an allocator that it can use, and `body` takes no
         // other lock of this program's.
@@ -59,7 +59,7 @@ fn fork(actor: &Actor, kind: Kind, body: impl FnOnce(&Actor)) -> Called {
     })
 }
 
-/// The child looks for the areas, which it has not.
+/// Reads where the parent's areas are: the child has none.
 fn look(child: &Actor) {
     for area in SCENE.areas().iter().flatten() {
         if probe::read(area.start).is_ok() && is_area(area.start) {
@@ -68,7 +68,7 @@ fn look(child: &Actor) {
     }
 }
 
-/// What a program does that has just begun.
+/// The first steps of a program.
 fn begin(child: &Actor, random: &mut Random) {
     ltt::alloc(child, random);
     ltt::update_next(child, random);
@@ -107,7 +107,7 @@ pub(crate) fn forks(actor: &Actor, random: &mut Random) {
     };
 }
 
-/// A child that is killed wherever it is.
+/// Kills a child at a random point.
 pub(crate) fn killed(actor: &Actor, random: &mut Random) {
     let micros = 50 + random.below(5000);
     let _ = actor.around(Kind::Killed, || {
@@ -130,25 +130,25 @@ pub(crate) fn killed(actor: &Actor, random: &mut Random) {
     });
 }
 
-/// What a child that shares its parent's memory is told.
-struct Sharer<'a> {
+/// The arguments of a child that shares its parent's memory.
+struct SharerArguments<'a> {
     actor: Actor,
     random: &'a mut Random,
     executes: bool,
 }
 
 extern "C" fn share(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: The parent gives a `Sharer`, and waits until this child has ended.
-    let Sharer {
+    // SAFETY: The parent gives a `SharerArguments`, and waits until this child has ended.
+    let SharerArguments {
         actor,
         random,
         executes,
-    } = unsafe { &mut *argument.cast::<Sharer<'_>>() };
-    // What it calls first makes it the one that the kernel says the areas are of. A program that it
-    // executes writes words of its own under the same number.
+    } = unsafe { &mut *argument.cast::<SharerArguments<'_>>() };
+    // With its first call, the kernel attributes the areas to this process. A program that it
+    // executes writes its own words under the same process id.
     let pid = std::process::id().cast_signed();
     let family = if *executes { ANYBODY } else { SCENE.family() };
-    actor.ledger.join_family(pid, family);
+    actor.run.join_family(pid, family);
     if *executes {
         ltt::alloc(actor, random);
         execute(EXECUTED_BY_SHARER);
@@ -165,11 +165,11 @@ pub(crate) fn sharers(actor: &Actor, random: &mut Random) {
     let (kind, flags, executes) = match random.below(8) {
         0 => (Kind::SharerExec, libc::CLONE_VM | libc::CLONE_VFORK, true),
         1..4 => (Kind::Vfork, libc::CLONE_VM | libc::CLONE_VFORK, false),
-        _ => (Kind::Sharer, libc::CLONE_VM, false),
+        _ => (Kind::SharerArguments, libc::CLONE_VM, false),
     };
     let mut stack = vec![0_u8; STACK];
     let top = (stack.as_mut_ptr() as usize + STACK) & !15;
-    let mut sharer = Sharer {
+    let mut sharer = SharerArguments {
         actor: child_of(actor),
         random,
         executes,
@@ -208,7 +208,7 @@ fn execute(how: &'static CStr) {
     };
 }
 
-/// What the executed program does: it has no areas, and no signal that another program asked for.
+/// Checks the state of an executed program: it has no areas, and no update signal of the old one.
 pub(crate) fn executed(actor: &Actor, by_sharer: bool) {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     if maps.contains("[ltt]") {
@@ -216,7 +216,7 @@ pub(crate) fn executed(actor: &Actor, by_sharer: bool) {
     }
     let family = std::process::id();
     if !by_sharer {
-        actor.ledger.join_family(family.cast_signed(), family);
+        actor.run.join_family(family.cast_signed(), family);
     }
     SCENE.begin(family);
     let mut random = actor.stream(u64::from(family));
@@ -234,7 +234,7 @@ pub(crate) fn exec(actor: &Actor, random: &mut Random) {
 }
 
 /// Judges the status of an executed program. `signo`: the update signal of the one before.
-fn judge_executed(actor: &Actor, done: Called, signo: i32) {
+fn judge_executed(actor: &Actor, done: CallResult, signo: i32) {
     if let Ok(status) = done
         && libc::WIFSIGNALED(status as i32)
         && signo != 0
@@ -265,7 +265,7 @@ fn handle(signal: i32, handler: extern "C" fn(libc::c_int), blocks_all: bool) {
     }
 }
 
-/// Has a signal handled, which does nothing.
+/// Installs a handler that does nothing.
 pub(crate) fn handle_by_nothing(signal: i32) {
     handle(signal, nothing, false);
 }
@@ -405,8 +405,8 @@ pub(crate) fn handlers(actor: &Actor, random: &mut Random) {
 
 /// Signals to the other programs of this user.
 pub(crate) fn sender(actor: &Actor, random: &mut Random) {
-    let other = random.below(actor.ledger.pids.len() as u64) as usize;
-    let pid = actor.ledger.pids[other].load(Ordering::Relaxed);
+    let other = random.below(actor.run.pids.len() as u64) as usize;
+    let pid = actor.run.pids[other].load(Ordering::Relaxed);
     if pid <= 1 || other == actor.who.actor {
         return;
     }
@@ -430,7 +430,7 @@ pub(crate) fn ptrace(actor: &Actor, random: &mut Random) {
                 let child = child_of(actor);
                 no_core_dump();
                 let family = std::process::id();
-                child.ledger.join_family(family.cast_signed(), family);
+                child.run.join_family(family.cast_signed(), family);
                 SCENE.fork(family);
                 begin(&child, random);
                 let _ = call(Sysno::ptrace, [0, 0, 0, 0]);

@@ -8,7 +8,7 @@ use usertrace_tests::areas::SLOTS;
 use usertrace_tests::random::Random;
 use usertrace_tests::raw::KERNEL_ADDRESS;
 
-use crate::actor::{Actor, Called, system};
+use crate::actor::{Actor, CallResult, system};
 use crate::calls::{life, mm};
 use crate::kinds::Kind;
 use crate::oracle;
@@ -17,7 +17,7 @@ use crate::probe::{self, Fault};
 use crate::scene::{PAGE, SCENE, calls, name_at};
 
 /// `alloc_tracebuf` with these arguments, which may be wrong.
-pub(crate) fn alloc_raw(args: usize, size: usize, flags: usize) -> Called {
+pub(crate) fn alloc_raw(args: usize, size: usize, flags: usize) -> CallResult {
     system(
         calls().abi().nr_alloc_tracebuf as usize,
         [args, size, flags],
@@ -25,7 +25,7 @@ pub(crate) fn alloc_raw(args: usize, size: usize, flags: usize) -> Called {
 }
 
 /// `ltt_update`, likewise.
-pub(crate) fn update_raw(buffer: usize, active: usize, filter: usize) -> Called {
+pub(crate) fn update_raw(buffer: usize, active: usize, filter: usize) -> CallResult {
     system(
         calls().abi().nr_ltt_update as usize,
         [buffer, active, filter],
@@ -33,7 +33,7 @@ pub(crate) fn update_raw(buffer: usize, active: usize, filter: usize) -> Called 
 }
 
 /// `ltt_switch`, likewise.
-pub(crate) fn switch_raw(buffer: usize) -> Called {
+pub(crate) fn switch_raw(buffer: usize) -> CallResult {
     system(calls().abi().nr_ltt_switch as usize, [buffer])
 }
 

@@ -1,9 +1,9 @@
-//! Every way to map, move, split, share and advise about the areas.
+//! All ways to map, move, split, share and advise about the areas.
 
 use syscalls::Sysno;
 use usertrace_tests::random::Random;
 
-use crate::actor::{Actor, Called};
+use crate::actor::{Actor, CallResult};
 use crate::calls::ltt;
 use crate::kinds::{ADVICE, Kind};
 use crate::plan::pick;
@@ -14,8 +14,14 @@ const WRITE: usize = libc::PROT_WRITE as usize;
 const EXEC: usize = libc::PROT_EXEC as usize;
 const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
 
-/// Judges a call that never succeeds while the areas are as the kernel made them.
-pub(crate) fn must_fail(actor: &Actor, kind: Kind, at: Range, result: Called, was_intact: bool) {
+/// Judges a call that must fail while the areas are as the kernel mapped them.
+pub(crate) fn must_fail(
+    actor: &Actor,
+    kind: Kind,
+    at: Range,
+    result: CallResult,
+    was_intact: bool,
+) {
     let areas = SCENE.areas();
     let is_inside = areas.iter().flatten().any(|area| {
         (area.start..area.start + area.len).contains(&at.start)
@@ -44,7 +50,7 @@ pub(crate) fn unmap_all(actor: &Actor) {
     }
 }
 
-/// Unmaps what may be a part.
+/// Unmaps an area or a part of one.
 pub(crate) fn unmap_part(actor: &Actor, random: &mut Random) {
     let Some((part, is_whole)) = SCENE.part(random) else {
         return;
@@ -68,7 +74,7 @@ fn ends_an_area(part: Range) -> bool {
         .any(|area| part.start <= area.start && area.start + area.len <= part.start + part.len)
 }
 
-/// What finding 1 of the series' review did: the process ends while one of its mappings is mapped
+/// Finding 1 of the series' review: the process's state ends while one of its mappings is mapped
 /// again.
 pub(crate) fn unmap_two_and_map_again(actor: &Actor, random: &mut Random) {
     ltt::alloc(actor, random);
@@ -127,7 +133,7 @@ pub(crate) fn remap(actor: &Actor, random: &mut Random) {
     };
     let maymove = libc::MREMAP_MAYMOVE as usize;
     let fixed = maymove | libc::MREMAP_FIXED as usize;
-    // Where nothing is, or something of this program's own that nobody needs.
+    // Free addresses, or memory of this program that is not needed.
     let target = 0x2000_0000_0000 + (random.below(1 << 16) as usize) * (16 << 20);
     let (kind, arguments) = match random.below(4) {
         0 => (Kind::RemapSame, [start, len, new, 0, 0]),
@@ -145,7 +151,7 @@ pub(crate) fn remap(actor: &Actor, random: &mut Random) {
     }
     let done = actor.call(kind, Sysno::mremap, arguments);
     match done {
-        // Nothing was asked for, and nothing was done.
+        // The call was a no-op.
         Ok(at) if at == start && arguments[1] == arguments[2] => {}
         _ => must_fail(actor, kind, part, done, was_intact),
     }
@@ -208,7 +214,7 @@ pub(crate) fn remap_pages(actor: &Actor, random: &mut Random) {
     must_fail(actor, Kind::RemapPages, part, done, was_intact);
 }
 
-/// Maps something else there.
+/// Maps other memory over an area.
 pub(crate) fn fixed(actor: &Actor, random: &mut Random) {
     let Some((part, is_whole)) = SCENE.part(random) else {
         return;
@@ -243,7 +249,7 @@ pub(crate) fn fixed(actor: &Actor, random: &mut Random) {
     }
 }
 
-/// Changes rights, or does not.
+/// Tries to change the protection.
 pub(crate) fn protect(actor: &Actor, random: &mut Random) {
     let Some(areas) = SCENE.areas() else {
         return;
@@ -349,8 +355,8 @@ pub(crate) fn others(actor: &Actor, random: &mut Random) {
     };
 }
 
-/// What the kernel never does to an area: it would free, copy, dump or touch pages that are not the
-/// program's.
+/// Advice that the kernel must refuse for an area: it would free, copy, dump or touch pages that
+/// are not the program's.
 const REFUSED_ADVICE: &[Kind] = &[
     Kind::AdviseCollapse,
     Kind::AdviseDoDump,
@@ -371,7 +377,7 @@ pub(crate) fn advise(actor: &Actor, random: &mut Random) {
         return;
     };
     let (kind, advice) = pick(random, ADVICE);
-    // Populating gigabytes is what limits are for, not this.
+    // Not gigabytes: populating them would test limits instead.
     let len = match kind {
         Kind::AdvisePopulateRead | Kind::AdvisePopulateWrite => part.len.min(64 * PAGE),
         _ => part.len,

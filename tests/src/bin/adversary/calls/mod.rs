@@ -1,4 +1,4 @@
-//! What a traced program does, in steps of one or a few calls.
+//! The steps of a traced program, each of one or a few calls.
 
 pub(crate) mod access;
 pub(crate) mod life;

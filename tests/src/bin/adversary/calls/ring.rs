@@ -1,14 +1,14 @@
-//! The least of io_uring: one entry at a time.
+//! A minimal io_uring: one entry at a time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use syscalls::Sysno;
 
-use crate::actor::{Called, call};
+use crate::actor::{CallResult, call};
 use crate::scene::PAGE;
 
-/// What `io_uring_setup()` takes and gives, in words of 32 bits: sizes, flags, and where things are
-/// in both rings.
+/// The length of `io_uring_setup()`'s parameters in words of 32 bits: sizes, flags, and offsets in
+/// both rings.
 const PARAMS: usize = 30;
 
 /// A ring of one entry.
@@ -39,12 +39,12 @@ struct Entry {
 const OP_READ: u8 = 22;
 const OP_WRITE: u8 = 23;
 const REGISTER_BUFFERS: usize = 0;
-/// Offsets that say what of the ring is mapped.
+/// The mmap offsets of the ring's parts.
 const SQ_RING: usize = 0;
 const SQES: usize = 0x1000_0000;
 
 impl IoRing {
-    /// Sets one up.
+    /// Sets up a ring.
     pub(crate) fn new() -> Result<Self, i32> {
         let mut params = [0_u32; PARAMS];
         let fd = call(Sysno::io_uring_setup, [1, params.as_mut_ptr() as usize])?;
@@ -83,7 +83,7 @@ impl IoRing {
     }
 
     /// Reads from a file into memory, or writes from there, and waits for that.
-    pub(crate) fn transfer(&self, fd: usize, at: usize, len: usize, writes: bool) -> Called {
+    pub(crate) fn transfer(&self, fd: usize, at: usize, len: usize, writes: bool) -> CallResult {
         let entry = Entry {
             opcode: if writes { OP_WRITE } else { OP_READ },
             fd: fd as i32,
@@ -115,8 +115,8 @@ impl IoRing {
         usize::try_from(result).map_err(|_| -result)
     }
 
-    /// Has the kernel hold this memory.
-    pub(crate) fn register(&self, at: usize, len: usize) -> Called {
+    /// Registers memory, which the kernel then pins.
+    pub(crate) fn register(&self, at: usize, len: usize) -> CallResult {
         let vector = [at, len];
         call(
             Sysno::io_uring_register,

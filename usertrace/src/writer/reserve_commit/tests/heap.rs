@@ -12,7 +12,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::super::protocol::{
-    self, HEADER, Lost, RECORD_HEADER, Ring as _, Waited, Word, reserve, write,
+    self, HEADER, LostError, RECORD_HEADER, Ring as _, WaitOutcome, Word, reserve, write,
 };
 use usertrace_testing::counts::counts;
 
@@ -22,7 +22,7 @@ thread_local! {
     static KILL: RefCell<Option<Interruption>> = const { RefCell::new(None) };
     /// Operations on words that this thread has made since they were counted from.
     static STEPS: Cell<u64> = const { Cell::new(0) };
-    /// What comes before an operation, as a signal handler or another thread would.
+    /// Runs before an operation, like a signal handler or another thread.
     static INTERRUPTION: RefCell<Option<Interruption>> = const { RefCell::new(None) };
 }
 
@@ -112,9 +112,9 @@ struct Heap {
     /// One more each time that it is read.
     clock: AtomicU64,
     filled: AtomicU64,
-    /// Whoever waits finds everything consumed that can be.
+    /// Whether there is a reader: waiting writers then find everything consumed that can be.
     reader: AtomicBool,
-    /// Waits for somebody who is in the way of the reader.
+    /// Number of waits while a writer was in the reader's way.
     in_the_way: AtomicU64,
 }
 
@@ -160,7 +160,7 @@ impl Heap {
         self.consumed.0.store(position, Ordering::Release);
     }
 
-    fn put(&'static self, id: u16, payload: &[u64]) -> Result<(), Lost> {
+    fn put(&'static self, id: u16, payload: &[u64]) -> Result<(), LostError> {
         write(self, id, payload)
     }
 }
@@ -211,23 +211,24 @@ impl protocol::Ring for &'static Heap {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    fn moved(&self, _head: u64) {}
+    fn head_moved(&self, _head: u64) {}
 
-    fn begins(&self, _: u64) {}
+    fn subbuf_begins(&self, _: u64) {}
 
-    fn filled(&self) {
+    fn subbuf_filled(&self) {
         self.filled.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn wait(&self, consumed: u64, left: bool) -> Waited {
-        self.in_the_way.fetch_add((!left).into(), Ordering::SeqCst);
+    fn wait(&self, consumed: u64, quiescent: bool) -> WaitOutcome {
+        self.in_the_way
+            .fetch_add((!quiescent).into(), Ordering::SeqCst);
         assert_eq!(consumed, self.consumed.0.load(Ordering::Acquire));
         let there = self.reader.load(Ordering::SeqCst);
         if there {
             self.consume(consumed + self.subbuf_size);
-            Waited::Again
+            WaitOutcome::Retry
         } else {
-            Waited::No
+            WaitOutcome::NotAllowed
         }
     }
 }
@@ -239,7 +240,7 @@ struct Record {
     payload: Vec<u64>,
 }
 
-/// What is found between two positions of a ring in which nobody is.
+/// Contents of a quiescent ring between two positions.
 #[derive(Debug, Default)]
 struct Decoded {
     records: Vec<Record>,
@@ -348,7 +349,7 @@ fn a_record_of_each_length() {
     }
     let ring = Heap::new(size, 4, false);
     let longer = vec![0; longest as usize + 1];
-    assert_eq!(ring.put(1, &longer), Err(Lost));
+    assert_eq!(ring.put(1, &longer), Err(LostError));
     assert_eq!((ring.lost_now(), ring.head_now()), (1, 0));
 }
 
@@ -391,11 +392,11 @@ fn a_full_ring_drops_and_counts() {
         "the last one is not padded yet"
     );
     assert!(decode_all(ring).numbers().into_iter().eq(0..accepted));
-    // What is short enough still fits.
+    // A shorter record still fits.
     ring.put(1, &[]).unwrap();
     assert_eq!(ring.filled.load(Ordering::SeqCst), 4);
     ring.consume(511);
-    assert_eq!(ring.put(1, &[100]), Err(Lost));
+    assert_eq!(ring.put(1, &[100]), Err(LostError));
     ring.consume(512);
     ring.put(1, &[101]).unwrap();
     let decoded = decode(ring, 2048, ring.head_now());
@@ -499,7 +500,7 @@ fn e3_a_ring_stops_overwriting_anywhere() {
             assert!(numbers.len() >= 12 && accepted.ends_with(&numbers));
             let lost = accepted.len() as u64 + ring.lost_now();
             assert_eq!(lost, n + u64::from(nested));
-            // It is not as if somebody were there, in the way of the reader.
+            // The place is quiescent, so no writer is in the reader's way.
             let lost = ring.lost_now();
             ring.reader.store(true, Ordering::SeqCst);
             (0..100).for_each(|n| ring.put(1, &[n]).unwrap());
@@ -535,7 +536,7 @@ fn a_place_that_is_not_left_is_passed_over_until_it_is() {
             }
         }
         assert_eq!(ring.lost_now(), 0);
-        // What it sleeps in is as it left it.
+        // Its sub-buffer is unchanged.
         assert_eq!(ring.peek(0), 0);
         sleeper.payload()[1].store(12, Ordering::Relaxed);
         sleeper.complete();
@@ -560,7 +561,7 @@ fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
         let mut sleepers: Vec<_> = (0..4).map(|_| reserve(ring, 9, 20).unwrap()).collect();
         ring.consume(1024);
         for n in 0..10 {
-            assert_eq!(ring.put(1, &[n]), Err(Lost));
+            assert_eq!(ring.put(1, &[n]), Err(LostError));
         }
         assert_eq!(ring.lost_now(), 10);
         sleepers.remove(2).complete();
@@ -745,121 +746,149 @@ fn four_threads_overwrite() {
     assert!(decoded.records.iter().all(|record| record.payload[1] == 9));
 }
 
-/// A10, D3: whatever a thread and a signal handler in the middle of its event were doing when they
-/// were killed: the reader finds all records that were committed, and counts the others.
-#[test]
 #[cfg(feature = "fallback")]
-fn killed_at_each_step() {
+mod killed {
+    //! Writers that are killed at each step (A10, D3).
+
     use std::convert::Infallible;
     use std::rc::Rc;
+
     use usertrace_ring::{
-        Format, Frozen, Geometry, Item, Patience, PayloadLengths, Positions, RingReader,
+        Counts, Format, Frozen, Geometry, Item, PayloadLengths, Positions, RingReader, WaitPolicy,
     };
     use usertrace_sys::Protocol;
 
+    use super::*;
+
+    const SIZE: u64 = 4096;
+
     struct Any;
+
     impl PayloadLengths for Any {
         fn payload_len(&self, _id: u16, bytes: &[u8]) -> Option<usize> {
             Some(bytes.len())
         }
     }
 
-    const SIZE: u64 = 4096;
-    // How much room there is decides who begins a sub-buffer.
-    for room in [0, 24, 32, 40, 56, 64, SIZE] {
-        for laps in [0, 1] {
-            let mut nested_at = 0;
-            loop {
-                let mut killed_at = 0;
-                let mut nested_ran;
-                loop {
-                    let ring = Heap::new(SIZE, 2, false);
-                    ring.clock.store(1000, Ordering::SeqCst);
-                    for n in 0..laps * 4 {
-                        ring.consume(ring.head_now() & !(SIZE - 1));
-                        ring.put(1, &vec![n; 400]).unwrap();
+    /// A ring after some laps, whose current sub-buffer has `room` bytes left, and the start of
+    /// that sub-buffer.
+    fn prepared_ring(room: u64, laps: u64) -> (&'static Heap, u64) {
+        let ring = Heap::new(SIZE, 2, false);
+        ring.clock.store(1000, Ordering::SeqCst);
+        for n in 0..laps * 4 {
+            ring.consume(ring.head_now() & !(SIZE - 1));
+            ring.put(1, &vec![n; 400]).unwrap();
+        }
+        ring.consume(ring.head_now() & !(SIZE - 1));
+        let start = ring.head_now() & !(SIZE - 1);
+        let there = (ring.head_now() - start).max(HEADER) + RECORD_HEADER;
+        if let Some(before) = (SIZE - there).checked_sub(room) {
+            ring.put(2, &vec![7; before as usize / 8]).unwrap();
+        }
+        (ring, start)
+    }
+
+    /// Reads a copy of a ring: the ids of its records, and the reader's counts.
+    fn read(bytes: &[u8], head: u64, start: u64) -> (Vec<u16>, Counts) {
+        let format = Format {
+            geometry: Geometry::new(SIZE as u32, 2).unwrap(),
+            protocol: Protocol::Shared,
+        };
+        let mut memory = Frozen::new(bytes, Positions { head, claimed: 0 });
+        let mut reader = RingReader::live(format, start, u64::MAX);
+        let mut ids = Vec::new();
+        let Ok(()) = reader.read(
+            &mut memory,
+            head,
+            WaitPolicy::Last,
+            &Any,
+            &mut |item: Item<'_>| {
+                if let Item::Record { id, .. } = item {
+                    ids.push(id);
+                }
+                Ok::<_, Infallible>(())
+            },
+        );
+        (ids, reader.counts())
+    }
+
+    /// Writes a record, with another one of a signal handler before step `nested_at`, and checks
+    /// what a reader finds if both are killed before step `killed_at`. Whether there was such a
+    /// step for the handler, and one for the kill.
+    fn kill_once(room: u64, laps: u64, nested_at: u64, killed_at: u64) -> (bool, bool) {
+        let (ring, start) = prepared_ring(room, laps);
+        let before = ring.head_now();
+        // A copy of the ring at that step, and which of the two records were committed by then.
+        let committed = Rc::new(Cell::new((false, false)));
+        let snapshot = Rc::new(RefCell::new(None));
+        let (done, taken) = (committed.clone(), snapshot.clone());
+        let take = move || {
+            let bytes: Vec<u8> = ring
+                .words
+                .iter()
+                .flat_map(|word| word.0.load(Ordering::Relaxed).to_ne_bytes())
+                .collect();
+            taken.replace(Some((bytes, ring.head_now(), done.get())));
+        };
+        KILL.set(Some(Interruption {
+            at: killed_at,
+            what: Box::new(take),
+        }));
+        let done = committed.clone();
+        let steps = interrupted(
+            nested_at,
+            move || {
+                ring.put(4, &[9, 9]).unwrap();
+                done.set((done.get().0, true));
+            },
+            || {
+                ring.put(3, &[8, 8]).unwrap();
+                committed.set((true, committed.get().1));
+            },
+        );
+        KILL.set(None);
+        let nested_ran = nested_at < steps;
+        let Some((bytes, head, (outer, nested))) = snapshot.take() else {
+            return (nested_ran, false);
+        };
+        let (mut ids, counts) = read(&bytes, head, start);
+        ids.retain(|&id| id != 1);
+        let what = format!(
+            "room {room}, lap {laps}, nested {nested_at}, killed {killed_at}: {ids:?} {counts:?}"
+        );
+        assert!(room == SIZE || ids.contains(&2), "{what}");
+        assert!(!outer || ids.contains(&3), "{what}");
+        // Without the ring's very first header there is no time to start from.
+        let headless = before == 0 && !outer && counts.corrupted == 1;
+        assert!(!nested || headless || ids.contains(&4), "{what}");
+        assert!(counts.corrupted == 0 || headless, "{what}");
+        assert_eq!(counts.damaged, 0, "{what}");
+        assert!(counts.unfinished <= 2 && ids.len() <= 3, "{what}");
+        // SAFETY: made by `Heap::new`, and no code uses it any more.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(ring).cast_mut()) });
+        (nested_ran, true)
+    }
+
+    /// A10, D3: a thread and a signal handler that interrupts its event are killed at any step. The
+    /// reader finds all records that were committed, and counts the others.
+    #[test]
+    fn killed_at_each_step() {
+        // The room decides which of the two begins a sub-buffer.
+        for room in [0, 24, 32, 40, 56, 64, SIZE] {
+            for laps in [0, 1] {
+                for nested_at in 0.. {
+                    let mut nested_ran = false;
+                    for killed_at in 0.. {
+                        let killed;
+                        (nested_ran, killed) = kill_once(room, laps, nested_at, killed_at);
+                        if !killed {
+                            break;
+                        }
                     }
-                    ring.consume(ring.head_now() & !(SIZE - 1));
-                    let start = ring.head_now() & !(SIZE - 1);
-                    let there = (ring.head_now() - start).max(HEADER) + RECORD_HEADER;
-                    if let Some(before) = (SIZE - there).checked_sub(room) {
-                        ring.put(2, &vec![7; before as usize / 8]).unwrap();
-                    }
-                    let before = ring.head_now();
-                    // What is there at one moment, and which records were committed by then.
-                    let committed = Rc::new(Cell::new((false, false)));
-                    let snapshot = Rc::new(RefCell::new(None));
-                    let (done, taken) = (committed.clone(), snapshot.clone());
-                    let take = move || {
-                        let bytes: Vec<u8> = ring
-                            .words
-                            .iter()
-                            .flat_map(|word| word.0.load(Ordering::Relaxed).to_ne_bytes())
-                            .collect();
-                        taken.replace(Some((bytes, ring.head_now(), done.get())));
-                    };
-                    KILL.set(Some(Interruption {
-                        at: killed_at,
-                        what: Box::new(take),
-                    }));
-                    let done = committed.clone();
-                    let steps = interrupted(
-                        nested_at,
-                        move || {
-                            ring.put(4, &[9, 9]).unwrap();
-                            done.set((done.get().0, true));
-                        },
-                        || {
-                            ring.put(3, &[8, 8]).unwrap();
-                            committed.set((true, committed.get().1));
-                        },
-                    );
-                    KILL.set(None);
-                    nested_ran = nested_at < steps;
-                    let Some((bytes, head, (outer, nested))) = snapshot.take() else {
+                    if !nested_ran {
                         break;
-                    };
-                    let format = Format {
-                        geometry: Geometry::new(SIZE as u32, 2).unwrap(),
-                        protocol: Protocol::Shared,
-                    };
-                    let mut memory = Frozen::new(&bytes, Positions { head, claimed: 0 });
-                    let mut reader = RingReader::live(format, start, u64::MAX);
-                    let mut ids = Vec::new();
-                    let Ok(()) = reader.read(
-                        &mut memory,
-                        head,
-                        Patience::Last,
-                        &Any,
-                        &mut |item: Item<'_>| {
-                            if let Item::Record { id, .. } = item {
-                                ids.push(id);
-                            }
-                            Ok::<_, Infallible>(())
-                        },
-                    );
-                    ids.retain(|&id| id != 1);
-                    let counts = reader.counts();
-                    let what = format!(
-                        "room {room}, lap {laps}, nested {nested_at}, killed {killed_at}: \
-                         {ids:?} {counts:?}"
-                    );
-                    assert!(room == SIZE || ids.contains(&2), "{what}");
-                    assert!(!outer || ids.contains(&3), "{what}");
-                    // Without the ring's very first header there is no time to start from.
-                    let headless = before == 0 && !outer && counts.corrupted == 1;
-                    assert!(!nested || headless || ids.contains(&4), "{what}");
-                    assert!(counts.corrupted == 0 || headless, "{what}");
-                    assert_eq!(counts.damaged, 0, "{what}");
-                    assert!(counts.unfinished <= 2 && ids.len() <= 3, "{what}");
-                    // SAFETY: made by `Heap::new`, and all who had it are done.
-                    drop(unsafe { Box::from_raw(std::ptr::from_ref(ring).cast_mut()) });
-                    killed_at += 1;
+                    }
                 }
-                if !nested_ran {
-                    break;
-                }
-                nested_at += 1;
             }
         }
     }

@@ -7,16 +7,17 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
 use usertrace_ring::{
-    Counts, Format, GapKind, Geometry as RingGeometry, Item, Patience, PayloadLengths, Positions,
-    RingMemory, RingReader, SharedBytes,
+    Counts, Format, GapKind, Geometry as RingGeometry, Item, PayloadLengths, Positions, RingMemory,
+    RingReader, SharedBytes, WaitPolicy,
 };
 use usertrace_sys::uapi::LttSubbuf;
 use usertrace_sys::{Mode, Protocol, Scope};
 
+use crate::os::{self, futex};
 use crate::writer::channel::{Channel, Control, Geometry};
-use crate::writer::doorbell::{Doorbell, wake};
 use crate::writer::tests::{fork, interrupted, shared as shared_memory, wait_for};
-use crate::writer::{Dropped, is_thread, reserve_commit};
+use crate::writer::wakeup::ReaderWakeup;
+use crate::writer::{Dropped, reserve_commit};
 use usertrace_testing::counts::counts;
 
 const STRIDE: usize = 128;
@@ -25,7 +26,7 @@ const STRIDE: usize = 128;
 pub(super) struct Rings {
     geometry: Geometry,
     /// Lies before the control blocks.
-    doorbell: &'static Doorbell,
+    reader_wakeup: &'static ReaderWakeup,
     memory: NonNull<u8>,
     len: usize,
     channel: Channel,
@@ -62,7 +63,7 @@ impl Rings {
         let memory = shared_memory(len);
         // SAFETY: it lies at the start of the mapping, where nothing else is. It is never given
         // back to the system while anybody has it: `drop`.
-        let doorbell = unsafe { memory.cast::<Doorbell>().as_ref() };
+        let reader_wakeup = unsafe { memory.cast::<ReaderWakeup>().as_ref() };
         let geometry = Geometry {
             buffers: memory.as_ptr().wrapping_add(control_len),
             control: memory.as_ptr().wrapping_add(STRIDE),
@@ -73,11 +74,11 @@ impl Rings {
             scope,
             mode,
             protocol: Protocol::Shared,
-            wakeup: crate::writer::Wakeup::Doorbell(doorbell),
+            wakeup: crate::writer::WakeupMethod::Futex(reader_wakeup),
             prefault: crate::writer::Prefault::Never,
             contexts: false,
             clock: crate::clock::Source::Processor,
-            visits: None,
+            quiescence: None,
         };
         let geometry = change(geometry);
         let channel = Channel::default();
@@ -85,7 +86,7 @@ impl Rings {
         unsafe { channel.open(&geometry) }.unwrap();
         Self {
             geometry,
-            doorbell,
+            reader_wakeup,
             memory,
             len,
             channel,
@@ -100,7 +101,7 @@ impl Rings {
     }
 
     /// # Safety
-    /// The channel must be closed, and nobody inside.
+    /// The channel must be closed and quiescent.
     pub(super) unsafe fn reopen(&self) {
         // SAFETY: as in `with`, as this function's caller promises.
         unsafe { self.channel.open(&self.geometry) }.unwrap();
@@ -169,12 +170,12 @@ impl Rings {
         head > 0 && !begun
     }
 
-    /// What those who write no more have left in a ring.
+    /// Decodes a quiescent ring.
     fn dump(&self, ring: u32) -> (Vec<Found>, Counts) {
         let mut memory = self.ring_memory(ring);
         let reader = RingReader::dump(self.format(), &mut memory, u64::MAX);
         let mut reader = Reader { memory, reader };
-        let found = reader.read(Patience::Last);
+        let found = reader.read(WaitPolicy::Last);
         (found, reader.reader.counts())
     }
 }
@@ -233,13 +234,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, patience: Patience) -> Vec<Found> {
+    fn read(&mut self, policy: WaitPolicy) -> Vec<Found> {
         let mut found = Vec::new();
         let mut writer = None;
         let head = self.memory.positions().head;
         let Ok(()) = self
             .reader
-            .read(&mut self.memory, head, patience, &Any, &mut |item: Item<
+            .read(&mut self.memory, head, policy, &Any, &mut |item: Item<
                 '_,
             >| {
                 match item {
@@ -271,7 +272,7 @@ impl Reader<'_> {
             .consumed
             .store(self.reader.position(), Ordering::SeqCst);
         if control.waiters.load(Ordering::SeqCst) != 0 {
-            wake(control.consumed_low(), u32::MAX);
+            futex::wake(control.consumed_low(), u32::MAX);
         }
     }
 }
@@ -324,11 +325,11 @@ fn four_threads_and_a_reader() {
                 });
             }
             while running.load(Ordering::Acquire) != 0 {
-                found.extend(reader.read(Patience::Wait));
+                found.extend(reader.read(WaitPolicy::Wait));
                 reader.consume();
             }
         });
-        found.extend(reader.read(Patience::Wait));
+        found.extend(reader.read(WaitPolicy::Wait));
         let counts = reader.reader.counts();
         assert_eq!(counts.events, written.load(Ordering::Relaxed));
         assert_eq!(counts.events + rings.lost(), THREADS * events);
@@ -344,7 +345,7 @@ fn four_threads_and_a_reader() {
             reader.reader.position(),
             rings.control(0).head.load(Ordering::Relaxed)
         );
-        assert_ne!(rings.doorbell.rung.load(Ordering::Relaxed), 0);
+        assert_ne!(rings.reader_wakeup.notifications.load(Ordering::Relaxed), 0);
     }
 }
 
@@ -370,10 +371,10 @@ fn four_threads_overwrite_and_a_reader_looks() {
             });
         }
         while running.load(Ordering::Acquire) != 0 {
-            found.extend(reader.read(Patience::Wait));
+            found.extend(reader.read(WaitPolicy::Wait));
         }
     });
-    found.extend(reader.read(Patience::Wait));
+    found.extend(reader.read(WaitPolicy::Wait));
     let counts = reader.reader.counts();
     assert_eq!(
         (counts.unfinished, counts.corrupted, counts.damaged),
@@ -383,7 +384,7 @@ fn four_threads_overwrite_and_a_reader_looks() {
         assert!(numbers.is_sorted_by(|a, b| a < b), "twice, or out of order");
     }
     rings.put(1, &[0, events, !events]).unwrap();
-    let last = reader.read(Patience::Wait);
+    let last = reader.read(WaitPolicy::Wait);
     assert_eq!(last.last().unwrap().payload[1], events);
 }
 
@@ -415,7 +416,7 @@ fn each_thread_has_a_ring() {
         while turn.load(Ordering::Acquire) != 3 {
             std::thread::yield_now();
         }
-        // All are taken: these write into the one that is nobody's.
+        // All rings are taken: these threads write into the shared one.
         in_thread(|| write(3));
         in_thread(|| write(4));
         over.wait();
@@ -470,10 +471,10 @@ fn a_full_ring_is_not_taken() {
     let (found, _) = rings.dump(1);
     assert_eq!((found[0].writer, found[0].payload[1]), (0, 2));
     let mut reader = rings.reader(0);
-    reader.read(Patience::Wait);
+    reader.read(WaitPolicy::Wait);
     reader.consume();
     rings.put(1, &[0, 3, !3]).unwrap();
-    let found = reader.read(Patience::Wait);
+    let found = reader.read(WaitPolicy::Wait);
     assert_eq!((found[0].writer, found[0].payload[1]), (gettid(), 3));
 }
 
@@ -491,9 +492,9 @@ fn in_thread(body: impl FnOnce() + Send) -> u32 {
     thread
 }
 
-/// Who joined a thread knows that it does nothing any more, but not that it has no number any more.
+/// Waits until the kernel does not know a thread's id any more, which is a moment after `join`.
 fn wait_for_end(thread: u32) {
-    while is_thread(std::process::id(), thread) {
+    while os::thread::may_exist(std::process::id(), thread) {
         std::thread::yield_now();
     }
 }
@@ -586,13 +587,13 @@ fn a_full_ring_of_a_thread_that_is_gone_is_not_taken() {
     let mut reader = rings.reader(0);
     assert!(
         reader
-            .read(Patience::Wait)
+            .read(WaitPolicy::Wait)
             .iter()
             .all(|found| found.writer == first)
     );
     reader.consume();
     let third = in_thread(|| rings.put(1, &[0, 3, !3]).unwrap());
-    let found = reader.read(Patience::Wait);
+    let found = reader.read(WaitPolicy::Wait);
     assert_eq!((found[0].writer, found[0].payload[1]), (third, 3));
 }
 
@@ -816,6 +817,38 @@ fn trace_in_handlers(nr_rings: u32) {
     assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
+/// Writes records of a thread without end, and stores in `witness` how many it committed.
+fn write_until_killed(rings: &Rings, thread: u64, mode: Mode, witness: &AtomicU64) {
+    let mut written = 0;
+    for n in 0.. {
+        let payload = [thread, n, !n, n];
+        if rings.put(1, &payload[..3 + n as usize % 2]).is_ok() {
+            written = n + 1;
+        } else if mode == Mode::Discard {
+            // The ring is full, and stays so.
+            loop {
+                std::thread::park();
+            }
+        }
+        witness.store(written, Ordering::Release);
+    }
+}
+
+/// Checks the numbers of a killed thread's records, of which `committed` were committed.
+fn check_prefix(numbers: &[u64], committed: u64, mode: Mode) {
+    let newest = numbers.last().map_or(0, |last| last + 1);
+    // A ring that overwrites may have no record of a thread that did not run lately.
+    assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
+    if mode == Mode::Discard {
+        let first = numbers.first();
+        assert!(first.is_none_or(|&first| first == 0), "{first:?}");
+        assert!(
+            numbers.iter().copied().eq(0..numbers.len() as u64),
+            "not a prefix"
+        );
+    }
+}
+
 /// A10: killed at any instant, writers leave all records that they had committed, each thread's
 /// from its first one on, and what they had not is counted.
 #[test]
@@ -839,19 +872,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                     for thread in 0..threads {
                         let rings = &rings;
                         scope.spawn(move || {
-                            let mut written = 0;
-                            for n in 0.. {
-                                let payload = [thread, n, !n, n];
-                                if rings.put(1, &payload[..3 + n as usize % 2]).is_ok() {
-                                    written = n + 1;
-                                } else if mode == Mode::Discard {
-                                    // Full: the rest is not of interest.
-                                    loop {
-                                        std::thread::park();
-                                    }
-                                }
-                                witness[thread as usize].store(written, Ordering::Release);
-                            }
+                            write_until_killed(rings, thread, mode, &witness[thread as usize]);
                         });
                     }
                 });
@@ -882,20 +903,9 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             for thread in 0..threads {
                 let numbers = numbers.remove(&thread).unwrap_or_default();
                 let committed = witness[thread as usize].load(Ordering::Acquire);
-                let (first, last) = (numbers.first(), numbers.last());
+                // If a sub-buffer was given up, records of other threads in it are missing, too.
                 if counts.corrupted == 0 {
-                    let newest = last.map_or(0, |last| last + 1);
-                    // In a ring that overwrites, there may be none of a thread that did not run
-                    // lately.
-                    assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
-                }
-                // Of a sub-buffer that was given up, what others wrote there is missing, too.
-                if mode == Mode::Discard && counts.corrupted == 0 {
-                    assert!(first.is_none_or(|&first| first == 0), "{first:?}");
-                    assert!(
-                        numbers.iter().copied().eq(0..numbers.len() as u64),
-                        "not a prefix"
-                    );
+                    check_prefix(&numbers, committed, mode);
                 }
             }
             // Emulated processors find it: a writer is killed between the reservation and the
@@ -905,7 +915,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                 counts.corrupted <= without_start as u64,
                 "{counts:?} {round}"
             );
-            // SAFETY: mapped above, and nobody has it any more.
+            // SAFETY: mapped above, and no thread uses it any more.
             unsafe { libc::munmap(memory.as_ptr().cast(), 4096) };
         }
     }

@@ -11,23 +11,24 @@ use super::counting::Top;
 use super::table::{sums, table, whole};
 use crate::output;
 
-/// An interval, as JSON.
+/// An interval's rows, as JSON.
 #[derive(Serialize)]
 struct Interval<'a> {
-    /// Since it began.
+    /// Seconds since `top` began.
     seconds: f64,
     rows: &'a [Row],
     problems: &'a [String],
 }
 
-/// Prints each interval, until there is nothing more to say, or nobody who reads it.
+/// Prints each interval, until the counters end, the given count is reached, or the reader closes
+/// the pipe.
 pub(super) fn print(mut top: Top) -> anyhow::Result<()> {
     let mut next = top.begun + top.args.interval;
     let mut intervals = 0;
     loop {
         let wait = top.step();
         let now = Instant::now();
-        // What ended between two intervals is told of at once.
+        // The end is printed at once, not only after the interval.
         let ended = top.has_ended();
         if now < next && !ended {
             std::thread::sleep(wait.min(next - now));

@@ -1,4 +1,4 @@
-//! Counting events, interval by interval.
+//! Counts events, interval by interval.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use usertrace_reader::Patterns;
 use super::args::Args;
 use super::view::View;
 
-/// The counters, and the rates since the last interval.
+/// The counters of a `usertrace top`, and the rates in the last interval.
 pub(super) struct Top {
     pub(super) args: Args,
     pub(super) counters: Vec<Box<dyn Counter>>,
@@ -16,23 +16,23 @@ pub(super) struct Top {
     pub(super) begun: Instant,
     pub(super) rates: Rates,
     pub(super) rows: Vec<Row>,
-    /// What cannot be counted.
+    /// Messages about events that cannot be counted.
     pub(super) problems: Vec<String>,
     pub(super) view: View,
 }
 
 impl Top {
-    /// Counts what is new, and says how long nothing needs to be done.
+    /// Counts new events. Returns the time until the next call is needed.
     pub(super) fn step(&mut self) -> Duration {
         let begun = Instant::now();
         let until = begun + STEP;
         let waits = self.counters.iter_mut().map(|counter| counter.step(until));
         let wait = waits.min().unwrap_or(STEP);
-        // Others are to have as much of the CPU as this.
+        // Leave the CPU to others for as long as this step took.
         wait.max(begun.elapsed().min(2 * STEP))
     }
 
-    /// An interval is over.
+    /// Ends an interval: computes its rows.
     pub(super) fn update(&mut self) {
         let counters = self.counters.iter_mut();
         let counted: Vec<_> = counters.flat_map(|counter| counter.counted()).collect();

@@ -1,4 +1,4 @@
-//! `usertrace top`.
+//! `usertrace top`: shows event rates of running programs.
 
 mod args;
 mod batch;

@@ -1,4 +1,4 @@
-//! What the terminal shows, and what keys do.
+//! The screen of `usertrace top`, and its keys.
 
 use std::io;
 use std::time::Instant;
@@ -7,15 +7,15 @@ use anyhow::Context as _;
 use clap::ValueEnum as _;
 
 use super::counting::Top;
-use super::table::{columns, cut, event, fitting, is_several, line, short, sums};
+use super::table::{columns, cut, event, fitting, has_several_traces, line, short, sums};
 use super::view::Sort;
 use crate::output;
-use crate::terminal::{Came, Key, Terminal};
+use crate::terminal::{Input, Key, Terminal};
 
-/// Lines that are no rows: head, titles, foot.
+/// Lines around the rows: head, titles, foot.
 const FRAME: usize = 3;
 
-/// What the keys do.
+/// Help on the keys.
 const HELP: &[&str] = &[
     "n m t l b f   sort by EVENTS/S, MEAN, TOTAL, LOST/S, BYTES/S, FILL",
     "c i e         sort by PROCESS, PID, EVENT",
@@ -27,14 +27,14 @@ const HELP: &[&str] = &[
     "q Esc Ctrl-C  quit",
 ];
 
-/// What the terminal shows.
+/// The screen of `usertrace top`.
 pub(super) struct Screen {
     top: Top,
-    /// The first row that is shown.
+    /// Index of the first visible row.
     scroll: usize,
     paused: bool,
     help: bool,
-    /// A filter that is being typed.
+    /// The filter that the user is typing.
     typed: Option<String>,
     intervals: u64,
 }
@@ -70,7 +70,7 @@ impl Screen {
             let now = Instant::now();
             if now >= next {
                 next = now.max(next + self.top.args.interval);
-                // What is counted meanwhile is of the interval in which it goes on.
+                // Events counted during a pause belong to the interval that ends it.
                 if !self.paused {
                     self.top.update();
                     self.intervals += 1;
@@ -86,14 +86,14 @@ impl Screen {
                 }
             }
             match terminal.wait(wait.min(next.saturating_duration_since(now)))? {
-                Came::Nothing => {}
-                Came::Gone => return Ok(()),
-                Came::Redraw => self.draw(terminal)?,
-                Came::Key(Key::Control('z')) => {
+                Input::Timeout => {}
+                Input::Closed => return Ok(()),
+                Input::Redraw => self.draw(terminal)?,
+                Input::Key(Key::Control('z')) => {
                     terminal.stop()?;
                     self.draw(terminal)?;
                 }
-                Came::Key(key) => {
+                Input::Key(key) => {
                     if !self.key(key, terminal.size().1) {
                         return Ok(());
                     }
@@ -103,7 +103,7 @@ impl Screen {
         }
     }
 
-    /// False: that was all.
+    /// Handles a key. False: the user quits.
     fn key(&mut self, key: Key, height: usize) -> bool {
         if key == Key::Control('c') {
             return false;
@@ -160,7 +160,7 @@ impl Screen {
         terminal.show(&lines, title)
     }
 
-    /// What there is to see, and which line has the titles.
+    /// The screen's lines, and the index of the line with the titles.
     fn lines(&mut self, width: usize, height: usize) -> (Vec<String>, usize) {
         let mut lines = vec![self.head(width)];
         let room = height.saturating_sub(FRAME);
@@ -171,7 +171,7 @@ impl Screen {
         } else {
             let rows = self.top.view.rows(&self.top.rows);
             let columns = columns(width);
-            let several = is_several(&rows);
+            let several = has_several_traces(&rows);
             lines.push(line(&columns, |column| column.title.to_owned()));
             self.scroll = self.scroll.min(rows.len().saturating_sub(room.max(1)));
             let shown = rows.iter().skip(self.scroll).take(room);
@@ -223,8 +223,7 @@ impl Screen {
             Some(problem) => parts.push(format!("! {problem}")),
             None => parts.extend(["q: quit", "h: help"].map(str::to_owned)),
         }
-        // What cannot be counted is said as far as there is room; when it is over it is said once
-        // more.
+        // A problem may be cut at the screen's width; `run` prints all of them at the end.
         match self.top.problems.is_empty() {
             true => fitting(&parts, "; ", width),
             false => parts.join("; "),

@@ -1,4 +1,4 @@
-//! What rows look like, in files and in a terminal.
+//! Formats rows, for files and for the terminal.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use usertrace_cli::top::Row;
 use super::view::by_process;
 use crate::output;
 
-/// All of them in one line.
+/// Sums over all rows, as parts of one line.
 pub(super) fn sums(rows: &[Row], number: fn(f64) -> String) -> [String; 4] {
     let processes = by_process(rows);
-    // (The sum of none is -0.)
+    // (`sum` of no rows would be -0.)
     let sum = |of: fn(&Row) -> f64| number(processes.iter().map(of).fold(0.0, |a, b| a + b));
     let is_estimate = processes.iter().any(|row| row.rate_is_estimate);
     [
         output::count(processes.len(), "process", "processes"),
-        about(is_estimate, sum(|row| row.rate)) + " events/s",
+        mark_estimate(is_estimate, sum(|row| row.rate)) + " events/s",
         sum(|row| row.lost) + " lost/s",
-        about(is_estimate, sum(|row| row.bytes)) + " bytes/s",
+        mark_estimate(is_estimate, sum(|row| row.bytes)) + " bytes/s",
     ]
 }
 
-/// As many parts of a line as there is room for.
+/// Joins as many parts as fit the width, at least one.
 pub(super) fn fitting(parts: &[String], separator: &str, width: usize) -> String {
     let mut line = String::new();
     for part in parts {
@@ -37,11 +37,12 @@ pub(super) fn fitting(parts: &[String], separator: &str, width: usize) -> String
     line
 }
 
+/// Formats a number without a fraction.
 pub(super) fn whole(n: f64) -> String {
     format!("{n:.0}")
 }
 
-/// In six characters.
+/// Formats a number in at most six characters.
 pub(super) fn short(n: f64) -> String {
     if n < 10.0 && n.fract() != 0.0 {
         return format!("{n:.1}");
@@ -60,8 +61,8 @@ pub(super) fn short(n: f64) -> String {
     format!("{n:.0}T")
 }
 
-/// What a cell has in front if it is an estimate.
-fn about(is_estimate: bool, text: String) -> String {
+/// Marks an estimate with `~`.
+fn mark_estimate(is_estimate: bool, text: String) -> String {
     if is_estimate {
         format!("~{text}")
     } else {
@@ -69,7 +70,7 @@ fn about(is_estimate: bool, text: String) -> String {
     }
 }
 
-/// A process's name, and that it has ended.
+/// Formats a process's name, with a note if it has ended.
 fn process(row: &Row) -> String {
     let name = row.process.escape_debug();
     if row.ended {
@@ -79,10 +80,10 @@ fn process(row: &Row) -> String {
     }
 }
 
-/// The source of a row, where there is more than one trace.
-pub(super) fn is_several(rows: &[Row]) -> bool {
+/// Whether rows of more than one trace need to show their source.
+pub(super) fn has_several_traces(rows: &[Row]) -> bool {
     let mut traces = rows.iter().map(|row| &row.source);
-    // Of recordings, each process has one of its own.
+    // Each process of a recording has a source of its own, which is a path.
     let first = traces.next();
     let is_path = |source: &String| Path::new(source).components().count() > 1;
     traces.any(|source| Some(source) != first && !is_path(source))
@@ -98,9 +99,9 @@ fn fill(row: &Row) -> String {
         .map_or_else(|| "-".to_owned(), |fill| format!("{fill:.0}%"))
 }
 
-/// All rows, for files.
+/// Formats all rows as a table, for files.
 pub(super) fn table(rows: &[Row]) -> String {
-    let several = is_several(rows);
+    let several = has_several_traces(rows);
     let mut cells = vec![
         [
             "PID", "EVENTS/S", "MEAN", "TOTAL", "LOST/S", "BYTES/S", "FILL", "PROCESS", "EVENT",
@@ -114,11 +115,11 @@ pub(super) fn table(rows: &[Row]) -> String {
         };
         [
             row.pid.to_string(),
-            about(row.rate_is_estimate, whole(row.rate)),
-            about(row.total_is_estimate, whole(row.mean)),
-            about(row.total_is_estimate, row.total.to_string()),
+            mark_estimate(row.rate_is_estimate, whole(row.rate)),
+            mark_estimate(row.total_is_estimate, whole(row.mean)),
+            mark_estimate(row.total_is_estimate, row.total.to_string()),
             whole(row.lost),
-            about(row.rate_is_estimate, whole(row.bytes)),
+            mark_estimate(row.rate_is_estimate, whole(row.bytes)),
             fill(row),
             process,
             event(row),
@@ -153,29 +154,29 @@ const fn text(title: &'static str, width: usize, cell: fn(&Row) -> String) -> Co
     }
 }
 
-/// Of them all, in this order, as many as there is room for.
+/// All columns, in display order.
 const COLUMNS: [Column; 9] = [
     number("PID", 7, |row| row.pid.to_string()),
     number("EVENTS/S", 8, |row| {
-        about(row.rate_is_estimate, short(row.rate))
+        mark_estimate(row.rate_is_estimate, short(row.rate))
     }),
     number("MEAN", 7, |row| {
-        about(row.total_is_estimate, short(row.mean))
+        mark_estimate(row.total_is_estimate, short(row.mean))
     }),
     number("TOTAL", 7, |row| {
-        about(row.total_is_estimate, short(row.total as f64))
+        mark_estimate(row.total_is_estimate, short(row.total as f64))
     }),
     number("LOST/S", 6, |row| short(row.lost)),
     number("BYTES/S", 7, |row| {
-        about(row.rate_is_estimate, short(row.bytes))
+        mark_estimate(row.rate_is_estimate, short(row.bytes))
     }),
     number("FILL", 4, fill),
     text("PROCESS", 9, process),
     text("EVENT", 12, event),
 ];
 
-/// Which are left out first.
-const LEFT_OUT: [&str; 7] = [
+/// Order in which a narrow terminal loses columns.
+const DROP_ORDER: [&str; 7] = [
     "MEAN", "BYTES/S", "FILL", "TOTAL", "PROCESS", "LOST/S", "PID",
 ];
 
@@ -186,13 +187,13 @@ pub(super) fn columns(width: usize) -> Vec<(&'static Column, usize)> {
         let widths = columns.iter().map(|column| column.width + 1);
         widths.sum::<usize>() - 1
     };
-    for title in LEFT_OUT {
+    for title in DROP_ORDER {
         if needed(&columns) <= width {
             break;
         }
         columns.retain(|column| column.title != title);
     }
-    // What is left is for names: a part for processes', the rest for events'.
+    // The rest of the width is for names: at most 6 columns for processes, the others for events.
     let left = width.saturating_sub(needed(&columns));
     let process = left.min(30) / 5;
     let has_process = columns.iter().any(|column| column.title == "PROCESS");
@@ -206,7 +207,7 @@ pub(super) fn columns(width: usize) -> Vec<(&'static Column, usize)> {
     columns.into_iter().map(with).collect()
 }
 
-/// A line of cells.
+/// Formats a line of cells.
 pub(super) fn line(columns: &[(&Column, usize)], cell: impl Fn(&Column) -> String) -> String {
     let cells = columns.iter().map(|(column, width)| {
         let width = *width;
@@ -220,7 +221,7 @@ pub(super) fn line(columns: &[(&Column, usize)], cell: impl Fn(&Column) -> Strin
     line.trim_end().to_owned()
 }
 
-/// A text in so many characters.
+/// Cuts a text to `width` characters, with an ellipsis.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_no_longer_than_the_terminal_is_wide() {
+    fn lines_fit_the_terminal() {
         for width in 1..200 {
             let columns = columns(width);
             let row = row(4_194_304, "provider:with_a_long_name_of_an_event", 1e6);
@@ -265,7 +266,7 @@ mod tests {
             if width >= 21 {
                 assert!(text.chars().count() <= width, "{width}: {text}");
             }
-            // What one looks for is there, however narrow it is.
+            // However narrow, rate and event are visible.
             let titles: Vec<_> = columns.iter().map(|(column, _)| column.title).collect();
             assert!(titles.contains(&"EVENTS/S") && titles.contains(&"EVENT"));
         }

@@ -1,4 +1,4 @@
-//! Which rows are shown, and in which order.
+//! Selection and order of the visible rows.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use usertrace_cli::top::Row;
 
 use crate::output;
 
-/// What lines are sorted by.
+/// Column that rows are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Sort {
     Rate,
@@ -21,13 +21,13 @@ pub(super) enum Sort {
     Event,
 }
 
-/// What is shown.
+/// Settings of the display.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) sort: Sort,
     pub(super) reverse: bool,
     pub(super) by_process: bool,
-    /// A text that process, pid or event have.
+    /// Only rows whose process, pid or event contains this text.
     pub(super) filter: String,
 }
 
@@ -64,7 +64,7 @@ impl View {
     }
 }
 
-/// A row for each process.
+/// Sums rows to one for each process.
 pub(super) fn by_process(rows: &[Row]) -> Vec<Row> {
     let mut processes: BTreeMap<(&str, u32), (Row, usize)> = BTreeMap::new();
     for row in rows {
@@ -124,7 +124,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_and_filtered_and_summed() {
+    fn rows_are_sorted_filtered_and_summed() {
         let mut view = View {
             sort: Sort::Rate,
             reverse: false,

@@ -1,0 +1,58 @@
+//! Files: inode numbers and descriptors.
+
+use std::ffi::CStr;
+
+use syscalls::{Errno, Sysno, raw};
+
+/// x86-64 has an older call of this name, so the call has another name there.
+#[cfg(target_arch = "x86_64")]
+const FSTATAT: Sysno = Sysno::newfstatat;
+#[cfg(not(target_arch = "x86_64"))]
+const FSTATAT: Sysno = Sysno::fstatat;
+
+/// The inode number of a file (`stat`).
+///
+/// Async-signal-safe; leaves `errno` alone.
+///
+/// # Errors
+/// The file does not exist, as where `/proc` is not mounted, or cannot be reached.
+pub(crate) fn inode(path: &CStr) -> Result<u64, Errno> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the path ends with a NUL. On 64-bit machines, the kernel's structure is the C
+    // library's `struct stat`, which `stat` has room for.
+    let ret = unsafe {
+        raw::syscall4(
+            FSTATAT as usize,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            stat.as_mut_ptr() as usize,
+            0,
+        )
+    };
+    Errno::from_ret(ret)?;
+    // SAFETY: plain data, zeroed above and filled in by the kernel.
+    Ok(unsafe { stat.assume_init() }.st_ino)
+}
+
+/// Closes all descriptors from `first` to `last` (`close_range`, since Linux 5.9).
+///
+/// Async-signal-safe; leaves `errno` alone.
+///
+/// # Safety
+/// No code of this process may use one of these descriptors afterwards.
+///
+/// # Errors
+/// The kernel does not have the call, or a filter forbids it.
+#[cfg(feature = "fallback")]
+pub(crate) unsafe fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: no code uses the descriptors any more, as this function's caller promises.
+    let ret = unsafe {
+        raw::syscall3(
+            Sysno::close_range as usize,
+            first as usize,
+            last as usize,
+            0,
+        )
+    };
+    Errno::from_ret(ret).map(drop)
+}

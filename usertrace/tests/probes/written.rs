@@ -1,7 +1,0 @@
-//! What the scenario has in a trace.
-
-/// How many events of each name there are of the process, and of its child.
-pub(crate) const WRITTEN: [[(&str, usize); 2]; 2] = [
-    [("test:number", 14), ("test:text", 3)],
-    [("test:number", 2), ("test:text", 0)],
-];
