@@ -1,7 +1,7 @@
 //! Runs the commands in README and the book (`docs/`), as they stand there.
 //!
-//! Each block of commands has a case here, so a new block or page without a case fails. A case names
-//! the tests of commands that it leaves out.
+//! Each block of commands has a case here, so a new block or page without a case fails. A case
+//! names the tests of commands that it leaves out.
 
 use std::collections::BTreeMap;
 use std::fs;
