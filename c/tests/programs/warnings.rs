@@ -126,12 +126,17 @@ fn examples() {
     )];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut documents = vec![root.join("README.md")];
-    let docs = std::fs::read_dir(root.join("docs")).unwrap();
-    documents.extend(docs.map(|entry| entry.unwrap().path()));
+    for directory in ["docs", "docs/tutorials", "docs/how-to", "docs/reference"] {
+        let pages = std::fs::read_dir(root.join(directory))
+            .into_iter()
+            .flatten();
+        documents.extend(pages.map(|entry| entry.unwrap().path()));
+    }
     documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     let blocks: Vec<_> = documents
         .iter()
         .flat_map(|path| of_document(path))
+        .filter(|block| block.contains("#include <usertrace"))
         .collect();
     assert!(blocks.len() >= 2, "{blocks:?}");
     // The examples use these, which the rest of their program declares.

@@ -1,11 +1,14 @@
-//! Runs the commands in README and the documents, as they stand there.
+//! Runs the commands in README and the book (`docs/`), as they stand there.
 //!
-//! Each block of commands has a case here, so a new block without a case fails. A case names the
-//! tests of commands that it leaves out.
+//! Each block of commands has a case here, so a new block or page without a case fails. A case
+//! names the tests of commands that it leaves out.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
 
 use super::examples;
 
@@ -37,6 +40,10 @@ struct Case {
     without: &'static [(&'static str, &'static str)],
     /// The block needs root.
     root: bool,
+    /// The block runs in the directory of the block before.
+    continues: bool,
+    /// The block needs the libraries to preload.
+    preloads: bool,
 }
 
 const fn case(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
@@ -46,6 +53,8 @@ const fn case(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
         prepare,
         without: &[],
         root: false,
+        continues: false,
+        preloads: false,
     }
 }
 
@@ -56,64 +65,182 @@ const fn root(first: &'static str, on: RunsOn, prepare: &'static str) -> Case {
     }
 }
 
+/// A step after the block before.
+const fn then(first: &'static str, on: RunsOn) -> Case {
+    Case {
+        continues: true,
+        ..case(first, on, "")
+    }
+}
+
+/// A step of a page that is about the libraries to preload.
+const fn preloaded(case: Case) -> Case {
+    Case {
+        preloads: true,
+        ..case
+    }
+}
+
 /// Makes a recording to read.
-const TRACES: &str = "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-TIME";
+const TRACES: &str = "usertrace record -q -o traces -- ./server 3";
 /// Makes a recording unless the block's first command does.
 const UNLESS_RECORDED: &str =
     "[ -n \"$USERTRACE_PRELOAD_DIR\" ] || usertrace record -q -o traces -- ./server 3";
 /// Makes a trace with channels.
 const MINE: &str = "mkdir /sys/kernel/ltt/mine";
 
+/// Pages whose commands are the examples of the manual, which have a test of their own.
+const GENERATED: &str = "docs/reference/commands";
+
 const CASES: &[(&str, &[Case])] = &[
     (
         "README.md",
         &[
+            case("cargo build", Each, ""),
             case(
                 "scripts/demo",
                 TestedElsewhere("CI runs scripts/test; the rest boots guests"),
                 "",
             ),
-            case("cargo build", Each, ""),
-            case("scripts/guest", TestedElsewhere("vm/tests"), ""),
-            root("export PATH=", Patched, ""),
         ],
     ),
     (
-        "docs/guide.md",
+        "docs/start/quick-start.md",
         &[
+            preloaded(case("cargo build", Each, "")),
+            preloaded(then("usertrace record --malloc", Each)),
+            preloaded(then("usertrace view traces", Each)),
+        ],
+    ),
+    (
+        "docs/start/install.md",
+        &[
+            case(
+                "scripts/package",
+                TestedElsewhere("the tests of usertrace-c, package"),
+                "",
+            ),
             case(
                 "cargo install",
                 TestedElsewhere("packaging, and the examples of the manual"),
                 "",
             ),
+            case("cargo build", Each, ""),
+            case(
+                "scripts/c-library",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
+            case(
+                "scripts/kernel tree",
+                TestedElsewhere("scripts/test, series"),
+                "",
+            ),
             root("mount -t ltt", Patched, "umount /sys/kernel/ltt"),
+            case("usertrace doctor", Each, ""),
+        ],
+    ),
+    // Not in guests, where compilers take long.
+    (
+        "docs/tutorials/leak.md",
+        &[
+            preloaded(case("cc -g cache.c", Unpatched, "")),
+            preloaded(then("setarch -R usertrace record", Unpatched)),
+            preloaded(then("usertrace view traces", Unpatched)),
+            preloaded(then("usertrace export --json", Unpatched)),
+            preloaded(then("addr2line", Unpatched)),
+            preloaded(then("usertrace report", Unpatched)),
+        ],
+    ),
+    (
+        "docs/tutorials/locks.md",
+        &[
+            preloaded(case("cc -g locks.c", Unpatched, "")),
+            preloaded(then("setarch -R usertrace record", Unpatched)),
+            preloaded(then("usertrace view -e", Unpatched)),
+            preloaded(then("usertrace export --json", Unpatched)),
+            preloaded(then("nm locks", Unpatched)),
+            preloaded(then("usertrace report", Unpatched)),
+        ],
+    ),
+    (
+        "docs/tutorials/instrument-rust.md",
+        &[
+            case(
+                "cargo new",
+                TestedElsewhere("it fetches and builds crates"),
+                "",
+            ),
+            case("cargo build --release", TestedElsewhere("likewise"), ""),
+            case(
+                "usertrace record -o traces -- target/release/shop",
+                TestedElsewhere("docs/how-to/record.md, with a program of such events"),
+                "",
+            ),
+            case(
+                "usertrace record -e",
+                TestedElsewhere("docs/how-to/filters.md"),
+                "",
+            ),
+        ],
+    ),
+    (
+        "docs/tutorials/instrument-c.md",
+        &[
+            case(
+                "cc server.c -o server",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
+            case("usertrace record -o traces -- ./server", Unpatched, ""),
+            case(
+                "USERTRACE_OUTPUT=direct",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
+        ],
+    ),
+    (
+        "docs/tutorials/panic.md",
+        &[
+            case(
+                "scripts/demo",
+                TestedElsewhere("crash-tests boots such guests"),
+                "",
+            ),
+            case("cargo build", TestedElsewhere("likewise"), ""),
+            case("export PATH=", TestedElsewhere("likewise"), ""),
+            case("usertrace extract", TestedElsewhere("likewise"), ""),
+        ],
+    ),
+    (
+        "docs/how-to/record.md",
+        &[
             case("usertrace record -- ./server --port 80", Each, ""),
             Case {
-                without: &[("record -o traces", "the tests of recorders that are killed")],
-                ..root("usertrace record -p server", Patched, "")
+                without: &[("python3", "guest-tests, preload")],
+                ..case("usertrace record --malloc -- sqlite3", Each, "")
             },
-            Case {
-                without: &[("systemctl", "guest-tests, systemd")],
-                ..root(
-                    "systemctl",
-                    Patched,
-                    "usertrace record -q -o traces/web -- ./server 3",
-                )
-            },
-            Case {
-                without: &[(
-                    "usertrace-TIME",
-                    "the line of before, whose recording was ended",
-                )],
-                ..root("usertrace record --kernel", Patched, "")
-            },
+            root("usertrace record -p server", Patched, ""),
+            root("usertrace record --trace mine -o traces", Patched, ""),
+            case("usertrace record --subbuf-size 1M", Each, ""),
+            case(
+                "usertrace record -o traces\n",
+                TestedElsewhere("the tests of recorders that are killed"),
+                "",
+            ),
+        ],
+    ),
+    (
+        "docs/how-to/read.md",
+        &[
             case("usertrace view traces | less", Each, TRACES),
-            case("usertrace export --json", Each, TRACES),
             case(
                 "usertrace record --malloc --pthread --context",
                 Each,
                 UNLESS_RECORDED,
             ),
+            case("usertrace export --json", Each, TRACES),
             Case {
                 without: &[
                     ("mine", "guest-tests, sessions"),
@@ -125,22 +252,67 @@ const CASES: &[(&str, &[Case])] = &[
                 without: &[("mine", "guest-tests, sessions")],
                 ..case("usertrace list --events", Each, "")
             },
+        ],
+    ),
+    (
+        "docs/how-to/daemon.md",
+        &[
             Case {
-                without: &[("python3", "guest-tests, preload")],
-                ..case("usertrace record --malloc --pthread --dl", Each, "")
+                without: &[
+                    ("systemctl", "guest-tests, systemd"),
+                    ("/var/lib/usertrace", "likewise"),
+                ],
+                ..root("systemctl", Patched, "")
             },
+            root(
+                "usertrace daemon",
+                Patched,
+                "usertrace record -q -o traces/web -- ./server 3",
+            ),
+            case("usertrace record --rotate-time", Unpatched, ""),
+        ],
+    ),
+    (
+        "docs/how-to/flight-recorder.md",
+        &[
+            root("usertrace start --flight", Patched, ""),
             root(
                 "usertrace snapshot mine",
                 Patched,
                 "usertrace start mine && ./server 3",
             ),
-            root("usertrace start --flight", Patched, ""),
             Case {
-                without: &[("./program", "the next cases")],
-                ..root("mkdir /sys/kernel/ltt/mine\n", Patched, "")
+                without: &[("./program &", "the program is there")],
+                ..case("usertrace record --flight", BesideProgram, "")
+            },
+        ],
+    ),
+    (
+        "docs/how-to/filters.md",
+        &[
+            case("usertrace record -e", Each, ""),
+            then("usertrace view -e", Each),
+            root("usertrace start mine", Patched, ""),
+            Case {
+                without: &[("./program &", "the program is there")],
+                ..case("USERTRACE_CONTROL=thread", BesideProgram, "")
             },
             root("echo 0 >/sys/kernel/ltt/mine/filter", Patched, MINE),
+        ],
+    ),
+    (
+        "docs/how-to/channels.md",
+        &[
+            root("mkdir /sys/kernel/ltt/mine\n", Patched, ""),
+            case("usertrace record --trace mine", Each, ""),
             root("mkdir /sys/kernel/ltt/mine/orders", Patched, MINE),
+            root("echo block", Patched, MINE),
+            root("echo vtid procname", Patched, MINE),
+        ],
+    ),
+    (
+        "docs/how-to/group.md",
+        &[
             case(
                 "chgrp tracing /sys",
                 TestedElsewhere("guest-tests, isolation"),
@@ -151,29 +323,92 @@ const CASES: &[(&str, &[Case])] = &[
                 TestedElsewhere("guest-tests, isolation"),
                 "",
             ),
-            root("echo vtid procname", Patched, MINE),
-            case(
-                "cc server.c -o server",
-                TestedElsewhere("the tests of usertrace-c"),
-                "",
-            ),
-            case(
-                "export PKG_CONFIG_PATH",
-                TestedElsewhere("the tests of usertrace-c"),
-                "",
-            ),
+            case("usertrace doctor", Each, ""),
+        ],
+    ),
+    (
+        "docs/how-to/kernel-events.md",
+        &[
+            root("usertrace record --kernel 'sched:sched_switch", Patched, ""),
+            root("usertrace record -p 4711 --kernel", Patched, ""),
+            root("usertrace record --kernel 'sched:*'", Patched, ""),
+        ],
+    ),
+    (
+        "docs/how-to/control.md",
+        &[
+            case("USERTRACE_CONTROL=thread ./server", Each, ""),
             case(
                 "usertrace ctl PID list",
                 TestedElsewhere("tests/control"),
                 "",
             ),
-            case("usertrace extract", TestedElsewhere("crash-tests"), ""),
-            case("RUSTFLAGS=", TestedElsewhere("crash-tests, dracut"), ""),
+            Case {
+                without: &[("./program &", "the program is there")],
+                ..case("USERTRACE_CONTROL=thread ./program", BesideProgram, "")
+            },
+            case("cc -shared -fPIC", TestedElsewhere("tests/control"), ""),
+        ],
+    ),
+    (
+        "docs/how-to/containers.md",
+        &[
             case(
-                "cat /sys/kernel/ltt/reserved",
-                TestedElsewhere("crash-tests, reset"),
+                "docker run",
+                TestedElsewhere("they take an image: tests/fast, containers"),
                 "",
             ),
+            case("usertrace view traces", Each, TRACES),
+            root("usertrace start --context", Patched, ""),
+        ],
+    ),
+    (
+        "docs/how-to/kdump.md",
+        &[
+            case("usertrace extract", TestedElsewhere("crash-tests"), ""),
+            case("RUSTFLAGS=", TestedElsewhere("crash-tests, dracut"), ""),
+        ],
+    ),
+    (
+        "docs/how-to/reset.md",
+        &[case(
+            "cat /sys/kernel/ltt/reserved",
+            TestedElsewhere("crash-tests, reset"),
+            "",
+        )],
+    ),
+    (
+        "docs/how-to/perfetto.md",
+        &[
+            case(
+                "usertrace record --malloc --pthread --context",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "echo 'select name",
+                TestedElsewhere("tests/tools, export, asks Perfetto's trace processor"),
+                "",
+            ),
+        ],
+    ),
+    (
+        "docs/how-to/trace-compass.md",
+        &[case(
+            "usertrace record --pthread --context",
+            Unpatched,
+            UNLESS_RECORDED,
+        )],
+    ),
+    (
+        "docs/how-to/lttng-ust.md",
+        &[
+            case(
+                "export PKG_CONFIG_PATH",
+                TestedElsewhere("the tests of usertrace-c"),
+                "",
+            ),
+            case("usertrace record -o traces -- ./server", Unpatched, ""),
         ],
     ),
     (
@@ -185,6 +420,18 @@ const CASES: &[(&str, &[Case])] = &[
                 without: &[("./program &", "the program is there")],
                 ..case("usertrace snapshot traces", BesideProgram, "")
             },
+        ],
+    ),
+    (
+        "docs/testing.md",
+        &[
+            case(
+                "scripts/test quick",
+                TestedElsewhere("it is what runs this"),
+                "",
+            ),
+            case("scripts/guest", TestedElsewhere("vm/tests"), ""),
+            case("cargo test", TestedElsewhere("it is what runs this"), ""),
         ],
     ),
 ];
@@ -207,6 +454,56 @@ fn blocks(text: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
+/// The files that a document tells its reader to save: blocks whose first line is a comment that is
+/// a name, such as `/* leak.c */`.
+fn files(text: &str) -> Vec<(&str, &str)> {
+    let mut files = Vec::new();
+    let blocks = text.split("\n```").skip(1).step_by(2);
+    for block in blocks {
+        let Some((_, block)) = block.split_once('\n') else {
+            continue;
+        };
+        let first = block.lines().next().unwrap_or_default();
+        let name = first
+            .strip_prefix("/* ")
+            .and_then(|rest| rest.strip_suffix(" */"))
+            .or_else(|| first.strip_prefix("# "));
+        let is_name = |name: &&str| {
+            name.contains('.')
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        };
+        if let Some(name) = name.filter(is_name) {
+            files.push((name, block));
+        }
+    }
+    files
+}
+
+/// README and all pages of the book that have blocks of commands, by their paths.
+fn documents(repository: &Path) -> BTreeMap<String, String> {
+    let mut paths = vec![repository.join("README.md")];
+    let mut directories = vec![repository.join("docs")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                paths.push(path);
+            }
+        }
+    }
+    let documents = paths.into_iter().map(|path| {
+        let name = path.strip_prefix(repository).unwrap().to_str().unwrap();
+        (name.to_owned(), fs::read_to_string(&path).unwrap())
+    });
+    documents
+        .filter(|(name, text)| !name.starts_with(GENERATED) && !blocks(text).is_empty())
+        .collect()
+}
+
 /// The machine and the programs that the commands use.
 pub struct Environment<'a> {
     /// The repository.
@@ -224,17 +521,39 @@ pub struct Environment<'a> {
 /// Types the commands of all documents, and returns their number. `clean` removes what a block left
 /// in the kernel.
 pub fn check(environment: &Environment<'_>, clean: &dyn Fn()) -> usize {
+    let documents = documents(environment.repository);
+    for (document, _) in CASES {
+        assert!(
+            documents.contains_key(*document),
+            "there are cases for {document}, which is not there or has no commands"
+        );
+    }
+    let cases = |document: &str| CASES.iter().find(|(name, _)| *name == document);
+    for document in documents.keys() {
+        assert!(
+            cases(document).is_some(),
+            "{document}: there are no cases for its commands"
+        );
+    }
     let mut done = 0;
-    for (document, cases) in CASES {
-        let text = fs::read_to_string(environment.repository.join(document)).unwrap();
-        let blocks = blocks(&text);
-        assert!(!blocks.is_empty(), "{document}");
+    for (document, text) in &documents {
+        let blocks = blocks(text);
+        let cases = cases(document).map_or(&[][..], |(_, cases)| *cases);
+        let mut directory = None;
         for block in &blocks {
             let whole = format!("{}\n", block.join("\n"));
             let case = cases.iter().find(|case| whole.starts_with(case.first));
             let case = case.unwrap_or_else(|| panic!("{document}: no case for {:?}", block[0]));
             clean();
-            done += type_block(document, case, block, environment);
+            if !case.continues {
+                directory = None;
+            }
+            let directory = directory.get_or_insert_with(|| {
+                let directory = tempfile::tempdir().unwrap();
+                prepare(directory.path(), environment, &files(text));
+                directory
+            });
+            done += type_block(document, case, block, environment, directory);
         }
         let unused = cases.iter().find(|case| {
             let is_it =
@@ -250,11 +569,35 @@ pub fn check(environment: &Environment<'_>, clean: &dyn Fn()) -> usize {
     done
 }
 
-/// Types one block in a directory of its own, and returns the number of commands.
-fn type_block(document: &str, case: &Case, block: &[&str], environment: &Environment<'_>) -> usize {
+/// The commands of a block: a line that ends with a backslash goes on.
+fn commands(block: &[&str]) -> Vec<String> {
+    let lines = block.join("\n").replace("\\\n", "");
+    lines.lines().map(str::to_owned).collect()
+}
+
+/// Whether a command works on every kernel although its block needs the patched one, or runs in the
+/// background.
+fn works_anywhere(line: &str) -> bool {
+    let command = line.strip_prefix("usertrace ");
+    let command = command.map(|rest| rest.split(' ').next().unwrap_or_default());
+    line.ends_with('&')
+        || command.is_none_or(|command| ["view", "report", "export", "doctor"].contains(&command))
+}
+
+/// Types one block in a directory, and returns the number of commands.
+fn type_block(
+    document: &str,
+    case: &Case,
+    block: &[&str],
+    environment: &Environment<'_>,
+    directory: &TempDir,
+) -> usize {
     let needs_other = case.on == Patched && !environment.is_patched;
     let is_other = case.on == Unpatched && environment.is_patched;
-    if matches!(case.on, TestedElsewhere(_)) || is_other || case.root && environment.user.is_some()
+    if matches!(case.on, TestedElsewhere(_))
+        || is_other
+        || case.root && environment.user.is_some()
+        || case.preloads && environment.libraries.is_none()
     {
         return 0;
     }
@@ -262,8 +605,6 @@ fn type_block(document: &str, case: &Case, block: &[&str], environment: &Environ
     if needs_other && !case.first.starts_with("usertrace") {
         return 0;
     }
-    let directory = tempfile::tempdir().unwrap();
-    prepare(directory.path(), environment);
     let run = |line: &str| {
         let mut variables = vec![("HOME", directory.path().to_str().unwrap())];
         if let Some(libraries) = &environment.libraries {
@@ -276,7 +617,7 @@ fn type_block(document: &str, case: &Case, block: &[&str], environment: &Environ
         assert_eq!(status, Some(0), "{document}: {}: {said}", case.prepare);
     }
     let (mut done, mut before) = (0, String::new());
-    for line in block {
+    for line in &commands(block) {
         let is_left_out = |(words, _): &(&str, &str)| line.contains(words);
         let preloads = ["--malloc", "--pthread", "LD_PRELOAD"]
             .iter()
@@ -284,6 +625,7 @@ fn type_block(document: &str, case: &Case, block: &[&str], environment: &Environ
         if line.trim_start().starts_with('#')
             || case.without.iter().any(is_left_out)
             || preloads && environment.libraries.is_none()
+            || needs_other && works_anywhere(line)
         {
             continue;
         }
@@ -326,8 +668,11 @@ fn type_block(document: &str, case: &Case, block: &[&str], environment: &Environ
 }
 
 /// Prepares a directory like that of the document's reader.
-fn prepare(directory: &Path, environment: &Environment<'_>) {
+fn prepare(directory: &Path, environment: &Environment<'_>, files: &[(&str, &str)]) {
     let at = |name: &str| directory.join(name);
+    for (name, text) in files {
+        fs::write(at(name), text).unwrap();
+    }
     fs::create_dir_all(at("bin")).unwrap();
     fs::create_dir_all(at("target")).unwrap();
     let built = environment.usertrace.parent().unwrap();

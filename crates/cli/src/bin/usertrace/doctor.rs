@@ -296,7 +296,7 @@ fn kernel() -> Finding {
     match Calls::discover() {
         Ok(_) => Finding::ok("kernel", "has trace buffers for user space"),
         Err(error) => {
-            let remedy = "build one with the patches of kernel-patches/: scripts/kernel build (docs/guide.md)";
+            let remedy = "build one with the patches of kernel-patches/: scripts/kernel build (docs/start/install.md)";
             Finding::missing("kernel", error.to_string(), remedy)
         }
     }
