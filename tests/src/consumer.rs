@@ -106,8 +106,8 @@ impl Consumer {
     /// The kernel's.
     ///
     /// # Safety
-    /// The kernel may write to where `argument` points: no Rust object may be there, except one that
-    /// may be overwritten.
+    /// The kernel may write to where `argument` points: no Rust object may be there, except one
+    /// that may be overwritten.
     pub unsafe fn ioctl(&self, request: u32, argument: usize) -> io::Result<()> {
         // SAFETY: the caller promises that `argument` points to nothing that must not be written.
         match unsafe { libc::ioctl(self.file.as_raw_fd(), request.into(), argument) } {

@@ -1057,6 +1057,7 @@ fn rings_of_ended_threads_are_reused() {
             thread.join().unwrap()
         });
         // A joined thread may still exist in the kernel for a moment.
+        // SAFETY: signal 0 is sent to nobody, and the call takes no pointers.
         while unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) } == 0 {
             std::thread::yield_now();
         }

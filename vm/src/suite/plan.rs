@@ -219,6 +219,9 @@ fn host(context: &Context, jobs: &mut Vec<Job>) {
     let section = Section::Host;
     let format = cargo(&["fmt", "--all", "--check"]);
     context.status(jobs, section, "format", &[], format);
+    if context.tier > Tier::Quick {
+        context.status(jobs, section, "the book", &[], script("book", &[]));
+    }
     if context.tier == Tier::Full {
         // Each crate is built from its package, without the rest of the repository.
         let publish = cargo(&[

@@ -368,7 +368,7 @@ impl Drop for Disk {
 fn check_losses(written: &[WriterCounts], outputs: [&Path; 2]) {
     // An event is lost if it is for any trace; so only the one in which everything had room is
     // compared by numbers.
-    let [small, large] = outputs.map(|output| babeltrace::read(output));
+    let [small, large] = outputs.map(babeltrace::read);
     assert_eq!(large.discarded, 0);
     let attempts: u64 = written
         .iter()
@@ -739,7 +739,7 @@ fn complete_chunks(output: &Path) -> Vec<String> {
 }
 
 /// The number of a chunk, from its name.
-fn chunk_number(name: &String) -> u64 {
+fn chunk_number(name: &str) -> u64 {
     name.rsplit('-')
         .next()
         .expect("a number")
@@ -779,7 +779,7 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
         assert!(
             names
                 .iter()
-                .map(chunk_number)
+                .map(|name| chunk_number(name))
                 .eq(last + 1 - names.len() as u64..=last),
             "{names:?}"
         );
