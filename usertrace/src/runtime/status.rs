@@ -170,7 +170,11 @@ impl fmt::Display for Report {
             Some(output) => write!(f, ", to {}", printable(&output.to_string_lossy()))?,
             None => f.write_str(", to nowhere")?,
         }
-        write!(f, ", by {} and {}", self.daemons[0], self.daemons[1])?;
+        match self.daemons {
+            [0, 0] => f.write_str(", by no process at present")?,
+            [daemon, 0] | [0, daemon] => write!(f, ", by {daemon}")?,
+            [watchdog, worker] => write!(f, ", by {watchdog} and {worker}")?,
+        }
         if let Some(len) = self.limited {
             write!(f, ", rings limited to {len} bytes by RLIMIT_AS")?;
         }
@@ -202,6 +206,38 @@ impl fmt::Display for Status {
             Self::NoBuffers(errno) => write!(f, "no trace buffers: {errno}"),
             Self::BadArea(bad) => bad.fmt(f),
             Self::NoMemory => f.write_str("no memory"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_name_the_daemons_that_run() {
+        let report = |daemons| {
+            let report = Report {
+                status: Status::Attached,
+                backend: Some(Backend::Fast),
+                no_kernel: None,
+                output: Some("traces".into()),
+                daemons,
+                error: None,
+                limited: None,
+            };
+            report.to_string()
+        };
+        let all = ", to traces, by ";
+        for (daemons, expected) in [
+            ([0, 0], "no process at present"),
+            ([7, 0], "7"),
+            ([0, 8], "8"),
+            ([7, 8], "7 and 8"),
+        ] {
+            let report = report(daemons);
+            let (_, by) = report.split_once(all).unwrap();
+            assert_eq!(by, expected);
         }
     }
 }
