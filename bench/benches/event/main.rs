@@ -6,9 +6,8 @@
 //! next to each other (`contest.rs`). Criterion measures the main events once more, alone, to
 //! compare builds.
 //!
-//! With `USERTRACE_BENCH_CRITERION` set, it is the latter only. With
-//! `USERTRACE_BENCH_OUT=DIRECTORY`, as `scripts/bench` runs it, what was measured goes to
-//! `events.json` there.
+//! With `USERTRACE_BENCH_CRITERION`, only Criterion measures. With `USERTRACE_BENCH_OUT=DIRECTORY`,
+//! as `scripts/bench` runs it, the results are written to `events.json` in that directory.
 
 mod c;
 mod contest;
