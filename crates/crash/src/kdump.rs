@@ -79,7 +79,7 @@ impl KdumpDump {
         let is_good =
             block_size.is_power_of_two() && PAGE_SIZES.contains(&half(&header, BLOCK_SIZE));
         if header[..8] != *MAGIC || !is_good {
-            return Err(DumpError::Kdump("its header is none"));
+            return Err(DumpError::Kdump("its header is invalid"));
         }
         let sub = file
             .read_vec(block_size, SUB_HEADER)
