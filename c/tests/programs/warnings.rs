@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use usertrace_testing::c_library::succeed;
+use usertrace_testing::documents::pages;
 
 use crate::events::source;
 
@@ -125,15 +126,7 @@ fn examples() {
          void example(uint64_t n) {{\n{calls}\n}}\n"
     )];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut documents = vec![root.join("README.md")];
-    for directory in ["docs", "docs/tutorials", "docs/how-to", "docs/reference"] {
-        let pages = std::fs::read_dir(root.join(directory))
-            .into_iter()
-            .flatten();
-        documents.extend(pages.map(|entry| entry.unwrap().path()));
-    }
-    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let blocks: Vec<_> = documents
+    let blocks: Vec<_> = pages(&root)
         .iter()
         .flat_map(|path| of_document(path))
         .filter(|block| block.contains("#include <usertrace"))

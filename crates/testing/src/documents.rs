@@ -481,9 +481,9 @@ fn files(text: &str) -> Vec<(&str, &str)> {
     files
 }
 
-/// README and all pages of the book that have blocks of commands, by their paths.
-fn documents(repository: &Path) -> BTreeMap<String, String> {
-    let mut paths = vec![repository.join("README.md")];
+/// README, and all pages below `docs`, sorted by path.
+pub fn pages(repository: &Path) -> Vec<PathBuf> {
+    let mut pages = vec![repository.join("README.md")];
     let mut directories = vec![repository.join("docs")];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -491,11 +491,17 @@ fn documents(repository: &Path) -> BTreeMap<String, String> {
             if path.is_dir() {
                 directories.push(path);
             } else if path.extension().is_some_and(|end| end == "md") {
-                paths.push(path);
+                pages.push(path);
             }
         }
     }
-    let documents = paths.into_iter().map(|path| {
+    pages.sort();
+    pages
+}
+
+/// The pages that have blocks of commands, by their paths.
+fn documents(repository: &Path) -> BTreeMap<String, String> {
+    let documents = pages(repository).into_iter().map(|path| {
         let name = path.strip_prefix(repository).unwrap().to_str().unwrap();
         (name.to_owned(), fs::read_to_string(&path).unwrap())
     });

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
+use usertrace_testing::documents::pages;
 use usertrace_vm::repository;
 
 use crate::imports::Modules;
@@ -235,28 +236,16 @@ fn the_page_leads_to_the_code() {
 /// Each file or directory of this repository that a document names exists.
 #[test]
 fn paths_in_the_documents_are_there() {
-    let mut documents = vec![repository().join("README.md")];
-    let mut directories = vec![repository().join("docs")];
-    while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(directory).unwrap();
-        let entries = entries.map(|entry| entry.unwrap().path());
-        let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-        directories.extend(below);
-        documents.extend(files);
-    }
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let mut missing = Vec::new();
-    for document in documents {
-        let is_text = document.extension().is_some_and(|end| end == "md");
-        let Ok(text) = fs::read_to_string(&document) else {
-            continue;
-        };
+    for document in pages(repository()) {
+        let text = fs::read_to_string(&document).unwrap();
         // Every second part is between backticks.
         let quoted = text.split('`').skip(1).step_by(2);
         let sources = quoted.filter(|word| {
             word.ends_with(".rs") && word.contains('/') && word.chars().all(is_path)
         });
-        let sources = sources.filter(|word| is_text && !word.starts_with("kernel/"));
+        let sources = sources.filter(|word| !word.starts_with("kernel/"));
         missing.extend(
             sources
                 .filter(|word| !repository().join(word).exists())

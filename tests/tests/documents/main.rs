@@ -9,9 +9,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
+use usertrace_testing::documents::pages;
 use usertrace_vm::repository;
 
-use crate::pages::{Page, markdown_files};
+use crate::pages::Page;
 
 /// Where a link leads: to a file, and to an anchor in it.
 fn split(target: &str) -> (&str, Option<&str>) {
@@ -38,12 +39,12 @@ fn normal(path: &Path) -> PathBuf {
 
 #[test]
 fn links_lead_somewhere() {
-    let mut pages = BTreeMap::new();
-    for path in markdown_files() {
-        pages.insert(path.clone(), Page::read(&path));
-    }
+    let all: BTreeMap<_, _> = pages(repository())
+        .into_iter()
+        .map(|path| (path.clone(), Page::read(&path)))
+        .collect();
     let mut dead = Vec::new();
-    for (path, page) in &pages {
+    for (path, page) in &all {
         for target in &page.links {
             if target.contains("://") || target.starts_with("mailto:") {
                 continue;
@@ -53,7 +54,7 @@ fn links_lead_somewhere() {
                 "" => path.clone(),
                 file => normal(&path.parent().unwrap().join(file)),
             };
-            let is_there = match (pages.get(&to), anchor) {
+            let is_there = match (all.get(&to), anchor) {
                 (Some(page), Some(anchor)) => page.anchors.contains(anchor),
                 (None, Some(_)) => to.exists() && to.extension().is_none_or(|end| end != "md"),
                 (_, None) => to.exists(),
@@ -67,20 +68,17 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
 }
 
-/// Each page of `docs` is in the book. `SUMMARY.md` itself is none.
+/// Each page of `docs` is in the book. `SUMMARY.md` is no page.
 #[test]
 fn each_page_is_in_the_summary() {
     let docs = repository().join("docs");
     let summary = docs.join("SUMMARY.md");
-    if !summary.exists() {
-        return;
-    }
     let listed: BTreeSet<_> = Page::read(&summary)
         .links
         .iter()
         .map(|target| normal(&docs.join(split(target).0)))
         .collect();
-    let missing: Vec<_> = markdown_files()
+    let missing: Vec<_> = pages(repository())
         .into_iter()
         .filter(|path| path.starts_with(&docs) && *path != summary && !listed.contains(path))
         .collect();
@@ -96,7 +94,7 @@ fn spelling_is_right() {
     let mut command = Command::new("codespell");
     command
         .args(["--ignore-words-list", WORDS, "--"])
-        .args(markdown_files())
+        .args(pages(repository()))
         .current_dir(repository());
     let output = command
         .output()

@@ -2,28 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
-
-use usertrace_vm::repository;
-
-/// README, and all pages below `docs`.
-pub(crate) fn markdown_files() -> Vec<PathBuf> {
-    let mut files = vec![repository().join("README.md")];
-    collect(&repository().join("docs"), &mut files);
-    files.sort();
-    files
-}
-
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|end| end == "md") {
-            files.push(path);
-        }
-    }
-}
+use std::path::Path;
 
 /// A page.
 #[derive(Debug, Default)]
