@@ -44,7 +44,7 @@ pub struct Session {
     buffers: &'static str,
 }
 
-/// What happens to events when there is no room.
+/// How a full ring loses events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// New events are lost.

@@ -84,7 +84,7 @@ text {{ fill: #e6edf3; }}
     )
 }
 
-/// What was measured natively, in one run.
+/// The rows of one native run.
 fn native(results: &Results) -> Vec<Row> {
     let rows = &results.events.events;
     let find = |who, how: &str, payload: &str| {
@@ -141,7 +141,7 @@ fn row(class: &'static str, name: String, event: &Event) -> Row {
     }
 }
 
-/// What was counted in the guest.
+/// The rows of the instruction counts of the guest.
 fn counted(counts: &Counts) -> Vec<Row> {
     [
         ("floor", "floor: time stamp and stores", counts.floor),
@@ -159,7 +159,7 @@ fn counted(counts: &Counts) -> Vec<Row> {
     .collect()
 }
 
-/// What a reader has to know of the picture.
+/// The notes below the picture.
 fn notes(results: &Results) -> Vec<&'static str> {
     let mut notes = vec![
         "Dots are medians, bars go from the first to the third quartile. A stand-in takes the kernel's place natively.",

@@ -73,7 +73,7 @@ impl Part {
     }
 }
 
-/// Writes an event whose payload consists of these parts.
+/// Writes an event. Its payload is the concatenation of `count` parts.
 ///
 /// # Safety
 /// `parts` must point to `count` parts, each of which must have its length of bytes.

@@ -14,7 +14,7 @@ extern "C" {
 
 /*
  * An event: the library's state in one cache line, and its metadata as in
- * <linux/ltt.h>, without the id. All zeros but for the description.
+ * <linux/ltt.h>, without the id. The initial value is zeros and the description.
  */
 struct usertrace_callsite {
 	uint64_t route;

@@ -70,8 +70,8 @@ pub struct Tracepoint {
     link: *const c_int,
 }
 
-/// A text of these tables. The headers' macros make them, and `usertrace_lttng_register` requires
-/// that they stay with the module.
+/// A string of a provider's tables. The headers' macros define the strings, and
+/// `usertrace_lttng_register` requires that the tables stay as long as the module.
 fn text(text: *const c_char) -> &'static CStr {
     // SAFETY: the macros make C strings, which stay with the module.
     unsafe { CStr::from_ptr(text) }

@@ -60,7 +60,7 @@ enum State {
 struct Finding {
     name: &'static str,
     state: State,
-    /// What was found, or why it is missing.
+    /// The result of the check, or the reason why something is missing.
     what: String,
     /// How to fix it.
     remedy: Option<String>,
