@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use usertrace::__private::set_ip;
+use usertrace::Callsite;
 use usertrace::context::{self, DefineError};
-use usertrace::event::{Callsite, set_ip};
 
 /// Calls `usertrace::context::define`. Returns 0, or an `enum usertrace_context_error`.
 ///

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use usertrace::event::{self, Entry};
+use usertrace::__private::{self, Entry};
 
 /// Number of registered entries that were invalid, since the program began.
 static BAD_EVENTS: AtomicUsize = AtomicUsize::new(0);
@@ -16,7 +16,7 @@ static BAD_EVENTS: AtomicUsize = AtomicUsize::new(0);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usertrace_register(start: *const Entry, stop: *const Entry) {
     // SAFETY: the header's constructor passes the linker's bounds of the section.
-    count_bad(unsafe { event::register(start, stop) });
+    count_bad(unsafe { __private::register(start, stop) });
 }
 
 /// Counts events that cannot be described.
@@ -27,7 +27,7 @@ pub(crate) fn count_bad(events: usize) {
 /// Unregisters the events of a program or library.
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_unregister(start: *const Entry, stop: *const Entry) {
-    event::unregister(start, stop);
+    __private::unregister(start, stop);
 }
 
 /// Returns the number of declared events that cannot be described, since the program began.

@@ -1,6 +1,7 @@
 //! Writing records: called by the functions that `USERTRACE_EVENT` defines.
 
-use usertrace::event::{Callsite, Outcome, Payload, record, record_variable, record_words};
+use usertrace::__private::{Payload, record, record_variable, record_words};
+use usertrace::{Callsite, Outcome};
 
 /// Defines functions for payloads of a fixed number of words, which come in registers. The call
 /// site comes last, so that callers pass their own arguments on in place.

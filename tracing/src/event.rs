@@ -3,8 +3,8 @@
 
 use tracing_core::Metadata;
 use tracing_core::field::Visit;
+use usertrace::__private::{Scratch, declare};
 use usertrace::Callsite;
-use usertrace::event::{Scratch, declare};
 
 use crate::list::List;
 use crate::names;

@@ -52,4 +52,4 @@ pub use self::layer::Layer;
 /// threads of an asynchronous runtime need not do it later.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = usertrace::runtime::init_before_main;
+static START: extern "C" fn() = usertrace::__private::init_before_main;

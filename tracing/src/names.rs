@@ -1,8 +1,8 @@
 //! Names of the events of a call site of `tracing`.
 
 use tracing_core::{Level, Metadata};
+use usertrace::__private::strip_raw;
 use usertrace::Loglevel;
-use usertrace::event::strip_raw;
 
 use crate::part::Part;
 

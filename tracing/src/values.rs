@@ -3,8 +3,8 @@
 use std::fmt::{self, Write};
 
 use tracing_core::field::{Field, Visit};
+use usertrace::__private::{self, Buffer, Payload as _, Scratch, record_parts, record_words};
 use usertrace::Callsite;
-use usertrace::event::{self, Buffer, Payload as _, Scratch, record_parts, record_words};
 
 /// Limit of values in a layout; an event with more is written as text.
 const MAX_VALUES: usize = 32;
@@ -75,7 +75,7 @@ impl<'a> Values<'a> {
 
     /// Appends a value that belongs to no field of the call site.
     #[inline(always)]
-    pub(crate) fn push<F: event::Field + ?Sized>(&mut self, value: F::Argument<'_>) {
+    pub(crate) fn push<F: __private::Field + ?Sized>(&mut self, value: F::Argument<'_>) {
         F::append(value, &mut self.payload);
     }
 
@@ -107,7 +107,7 @@ impl<'a> Values<'a> {
     }
 
     #[inline(always)]
-    fn value<F: event::Field + ?Sized>(
+    fn value<F: __private::Field + ?Sized>(
         &mut self,
         field: &Field,
         kind: Kind,
@@ -168,7 +168,7 @@ impl Payload<'_> {
     }
 }
 
-impl event::Payload for Payload<'_> {
+impl __private::Payload for Payload<'_> {
     #[inline(always)]
     fn append(&mut self, bytes: &[u8]) {
         match self {

@@ -45,6 +45,11 @@
 //! - Without it, the crate needs `libc` and little else. On a kernel without trace buffers, an
 //!   event then costs a load and a branch, and [`status`] says why nothing is recorded.
 //!
+//! # Rust version
+//!
+//! The crate needs Rust 1.88 or later. Only a new minor version may need a later one. Modules and
+//! macros whose names begin with two underscores are not part of the public API.
+//!
 //! # Signals, threads, `fork`
 //!
 //! - An event may be written anywhere: in signal handlers, inside `malloc`, in probes, before
@@ -56,6 +61,8 @@
 //! - A library with this crate stays in memory once it traces: `dlclose` succeeds, and unloads
 //!   nothing.
 
+#[doc(hidden)]
+pub mod __private;
 pub mod context;
 pub mod control;
 pub mod event;
@@ -64,12 +71,14 @@ pub mod event;
 pub mod fake;
 mod os;
 pub mod probe;
-pub mod runtime;
+mod runtime;
 mod unload;
-pub mod writer;
+mod writer;
 
 pub use event::{Callsite, Loglevel, Outcome};
 pub use runtime::{
-    Declared, Report, Status, callsites, flush, init, pause, report, resume, stats, status,
+    AreaField, Backend, BadArea, Declared, NoFallback, Refused, Report, Status, TraceStats,
+    callsites, flush, init, pause, report, resume, stats, status,
 };
-pub use usertrace_sys::{Errno, clock};
+pub use usertrace_sys::{DiscoverError, Errno, clock};
+pub use writer::RseqError;

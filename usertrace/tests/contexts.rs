@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
+use usertrace::__private::init_with;
 use usertrace::context::{self, DefineError, NAME_MAX};
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::init_with;
 use usertrace::{Outcome, Status, event};
 use usertrace_sys::Scope;
 use usertrace_testing::counts::counts;

@@ -6,9 +6,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use usertrace::event::{Callsite, Entry, declare, record_parts, register, unregister};
+use usertrace::__private::init_with;
+use usertrace::__private::{Entry, declare, record_parts, register, unregister};
+use usertrace::Callsite;
 use usertrace::fake::{Fake, Sizes};
-use usertrace::runtime::init_with;
 use usertrace::{Outcome, Status};
 
 usertrace::tracepoint! {

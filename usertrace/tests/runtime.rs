@@ -9,11 +9,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use usertrace::__private::Prefault;
+use usertrace::__private::{Kernel, init_with};
 use usertrace::clock;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::{AreaField, Kernel, Refused, init_with};
-use usertrace::writer::Prefault;
+use usertrace::{AreaField, Refused};
 use usertrace::{Errno, Outcome, Status, event};
 use usertrace_sys::Update;
 use usertrace_sys::uapi::{LTT_CLOCK_MONOTONIC, LTT_TRACEBUF_LIMITED, LttInfo, LttTracebuf};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
+use usertrace::Callsite;
 use usertrace::event;
-use usertrace::event::Callsite;
 use usertrace_bench::{Idle, median, quantile};
 
 use super::contest::{Contestant, contest, ratios};

@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 
+use usertrace::__private::init_with;
 use usertrace::fake::{Fake, Sizes};
-use usertrace::runtime::init_with;
 use usertrace::{Status, event};
 
 pub(crate) mod points {

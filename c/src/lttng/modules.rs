@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use usertrace::event::{self, Entry};
+use usertrace::__private::{self, Entry};
 
 use super::describe::describe;
 use super::provider::{Name, Probe, Tracepoint};
@@ -23,13 +23,13 @@ impl Batch {
     fn register(&self) {
         let entries = self.entries.as_ptr_range();
         // SAFETY: the entries, their tracepoints and descriptions stay until `unregister`.
-        count_bad(unsafe { event::register(entries.start, entries.end) });
+        count_bad(unsafe { __private::register(entries.start, entries.end) });
     }
 
     /// Unregisters the entries. True: they may be freed.
     fn unregister(&self) -> bool {
         let entries = self.entries.as_ptr_range();
-        event::unregister(entries.start, entries.end)
+        __private::unregister(entries.start, entries.end)
     }
 }
 

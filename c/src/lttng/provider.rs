@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use usertrace::event::{Callsite, Entry};
+use usertrace::__private::Entry;
+use usertrace::Callsite;
 
 /// A label of an enumeration.
 #[repr(C)]

@@ -7,8 +7,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use usertrace::__private::{Entry, declare, record_parts, register, unregister};
+use usertrace::Callsite;
 use usertrace::Outcome;
-use usertrace::event::{Callsite, Entry, declare, record_parts, register, unregister};
 use usertrace::probe::{self, Error, PAYLOAD_MAX, Record};
 
 /// The process's events. [`probes_events!`](crate::probes_events!) declares them.

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::process::ExitCode;
 
+use usertrace::__private::init_with;
 use usertrace::Status;
 use usertrace::fake::process::{child, wait};
 use usertrace::fake::{Fake, Sizes};
-use usertrace::runtime::init_with;
 use usertrace_tests_preload::{Event, Traced, isolated, update};
 
 // Links the library, and with it its constructor and malloc.

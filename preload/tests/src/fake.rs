@@ -1,8 +1,8 @@
 //! Traces this process with a simulated kernel.
 
+use usertrace::__private::init_with;
 use usertrace::Status;
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::init_with;
 use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
 /// Makes the runtime update its traces.

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use tracing_subscriber::prelude::*;
+use usertrace::__private::init_with;
 use usertrace::Status;
 use usertrace::fake::{Fake, Seen, Sizes};
-use usertrace::runtime::init_with;
 use usertrace_ring::schema::{FieldType, Scalar};
 
 pub(crate) struct Traced {

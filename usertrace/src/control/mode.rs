@@ -2,6 +2,7 @@
 
 /// How a program serves requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// In the handler of this signal.
     Signal(i32),

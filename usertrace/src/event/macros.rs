@@ -30,7 +30,8 @@ macro_rules! tracepoint {
         $visibility mod $module {
             /// The static part of the event.
             pub static CALLSITE: $crate::event::Callsite = {
-                use $crate::event::{Callsite, DescribedField, Description, Field, Loglevel};
+                use $crate::__private::{DescribedField, Description, Field};
+                use $crate::event::{Callsite, Loglevel};
 
                 const DESCRIPTION: Description = Description {
                     provider: $provider,
@@ -52,14 +53,14 @@ macro_rules! tracepoint {
 
             #[used]
             #[unsafe(link_section = "usertrace_callsites")]
-            static ENTRY: $crate::event::Entry = $crate::event::Entry::new(&CALLSITE);
+            static ENTRY: $crate::__private::Entry = $crate::__private::Entry::new(&CALLSITE);
 
             /// The event's fields by their names, as [`event!`]($crate::event!) puts them together.
             #[derive(Clone, Copy)]
             #[allow(dead_code, missing_debug_implementations, reason = "only some events are written so")]
             pub struct Fields<'a> {
                 $(#[allow(missing_docs, reason = "a field of the event")]
-                pub $field: <$crate::__field_type!($type $($base)?) as $crate::event::Field>::Argument<'a>,)*
+                pub $field: <$crate::__field_type!($type $($base)?) as $crate::__private::Field>::Argument<'a>,)*
                 #[doc(hidden)]
                 pub __usertrace: ::core::marker::PhantomData<&'a ()>,
             }
@@ -77,9 +78,9 @@ macro_rules! tracepoint {
             #[inline(never)]
             #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
             pub fn record(
-                $($field: <$crate::__field_type!($type $($base)?) as $crate::event::Field>::Argument<'_>),*
+                $($field: <$crate::__field_type!($type $($base)?) as $crate::__private::Field>::Argument<'_>),*
             ) -> $crate::event::Outcome {
-                use $crate::event::{Field, InlinePayload};
+                use $crate::__private::{Field, InlinePayload};
 
                 // Long names: a constant would hide an argument of the same name.
                 const __USERTRACE_VARIABLE: bool =
@@ -89,7 +90,7 @@ macro_rules! tracepoint {
                 const __USERTRACE_WORDS: usize =
                     if __USERTRACE_VARIABLE { 0 } else { __USERTRACE_SIZE.div_ceil(8) };
                 if __USERTRACE_VARIABLE {
-                    $crate::event::record_variable(
+                    $crate::__private::record_variable(
                         &CALLSITE,
                         0usize $(.saturating_add(
                             <$crate::__field_type!($type $($base)?) as Field>::bound($field)
@@ -108,7 +109,7 @@ macro_rules! tracepoint {
                     #[allow(unused_mut, reason = "an event may have no field")]
                     let mut payload = InlinePayload::<__USERTRACE_WORDS>::default();
                     $(payload.push::<$crate::__field_type!($type $($base)?)>($field);)*
-                    $crate::event::record(&CALLSITE, payload.words())
+                    $crate::__private::record(&CALLSITE, payload.words())
                 }
             }
         }
@@ -141,7 +142,7 @@ macro_rules! event {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::capture_ip(&$($module)::+::CALLSITE, mask);
+                $crate::__private::capture_ip(&$($module)::+::CALLSITE, mask);
                 $($module)::+::Fields {
                     $($field: $value,)+
                     __usertrace: ::core::marker::PhantomData,
@@ -154,7 +155,7 @@ macro_rules! event {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::capture_ip(&$($module)::+::CALLSITE, mask);
+                $crate::__private::capture_ip(&$($module)::+::CALLSITE, mask);
                 $($module)::+::record($($argument),*)
             }
         }
@@ -170,7 +171,7 @@ macro_rules! event_at {
         match $($module)::+::CALLSITE.wanted() {
             0 => $crate::event::Outcome::Off,
             mask => {
-                $crate::event::use_ip(&$($module)::+::CALLSITE, mask, $ip);
+                $crate::__private::use_ip(&$($module)::+::CALLSITE, mask, $ip);
                 $($module)::+::record($($argument),*)
             }
         }
@@ -259,19 +260,19 @@ macro_rules! __number_type {
     (i32) => { i32 };
     (i64) => { i64 };
     (isize) => { isize };
-    (x8) => { $crate::event::Hex<u8> };
-    (x16) => { $crate::event::Hex<u16> };
-    (x32) => { $crate::event::Hex<u32> };
-    (x64) => { $crate::event::Hex<u64> };
-    (u16be) => { $crate::event::Be<u16> };
-    (u32be) => { $crate::event::Be<u32> };
-    (u64be) => { $crate::event::Be<u64> };
-    (i16be) => { $crate::event::Be<i16> };
-    (i32be) => { $crate::event::Be<i32> };
-    (i64be) => { $crate::event::Be<i64> };
-    (x16be) => { $crate::event::Be<$crate::event::Hex<u16>> };
-    (x32be) => { $crate::event::Be<$crate::event::Hex<u32>> };
-    (x64be) => { $crate::event::Be<$crate::event::Hex<u64>> };
+    (x8) => { $crate::__private::Hex<u8> };
+    (x16) => { $crate::__private::Hex<u16> };
+    (x32) => { $crate::__private::Hex<u32> };
+    (x64) => { $crate::__private::Hex<u64> };
+    (u16be) => { $crate::__private::Be<u16> };
+    (u32be) => { $crate::__private::Be<u32> };
+    (u64be) => { $crate::__private::Be<u64> };
+    (i16be) => { $crate::__private::Be<i16> };
+    (i32be) => { $crate::__private::Be<i32> };
+    (i64be) => { $crate::__private::Be<i64> };
+    (x16be) => { $crate::__private::Be<$crate::__private::Hex<u16>> };
+    (x32be) => { $crate::__private::Be<$crate::__private::Hex<u32>> };
+    (x64be) => { $crate::__private::Be<$crate::__private::Hex<u64>> };
     (f32) => { f32 };
     (f64) => { f64 };
     (bool) => { bool };
@@ -301,7 +302,7 @@ macro_rules! __labels {
         &[]
     };
     ({ $($label:tt = $first:literal $(..= $last:literal)?),+ $(,)? }) => {
-        &[$($crate::event::Label {
+        &[$($crate::__private::Label {
             name: $crate::__label!($label),
             first: $first,
             last: $crate::__last!($first $($last)?),
@@ -320,7 +321,7 @@ macro_rules! __labels {
 #[macro_export]
 macro_rules! __label {
     ($label:ident) => {
-        $crate::event::strip_raw(::core::stringify!($label))
+        $crate::__private::strip_raw(::core::stringify!($label))
     };
     ($label:literal) => {
         $label

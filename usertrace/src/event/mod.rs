@@ -62,29 +62,19 @@
 //! `tracepoint!` creates.
 
 mod callsite;
-mod describe;
-mod field;
-mod ip;
+pub(crate) mod describe;
+pub(crate) mod field;
+pub(crate) mod ip;
 mod macros;
-mod number;
+pub(crate) mod number;
 mod outcome;
-mod section;
+pub(crate) mod section;
 mod text;
 
 pub use self::callsite::{Callsite, Loglevel};
-#[doc(hidden)]
-pub use self::describe::{DescribedField, Description, Kind, Label, strip_raw};
-pub use self::field::{Buffer, Field, InlinePayload, Payload, Scratch};
-pub use self::ip::{capture_ip, set_ip, use_ip};
-pub use self::number::{Be, Hex, Number};
 pub use self::outcome::Outcome;
-pub use self::section::Entry;
-pub use crate::runtime::{DescriptionError, declare, record_parts};
-#[doc(hidden)]
-pub use crate::runtime::{record, record_variable, record_words, register, unregister};
-#[doc(hidden)]
-pub use crate::writer::Cursor;
 
 pub(crate) use self::callsite::{ATTACH, PROBED, WANTS_IP, is_name_byte, is_valid};
+pub(crate) use self::field::{Buffer, Payload, Scratch};
 pub(crate) use self::ip::ip_of;
-pub(crate) use self::section::{Section, own};
+pub(crate) use self::section::{Entry, Section, own};

@@ -26,6 +26,7 @@ unsafe impl Sync for Declaration {}
 
 /// Why a library of probes was not loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The message of the dynamic linker.
     Linker(String),
@@ -49,6 +50,7 @@ impl std::error::Error for LoadError {}
 
 /// Why a library of probes was not unloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UnloadError {
     /// [`load`] loaded no library of that name.
     NotLoaded,

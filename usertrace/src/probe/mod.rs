@@ -50,13 +50,13 @@ use self::table::{Lists, PROBES};
 use crate::os::errno;
 use usertrace_sys::filter::matches;
 
-use crate::event::{Callsite, Cursor};
+use crate::event::Callsite;
 use crate::os::fork_private;
 use crate::runtime::current::refresh;
 use crate::runtime::registry;
 use crate::runtime::registry_lock::RegistryGuard;
 use crate::runtime::shared::{once, shared};
-use crate::writer::Payload;
+use crate::writer::{Cursor, Payload};
 
 pub use self::error::Error;
 pub(crate) use self::in_flight::InFlight;

@@ -145,7 +145,8 @@ fn with_lock(updater: &Updater, body: impl FnOnce(&mut StateGuard<'_>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Entry, declare};
+    use crate::event::Entry;
+    use crate::runtime::declare;
 
     /// If two threads unregister the same call sites, neither returns while another thread still
     /// uses them.

@@ -46,25 +46,19 @@ mod text;
 mod update;
 mod update_signal;
 
-pub(crate) use self::current::renew_threads;
-pub use self::dispatch::record_parts;
-#[doc(hidden)]
-pub use self::dispatch::{record, record_variable, record_words};
-pub use self::dynamic::{DescriptionError, declare};
-#[doc(hidden)]
-pub use self::dynamic::{register, unregister};
+pub use self::dispatch::{record, record_parts, record_variable, record_words};
+pub use self::dynamic::{DescriptionError, declare, register, unregister};
 pub use self::info::{AreaField, BadArea};
-pub use self::init::init;
-#[doc(hidden)]
-pub use self::init::{init_before_main, init_with};
+pub use self::init::{init, init_before_main, init_with};
 pub use self::kernel::Kernel;
 pub use self::loaded::{Declared, callsites};
 pub use self::reporting::{report, status};
-#[doc(hidden)]
 pub use self::shared::Shared;
 pub use self::stats::{TraceStats, stats};
 pub use self::status::{Backend, NoFallback, Refused, Report, Status};
+pub use self::steer::{flush, pause, resume};
+
+pub(crate) use self::current::renew_threads;
 pub(crate) use self::steer::output;
 #[cfg(feature = "fallback")]
 pub(crate) use self::steer::{RulesError, events, set_events};
-pub use self::steer::{flush, pause, resume};

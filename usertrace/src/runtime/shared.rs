@@ -186,6 +186,6 @@ macro_rules! share {
         #[used]
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals, reason = "a name for the linker")]
-        static usertrace_shared: $crate::runtime::Shared = $crate::runtime::Shared::new();
+        static usertrace_shared: $crate::__private::Shared = $crate::__private::Shared::new();
     };
 }

@@ -121,6 +121,7 @@ impl fmt::Display for Refused {
 
 /// The back end that records traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Backend {
     /// Buffers that the kernel owns.
     Kernel,

@@ -23,7 +23,7 @@ pub(super) const AHEAD: u64 = 512;
 
 /// Addresses, sizes and properties of a channel's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub(crate) struct Geometry {
     /// Start of ring 0.
     pub buffers: *mut u8,
     /// Ring 0's control block.
@@ -58,7 +58,7 @@ pub struct Geometry {
 
 /// Where writers of a channel announce that they are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QuiescenceSlot {
+pub(crate) struct QuiescenceSlot {
     /// The table of the process. It must stay mapped as long as the rings.
     pub readers: NonNull<Readers>,
     /// The trace slot of the channel.
@@ -67,12 +67,12 @@ pub struct QuiescenceSlot {
 
 /// The geometry of a channel breaks a rule that the writers' arithmetic relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GeometryError;
+pub(crate) struct GeometryError;
 
 impl Geometry {
     /// Bytes in a ring.
     #[must_use]
-    pub fn ring_size(&self) -> u64 {
+    pub(crate) fn ring_size(&self) -> u64 {
         self.subbuf_size * self.subbuf_count
     }
 
@@ -111,7 +111,7 @@ impl Geometry {
 /// all running sequences, and [`open`](Self::open) it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Channel {
+pub(crate) struct Channel {
     // One cache line: all that the event path reads.
     /// Rings exist for the CPU numbers below this. 0: the event path cannot use the channel, which
     /// is closed, or has no rings of CPUs.
@@ -292,7 +292,7 @@ impl Channel {
     /// the process ends or executes another program (or, if `self` is wiped by `fork`, until the
     /// fork, in the child). The channel must be closed, with no sequence still running that began
     /// before it was; calls of `open` and `close` must not overlap.
-    pub unsafe fn open(&self, geometry: &Geometry) -> Result<(), GeometryError> {
+    pub(crate) unsafe fn open(&self, geometry: &Geometry) -> Result<(), GeometryError> {
         geometry.check()?;
         self.buffers.store(geometry.buffers, Ordering::Relaxed);
         self.control.store(geometry.control, Ordering::Relaxed);
@@ -356,7 +356,7 @@ impl Channel {
 
     /// Closes the channel to new writers. A running restartable sequence goes on until the kernel
     /// restarts it.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.nr_rings.store(0, Ordering::Relaxed);
         self.nr_cids.store(0, Ordering::Relaxed);
         self.cold.nr_rings_flagged.store(0, Ordering::Relaxed);
@@ -377,14 +377,14 @@ impl Channel {
     /// - Not to overwrite, `consumed` must have left the place. In a ring that overwrote, `head` is
     ///   more than a ring beyond `consumed`: it is full until the reader comes to where less than a
     ///   ring is left.
-    pub fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: Mode) {
         // Relaxed: no other data depends on the mode.
         self.cold.mode.store(mode as u32, Ordering::Relaxed);
     }
 
     /// Whether writers can enter.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.rings() != 0
     }
 
@@ -452,7 +452,7 @@ impl Channel {
     /// in all threads that also restarts all sequences. The last writer to leave then calls
     /// `refresh` of the runtime.
     #[must_use]
-    pub fn is_quiescent(&self) -> bool {
+    pub(crate) fn is_quiescent(&self) -> bool {
         // SeqCst: pairs with `enter`. The stores of writers that left happened before what follows
         // here.
         let entered = self.cold.inside.load(Ordering::SeqCst) != 0;

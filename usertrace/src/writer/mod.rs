@@ -42,21 +42,20 @@ use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WI
 
 use crate::os;
 
-pub(crate) use self::channel::GuardedChannel;
+pub use self::payload::Cursor;
+pub use self::prefault::Prefault;
+pub use self::rseq::{Rseq, RseqError};
+
+pub(crate) use self::channel::{Channel, Geometry, GuardedChannel, QuiescenceSlot};
 pub(crate) use self::hooks::{Hooks, set as set_hooks};
 pub(crate) use self::payload::Payload;
+pub(crate) use self::quiescence::Readers;
 pub(crate) use self::refusal::{Dropped, Refusal};
 pub(crate) use self::remembered::Remembered;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
 pub(crate) use self::thread::{get_here, set_here};
-
-pub use self::channel::{Channel, Geometry, GeometryError, QuiescenceSlot};
-pub use self::payload::Cursor;
-pub use self::prefault::Prefault;
-pub use self::quiescence::Readers;
-pub use self::rseq::{Rseq, RseqError};
-pub use self::wakeup::{ReaderWakeup, WakeupMethod};
+pub(crate) use self::wakeup::{ReaderWakeup, WakeupMethod};
 
 /// The CPU that the calling thread ran on a moment ago. Async-signal-safe; leaves `errno` alone.
 pub(crate) fn cpu(rseq: Option<Rseq>) -> u32 {

@@ -38,7 +38,7 @@ struct ReaderSlot {
 /// A thread's slot stays taken after its end, until a new thread finds no free one.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Readers {
+pub(crate) struct Readers {
     all: [ReaderSlot; SLOTS],
     /// Cached contexts of the thread of each slot. Not in the slots, as a search reads all of them.
     remembered: [Remembered; SLOTS],

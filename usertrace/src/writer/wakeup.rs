@@ -13,7 +13,7 @@ use crate::os::futex;
 
 /// How the writers of a channel wake its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WakeupMethod {
+pub(crate) enum WakeupMethod {
     /// Not at all: readers look by themselves, and writers do not wait for them.
     None,
     /// Through a futex, for each sub-buffer that is filled. It must stay mapped as long as the

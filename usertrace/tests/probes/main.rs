@@ -2,9 +2,9 @@
 //!
 //! One test, because a process has one runtime.
 
+use usertrace::__private::init_with;
 use usertrace::Status;
 use usertrace::fake::{Fake, Sizes};
-use usertrace::runtime::init_with;
 use usertrace_scenarios::probes::{self, RECORDED};
 
 usertrace_scenarios::probes_events!();

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use usertrace::fake::process::{child, wait};
-use usertrace::runtime::{Backend, report};
+use usertrace::{Backend, report};
 use usertrace::{Outcome, Status, event};
 
 use super::filter;

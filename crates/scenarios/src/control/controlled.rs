@@ -4,10 +4,11 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use usertrace::__private::{Entry, declare, register, unregister};
+use usertrace::Callsite;
+use usertrace::Outcome;
 use usertrace::control::{self, Mode};
-use usertrace::event::{Callsite, Entry};
 use usertrace::probe::{self, Record};
-use usertrace::{Outcome, event};
 use usertrace_control::Client;
 
 /// How often the program's probe was called, and the sum of the numbers that it got.
@@ -69,13 +70,13 @@ pub fn run(record: fn(u64) -> Outcome) {
                 let entries: Vec<_> = (0..rest.parse::<u32>().unwrap()).map(entry).collect();
                 let entries = Vec::leak(entries).as_ptr_range();
                 // SAFETY: the entries are leaked.
-                let invalid = unsafe { event::register(entries.start, entries.end) };
+                let invalid = unsafe { register(entries.start, entries.end) };
                 println!("{invalid}");
             }
             // One by one.
             "each" => {
                 for n in 0..rest.parse::<u32>().unwrap() {
-                    event::declare(&format!("each:event_{n} 6")).unwrap();
+                    declare(&format!("each:event_{n} 6")).unwrap();
                 }
                 println!("declared");
             }
@@ -89,12 +90,12 @@ pub fn run(record: fn(u64) -> Outcome) {
                 library = Some(entries.as_ptr_range());
                 let entries = entries.as_ptr_range();
                 // SAFETY: the entries are leaked.
-                let invalid = unsafe { event::register(entries.start, entries.end) };
+                let invalid = unsafe { register(entries.start, entries.end) };
                 println!("{invalid}");
             }
             "go" => {
                 let entries = library.take().unwrap();
-                event::unregister(entries.start, entries.end);
+                unregister(entries.start, entries.end);
                 println!("gone");
             }
             "flood" => {

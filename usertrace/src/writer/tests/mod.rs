@@ -25,7 +25,7 @@ use usertrace_sys::uapi::{
 };
 use usertrace_sys::{Mode, Protocol, Scope};
 
-use super::channel::Control;
+use super::channel::{Control, GeometryError};
 use super::*;
 use crate::os::membarrier;
 use usertrace_testing::counts::counts;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use usertrace::writer::{Rseq, RseqError};
+use usertrace::__private::Rseq;
+use usertrace::RseqError;
 use usertrace_consumer::{ControlFsError, FtraceError, Tracefs, describe};
 use usertrace_sys::Calls;
 

@@ -1,0 +1,16 @@
+//! What the macros of this crate and the other crates of its workspace use: the C library, the
+//! layer for `tracing`, the preload libraries, tests and benchmarks.
+//!
+//! It is not part of the public API: any release may change it. So these crates depend on the
+//! release of `usertrace` that they were built with.
+
+pub use crate::event::describe::{DescribedField, Description, Kind, Label, strip_raw};
+pub use crate::event::field::{Buffer, Field, InlinePayload, Payload, Scratch};
+pub use crate::event::ip::{capture_ip, set_ip, use_ip};
+pub use crate::event::number::{Be, Hex, Number};
+pub use crate::event::section::Entry;
+pub use crate::runtime::{
+    DescriptionError, Kernel, Shared, declare, init_before_main, init_with, record, record_parts,
+    record_variable, record_words, register, unregister,
+};
+pub use crate::writer::{Cursor, Prefault, Rseq};
