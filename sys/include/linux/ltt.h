@@ -43,7 +43,7 @@
 struct ltt_abi {
 	__u32 size;		/* out: what the kernel knows of this struct */
 	__u32 version;		/* out: LTT_ABI_VERSION */
-	__u64 features;		/* out: LTT_FEATURE_* */
+	__u64 features;		/* out: 0, no feature is defined yet */
 	__u32 nr_alloc_tracebuf;
 	__u32 nr_ltt_update;
 	__u32 nr_ltt_switch;
@@ -226,7 +226,8 @@ struct ltt_ring_control {
 	__u64 lost;		/* records that were dropped because the ring was full */
 	__u64 time;		/* newest full time stamp in the ring */
 	__u64 ids;		/* ring 0 of the control channel: ids of events assigned so far */
-	__u64 claimed;		/* LTT_MODE_OVERWRITE: everything below may be overwritten by now */
+	__u64 claimed;		/* LTT_PROTOCOL_RSEQ and LTT_MODE_OVERWRITE: */
+				/* everything below may be overwritten by now */
 	__u32 owner;		/* LTT_SCOPE_THREAD: the thread that writes here, 0: free */
 	__u32 waiters;		/* LTT_MODE_BLOCK: writers that wait for consumed to grow */
 	__u32 readers;		/* LTT_MODE_BLOCK: 0: nobody consumes; a copy */
