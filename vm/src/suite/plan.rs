@@ -23,18 +23,26 @@ use crate::suite::tier::{Section, Tier};
 
 /// Programs whose tests share something that takes long to set up: all tests run in one process.
 const WHOLE: &[&str] = &[
-    "usertrace-bench::code",
+    MACHINE_CODE,
     "usertrace-c::lttng",
     PACKAGES,
     "usertrace-c::programs",
 ];
+/// Builds the library as a release, and disassembles it.
+const MACHINE_CODE: &str = "usertrace-bench::code";
 /// Builds everything once more, as a release.
 const PACKAGES: &str = "usertrace-c::package";
-/// Programs that the quick tier leaves out, and what they test: real programs, other compilers and
-/// tools of others. They take much processor time, and find little in a library that passed its own
-/// tests.
+/// Programs, and modules and tests of programs, that the quick tier leaves out, and what they test:
+/// optimised code, real programs, other compilers and tools of others. They take much processor
+/// time, and find little in a library that passed its own tests.
 pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
     (PACKAGES, "the Debian packages"),
+    (MACHINE_CODE, "the machine code of a release build"),
+    ("usertrace-cli::tools::report", "reports in a browser"),
+    (
+        "usertrace-cli::tools::export::perfetto_reads_all_that_is_printed",
+        "exports in Perfetto's own reader",
+    ),
     ("usertrace-c::lttng", "LTTng's own readers and recorders"),
     ("usertrace-c::programs", "programs in C and C++"),
     (
@@ -243,7 +251,9 @@ fn host(context: &Context, jobs: &mut Vec<Job>) {
     lints.args(["--", "-D", "warnings"]);
     let documentation = cargo(&["test", "--doc", "--workspace", "--locked", "--no-fail-fast"]);
     let names = ["lints", "examples in the documentation"];
-    let [skips_lints, skips_documentation] = names.map(|name| context.keep(section, name));
+    let [skips_lints, mut skips_documentation] = names.map(|name| context.keep(section, name));
+    // Each example is a program of its own, and a test of the library does the same.
+    skips_documentation |= context.tier == Tier::Quick;
     if skips_lints && skips_documentation {
         return;
     }
@@ -453,20 +463,25 @@ fn tests_of_programs(context: &Context, jobs: &mut Vec<Job>) {
 /// Jobs for the tests of all programs.
 fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
     let mut jobs = Vec::new();
+    let mut known: Vec<String> = Vec::new();
     for program in programs {
         let section = if program.name == HARNESS {
             Section::Harness
         } else {
             Section::Host
         };
-        let is_left_out =
-            context.tier == Tier::Quick && NOT_QUICK.iter().any(|(name, _)| *name == program.name);
-        if !context.has(section) || is_left_out {
+        known.push(program.name.clone());
+        if !context.has(section) || (context.tier == Tier::Quick && !is_quick(&program.name)) {
             continue;
         }
-        let tests = program
-            .list()
-            .map(|tests| context.without_long(section, tests));
+        let tests = program.list().map(|mut tests| {
+            let name = |test: &ListedTest| full_name(&program.name, &test.name);
+            known.extend(tests.iter().map(name));
+            if context.tier == Tier::Quick {
+                tests.retain(|test| is_quick(&name(test)));
+            }
+            context.without_long(section, tests)
+        });
         match tests {
             Ok(tests) if WHOLE.contains(&&*program.name) => {
                 jobs.extend(whole_job(context, section, &program, tests));
@@ -479,6 +494,16 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
             }
             Err(why) => jobs.push(failing(context, section, &program.name, why)),
         }
+    }
+    if context.has(Section::Host) {
+        // A renamed test would come back into the quick tier, and nobody would notice.
+        let stale = NOT_QUICK
+            .iter()
+            .filter(|(part, _)| !known.iter().any(|name| is_part(part, name)));
+        jobs.extend(stale.map(|(part, _)| {
+            let why = format!("the quick tier leaves out {part}, and there is no such test");
+            failing(context, Section::Host, "list of tests", why)
+        }));
     }
     if context.has(Section::Crash) {
         jobs.extend(crash_jobs(context));
@@ -496,6 +521,17 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
         }
     }
     jobs
+}
+
+/// Whether the quick tier has a program or a test, by its full name.
+fn is_quick(name: &str) -> bool {
+    !NOT_QUICK.iter().any(|(part, _)| is_part(part, name))
+}
+
+/// Whether a full name is that of a program, module or test, or of something in it.
+fn is_part(part: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(part);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 fn whole_job(
@@ -929,6 +965,14 @@ mod tests {
             kind: String::new(),
             is_ignored: false,
         }
+    }
+
+    #[test]
+    fn quick_tier_has_no_part_of_what_it_leaves_out() {
+        assert!(!is_quick("usertrace-c::lttng"));
+        assert!(!is_quick("usertrace-cli::tools::report::pages_open"));
+        assert!(is_quick("usertrace-cli::tools::reports"));
+        assert!(is_quick("usertrace-cli"));
     }
 
     #[test]
