@@ -284,7 +284,7 @@ fn show(path: &[Instruction]) -> String {
 
 /// Requirements: A3, B6
 #[test]
-fn a3_b6_an_event_is_few_instructions_and_none_of_them_locks_or_calls() {
+fn event_is_few_instructions_without_locks_or_calls() {
     let program = Program::build();
     for path in &program.code().recorded(program.record()) {
         check(path, 0);
@@ -295,8 +295,9 @@ fn a3_b6_an_event_is_few_instructions_and_none_of_them_locks_or_calls() {
     }
 }
 
+/// Requirements: A3
 #[test]
-fn a3_an_event_that_no_trace_wants_is_one_load_and_one_branch() {
+fn disabled_event_is_one_load_and_one_branch() {
     let program = Program::build();
     let record = program.record();
     let mut disabled = program.code().paths(program.place());
@@ -313,7 +314,7 @@ fn a3_an_event_that_no_trace_wants_is_one_load_and_one_branch() {
 ///
 /// Requirements: A3, B6, F7
 #[test]
-fn a3_b6_f7_an_event_in_c_is_as_few() {
+fn event_in_c_is_as_few_instructions() {
     let (library, caller) = Program::of_c();
     let paths = caller.code().paths(caller.place());
     let (enabled, disabled): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| {

@@ -572,9 +572,11 @@ fn overwritten_records_are_read_without_a_claim() {
 }
 
 /// E3: the mode changes between two threads: one overwrites, the other one discards.
+///
+/// Requirements: E3
 #[test]
 #[ignore = "full tier: long"]
-fn e3_one_overwrites_and_another_does_not() {
+fn mode_changes_between_two_writers() {
     for turned in [false, true] {
         for schedule in schedules(5, &[0, 1, 2, 3, 4, 5]) {
             model(

@@ -443,8 +443,10 @@ fn a_reader_is_overtaken_by_two_writers() {
 /// E3: a ring stops overwriting while two writers are about to overwrite, and a reader copies the
 /// oldest sub-buffer. Its copy is valid unless the head moved, and so is all behind it. When all
 /// was read, the ring takes records again.
+///
+/// Requirements: E3
 #[test]
-fn e3_a_ring_stops_overwriting() {
+fn ring_stops_overwriting() {
     check(2, || {
         let ring = Model::new_that_stops(2);
         for id in [1, 2] {

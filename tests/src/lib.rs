@@ -7,7 +7,7 @@
 //!
 //! ```sh
 //! scripts/test guest crash debug
-//! cargo build --workspace && scripts/guest -- target/debug/guest-tests c5_
+//! cargo build --workspace && scripts/guest -- target/debug/guest-tests fork_child
 //! ```
 //!
 //! The names of tests begin with the requirement that they show. Tests wait for conditions, never

@@ -12,11 +12,8 @@ use crate::build::{COMPILERS, build, build_with_lttng};
 use crate::daemon::{Daemon, missing};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    (
-        "f7_f3_arguments_are_not_evaluated_without_a_trace",
-        not_evaluated,
-    ),
-    ("f7_static_programs_that_use_lttng", a_static_program),
+    ("arguments_are_not_evaluated_without_a_trace", not_evaluated),
+    ("static_program_records_lttng_events", a_static_program),
 ];
 
 const PROGRAM: &[&str] = &["program.c", "messages.c", "define.c", "probes.c"];
@@ -28,14 +25,14 @@ pub(crate) fn with_lttng() -> Vec<Trial> {
         format!(" (LTTng's run is skipped: no {what})")
     });
     let trial = |&(name, compiler): &(&str, &'static [&'static str])| {
-        let name = format!("f7_events_equal_those_of_lttng_from_{name}{note}");
+        let name = format!("events_equal_those_of_lttng_from_{name}{note}");
         Trial::test(name, move || {
             equal(compiler, missing.is_none());
             Ok(())
         })
     };
     let with_objects = |&(name, compiler): &(&str, &'static [&'static str])| {
-        let name = format!("f7_events_of_objects_equal_those_of_lttng_from_{name}{note}");
+        let name = format!("events_of_objects_equal_those_of_lttng_from_{name}{note}");
         Trial::test(name, move || {
             objects(compiler, missing.is_none());
             Ok(())
@@ -46,6 +43,7 @@ pub(crate) fn with_lttng() -> Vec<Trial> {
     COMPILERS.iter().map(trial).chain(objects).collect()
 }
 
+/// Requirements: F7
 fn equal(compiler: &[&str], has_lttng: bool) {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("program");
@@ -71,6 +69,8 @@ fn run(program: &Path, output: &str) -> Vec<String> {
 }
 
 /// Arguments may be objects of C++, which are copied, moved and destroyed as the program has it.
+///
+/// Requirements: F7
 fn objects(compiler: &[&str], has_lttng: bool) {
     const SOURCE: &[&str] = &["objects.cpp"];
     let directory = tempfile::tempdir_in("/tmp").unwrap();
@@ -95,6 +95,7 @@ fn objects(compiler: &[&str], has_lttng: bool) {
     }
 }
 
+/// Requirements: F3, F7
 fn not_evaluated() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("program");
@@ -106,6 +107,7 @@ fn not_evaluated() {
     assert_eq!(succeed(&output), "0\n");
 }
 
+/// Requirements: F7
 fn a_static_program() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("program");

@@ -11,9 +11,9 @@ use crate::INSTALLED;
 use crate::build::{COMPILERS, build, sources};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("f7_providers_that_are_preloaded", preloaded),
-    ("f7_b1_providers_that_come_and_go", come_and_go),
-    ("f7_b1_two_libraries_with_the_same_provider", same_provider),
+    ("preloaded_providers_record_events", preloaded),
+    ("providers_can_be_loaded_and_unloaded", come_and_go),
+    ("two_libraries_may_have_the_same_provider", same_provider),
 ];
 
 /// Options to build a library.
@@ -76,6 +76,7 @@ fn run(program: &mut Command, output: &str) -> Vec<String> {
     events(traces.path())
 }
 
+/// Requirements: F7
 fn preloaded() {
     let built = Built::new();
     let program = built.program(&["loop.c", "define.c"]);
@@ -93,6 +94,8 @@ fn preloaded() {
 }
 
 /// A thread writes events constantly, while their provider is loaded and unloaded.
+///
+/// Requirements: B1, F7
 fn come_and_go() {
     let built = Built::new();
     let program = built.program(&["-pthread", "load.c", "define.c"]);
@@ -105,6 +108,8 @@ fn come_and_go() {
 }
 
 /// Each library has its own tracepoints and probes; one is unloaded while the other stays.
+///
+/// Requirements: B1, F7
 fn same_provider() {
     let built = Built::new();
     let hidden = [

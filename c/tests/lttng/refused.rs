@@ -8,8 +8,9 @@ use usertrace_tests_preload::Traces;
 
 use crate::build::{COMPILERS, build};
 
-pub(crate) const ALL: &[(&str, fn())] = &[("f7_what_lttng_events_cannot_be", refused)];
+pub(crate) const ALL: &[(&str, fn())] = &[("invalid_lttng_events_are_counted_or_cut", refused)];
 
+/// Requirements: F7
 fn refused() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let program = directory.path().join("program");

@@ -10,17 +10,18 @@ use crate::build::build;
 use crate::events::source;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("f7_contexts_from_c_by_gcc", || {
+    ("contexts_from_c_by_gcc", || {
         contexts(&["gcc", "-std=gnu11", "-O2"])
     }),
-    ("f7_contexts_from_c_without_optimisation", || {
+    ("contexts_from_c_without_optimisation", || {
         contexts(&["clang-19", "-std=gnu11", "-O0"])
     }),
-    ("f7_contexts_from_cpp_by_clang", || {
+    ("contexts_from_cpp_by_clang", || {
         contexts(&["clang++-19", "-x", "c++", "-std=c++17", "-O2"]);
     }),
 ];
 
+/// Requirements: F7
 fn contexts(compiler: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("contexts");

@@ -12,14 +12,17 @@ use crate::build::build;
 use crate::events::source;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b3_f7_a_channel_is_opened_and_closed_from_c", || {
+    ("c_program_opens_and_closes_its_channel", || {
         // `SIGIO`; a thread.
         ["29", "0"].iter().for_each(|how| opened(how));
     }),
-    ("b2_b3_f7_probes_of_c_by_the_channel", probes),
-    ("b2_b3_f7_libraries_are_loaded_when_c_serves", served),
-    ("b4_f7_what_c_reports", reports),
-    ("b5_f7_a_program_in_c_that_is_killed", killed),
+    (
+        "probes_of_a_c_program_are_connected_over_the_channel",
+        probes,
+    ),
+    ("c_program_loads_libraries_when_it_serves", served),
+    ("c_program_reports_events_and_full_buffers", reports),
+    ("end_of_a_killed_c_program_is_reported", killed),
 ];
 
 /// A running `controlled.c`.
@@ -93,6 +96,7 @@ impl Drop for Program {
     }
 }
 
+/// Requirements: B3, F7
 fn opened(how: &str) {
     let mut program = Program::untraced();
     let none = || Client::connect(program.child.id(), Duration::from_secs(1)).is_err();
@@ -113,6 +117,7 @@ fn opened(how: &str) {
     assert!(Client::connect(program.child.id(), Duration::from_secs(1)).is_err());
 }
 
+/// Requirements: B2, B3, F7
 fn probes() {
     let mut program = Program::untraced();
     assert_eq!(program.request("start 0"), "0");
@@ -128,6 +133,8 @@ fn probes() {
 }
 
 /// A signal handler leaves libraries to `usertrace_control_serve`.
+///
+/// Requirements: B2, B3, F7
 fn served() {
     let mut program = Program::untraced();
     let library = program.library(
@@ -152,6 +159,7 @@ fn served() {
     assert_eq!(client.ask("connect test:* look").unwrap(), "1");
 }
 
+/// Requirements: B4, F7
 fn reports() {
     let traces = Traces::new();
     let mut program = Program::start(&|command| {
@@ -179,6 +187,7 @@ fn reports() {
     );
 }
 
+/// Requirements: B5, F7
 fn killed() {
     let traces = Traces::new();
     let mut program = Program::start(&|command| {

@@ -10,32 +10,26 @@ use usertrace_tests_preload::Traces;
 use crate::build::{build, build_static};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("f7_every_kind_of_field_from_c_by_gcc", || {
+    ("every_field_type_from_c_by_gcc", || {
         dynamic(&["gcc", "-std=c11", "-O2"])
     }),
-    ("f7_every_kind_of_field_from_c_by_clang", || {
+    ("every_field_type_from_c_by_clang", || {
         dynamic(&["clang-19", "-std=c11", "-O2"])
     }),
-    ("f7_every_kind_of_field_without_optimisation", || {
+    ("every_field_type_without_optimisation", || {
         dynamic(&["gcc", "-std=gnu17", "-O0"])
     }),
-    ("f7_every_kind_of_field_from_cpp_by_gcc", || {
+    ("every_field_type_from_cpp_by_gcc", || {
         dynamic(&["g++", "-x", "c++", "-std=c++17", "-O2"])
     }),
-    ("f7_every_kind_of_field_from_cpp_by_clang", || {
+    ("every_field_type_from_cpp_by_clang", || {
         dynamic(&["clang++-19", "-x", "c++", "-std=c++17", "-O2"]);
     }),
-    ("f7_f2_a_static_binary_needs_no_dlopen", a_static_binary),
-    (
-        "f7_f3_nothing_is_evaluated_without_a_trace",
-        without_a_trace,
-    ),
-    ("f7_what_cannot_be_described_is_counted", bad_events),
-    ("f7_texts_and_bytes_of_each_length", each_length),
-    (
-        "f7_f3_the_status_says_what_a_program_is_traced_with",
-        status,
-    ),
+    ("static_binary_needs_no_dlopen", a_static_binary),
+    ("nothing_is_evaluated_without_a_trace", without_a_trace),
+    ("undescribable_events_are_counted", bad_events),
+    ("texts_and_bytes_of_each_length", each_length),
+    ("status_names_the_back_end", status),
 ];
 
 pub(crate) fn source(name: &str) -> PathBuf {
@@ -91,6 +85,7 @@ fn run(program: &Path) {
     assert_eq!(events.len(), EXPECTED.len());
 }
 
+/// Requirements: F7
 fn dynamic(compiler: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("fields");
@@ -102,6 +97,7 @@ fn dynamic(compiler: &[&str]) {
     run(&program);
 }
 
+/// Requirements: F2, F7
 fn a_static_binary() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("fields");
@@ -113,6 +109,7 @@ fn a_static_binary() {
     run(&program);
 }
 
+/// Requirements: F3, F7
 fn without_a_trace() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("fields");
@@ -133,6 +130,8 @@ fn without_a_trace() {
 
 /// The header assembles short payloads, and the library takes longer ones in parts. Lengths on both
 /// sides of each limit work.
+///
+/// Requirements: F7
 fn each_length() {
     let directory = tempfile::tempdir().unwrap();
     let (program, code) = (
@@ -194,6 +193,8 @@ fn each_length() {
 }
 
 /// The text equals that of `usertrace::report`. `guest-tests` has the case of the kernel's buffers.
+///
+/// Requirements: F3, F7
 fn status() {
     let directory = tempfile::tempdir().unwrap();
     let [program, code] = ["status", "status.c"].map(|name| directory.path().join(name));
@@ -225,6 +226,7 @@ fn status() {
     assert!(second.starts_with(&start), "{second}");
 }
 
+/// Requirements: F7
 fn bad_events() {
     let directory = tempfile::tempdir().unwrap();
     let (program, code) = (directory.path().join("bad"), directory.path().join("bad.c"));

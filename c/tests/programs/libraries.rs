@@ -9,7 +9,10 @@ use usertrace_tests_preload::Traces;
 
 use crate::build::build;
 
-pub(crate) const ALL: &[(&str, fn())] = &[("b1_libraries_come_and_go", libraries_come_and_go)];
+pub(crate) const ALL: &[(&str, fn())] = &[(
+    "libraries_in_c_can_be_loaded_and_unloaded",
+    libraries_come_and_go,
+)];
 
 /// Environment variable with the number of rounds: 1,000 rounds take minutes.
 const ROUNDS: &str = "USERTRACE_TEST_ROUNDS";

@@ -9,10 +9,10 @@ use crate::build::build;
 use crate::events::source;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b2_f7_probes_from_c_by_gcc", || {
+    ("probes_from_c_by_gcc", || {
         probes(&["gcc", "-std=gnu11", "-O2"])
     }),
-    ("b2_f7_probes_from_cpp_by_clang", || {
+    ("probes_from_cpp_by_clang", || {
         probes(&["clang++-19", "-x", "c++", "-std=c++17", "-O2"]);
     }),
 ];
@@ -40,6 +40,7 @@ unregistered: 0 -3
 3 calls, 1 deep
 ";
 
+/// Requirements: B2, F7
 fn probes(compiler: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("probes");

@@ -32,7 +32,7 @@ fn files(of_the_first: bool) -> Vec<std::path::PathBuf> {
 }
 
 /// Requirements: F8
-fn f8_the_trace_is_as_it_was_asked_for() {
+fn boot_trace_has_the_requested_settings() {
     let is = [
         "start",
         "main/mode",
@@ -44,7 +44,7 @@ fn f8_the_trace_is_as_it_was_asked_for() {
 }
 
 /// Requirements: F8
-fn f8_the_first_process_was_traced() {
+fn first_process_is_traced() {
     // The process has executed another program since. That has its own file only if it writes
     // events.
     let file = wait::until_some("it left something", || files(true).pop());
@@ -57,7 +57,8 @@ fn f8_the_first_process_was_traced() {
     );
 }
 
-fn f8_who_comes_later_is_traced_too() {
+/// Requirements: F8
+fn later_processes_are_traced() {
     let status = std::process::Command::new(program::path("numbered"))
         .status()
         .expect("numbered runs");
@@ -75,17 +76,11 @@ fn main() -> ExitCode {
     }
     let cases = [
         (
-            "f8_the_trace_is_as_it_was_asked_for",
-            f8_the_trace_is_as_it_was_asked_for as fn(),
+            "boot_trace_has_the_requested_settings",
+            boot_trace_has_the_requested_settings as fn(),
         ),
-        (
-            "f8_the_first_process_was_traced",
-            f8_the_first_process_was_traced,
-        ),
-        (
-            "f8_who_comes_later_is_traced_too",
-            f8_who_comes_later_is_traced_too,
-        ),
+        ("first_process_is_traced", first_process_is_traced),
+        ("later_processes_are_traced", later_processes_are_traced),
     ];
     let cases = cases.map(|(name, test)| Case {
         name,

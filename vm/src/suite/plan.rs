@@ -65,9 +65,9 @@ const MIDDLE_FUZZ_SECONDS: &str = "5";
 const GUESTS: usize = 2;
 /// The full tier's counts: the test, the variable, the count of one run, and the number of runs.
 const REPEATS: &[(&str, &str, u32, u32)] = &[
-    ("c7_a10_memory_at_any_instant", "USERTRACE_INSTANTS", 50, 4),
-    ("c7_a10_panic_at_any_instant", "USERTRACE_PANICS", 20, 10),
-    ("c7_a10_reset_at_any_instant", "USERTRACE_RESETS", 50, 4),
+    ("memory_at_any_instant", "USERTRACE_INSTANTS", 50, 4),
+    ("panic_at_any_instant", "USERTRACE_PANICS", 20, 10),
+    ("reset_at_any_instant", "USERTRACE_RESETS", 50, 4),
 ];
 /// How long the full tier fuzzes each target.
 const FUZZ_SECONDS: &str = "180";

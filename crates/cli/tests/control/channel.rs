@@ -10,20 +10,21 @@ use crate::Program;
 use crate::fallback::Fallback;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("b3_a_program_that_cannot_be_traced", untraced),
-    ("b3_ten_thousand_events", ten_thousand_events),
-    ("b3_a_handler_that_was_there_is_called", chaining),
-    ("b3_nothing_is_there_unless_asked_for", nothing_when_off),
-    ("b3_a_setting_that_is_none_is_said_once", bad_setting),
-    ("b3_a_channel_is_closed", || {
+    ("program_without_buffers_lists_its_events", untraced),
+    ("ten_thousand_events_are_listed", ten_thousand_events),
+    ("previous_signal_handler_is_called", chaining),
+    ("no_channel_is_opened_unless_requested", nothing_when_off),
+    ("invalid_setting_is_reported_once", bad_setting),
+    ("closed_channel_can_be_opened_again", || {
         closed("signal", "29");
         closed("thread", "thread");
     }),
-    ("b3_children_have_channels_of_their_own", || {
+    ("children_have_their_own_channels", || {
         ["signal", "thread"].iter().for_each(|mode| children(mode));
     }),
 ];
 
+/// Requirements: B3
 fn untraced() {
     let program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
     let client = program.client();
@@ -38,6 +39,7 @@ fn untraced() {
     program.kill();
 }
 
+/// Requirements: B3
 fn ten_thousand_events() {
     for mode in ["signal", "thread"] {
         let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
@@ -69,6 +71,7 @@ fn chaining() {
     program.kill();
 }
 
+/// Requirements: B3
 fn bad_setting() {
     let said = |value: &str| {
         let output = command::<Fallback>(&[("USERTRACE_CONTROL", value)])
@@ -97,6 +100,8 @@ fn bad_setting() {
 
 /// The socket and the thread are gone, the clients learn of it, and the channel can be opened
 /// again.
+///
+/// Requirements: B3
 fn closed(mode: &str, again: &str) {
     let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
     let (watcher, other) = (program.client(), program.client());
@@ -126,6 +131,7 @@ fn closed(mode: &str, again: &str) {
     program.kill();
 }
 
+/// Requirements: B3
 fn nothing_when_off() {
     let mut off = Program::start(&[]);
     let error = error(Client::connect(off.pid(), wait::LIMIT));
@@ -145,6 +151,7 @@ fn nothing_when_off() {
         .for_each(Program::kill);
 }
 
+/// Requirements: B3
 fn children(mode: &str) {
     let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
     let of_parent = program.client();

@@ -11,9 +11,9 @@ use usertrace_scenarios::control::error;
 use crate::Program;
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("f4_requests_may_be_anything", requests),
-    ("f4_answers_may_be_anything", answers),
-    ("f4_too_many_controllers", too_many),
+    ("random_requests_do_no_harm", requests),
+    ("random_answers_do_no_harm", answers),
+    ("too_many_controllers_are_rejected", too_many),
 ];
 
 fn address(pid: u32) -> (libc::sockaddr_un, libc::socklen_t) {
@@ -88,6 +88,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
         .prop_filter("empty", |packet| !packet.is_empty())
 }
 
+/// Requirements: F4
 fn requests() {
     for mode in ["signal", "thread"] {
         let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
@@ -115,6 +116,8 @@ fn requests() {
 }
 
 /// This process plays a program that answers anything.
+///
+/// Requirements: F4
 fn answers() {
     let pid = std::process::id();
     let (listener, (address, len)) = (socket(), address(pid));
@@ -165,6 +168,7 @@ fn answers() {
     any.unwrap();
 }
 
+/// Requirements: F4
 fn too_many() {
     let program = Program::start(&[("USERTRACE_CONTROL", "signal")]);
     let clients: Vec<_> = (0..8).map(|_| program.client()).collect();

@@ -97,7 +97,7 @@ fn list(values: impl Iterator<Item = String>) -> String {
 }
 
 /// Requirements: B1
-pub(crate) fn b1_each_type_comes_back() {
+pub(crate) fn each_field_type_comes_back() {
     let run = Run::new();
     run.success("fields", &[]);
     let directories = run.directories();

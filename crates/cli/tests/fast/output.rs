@@ -380,7 +380,7 @@ pub(crate) fn record_names_busiest_process() {
 /// The daemons write the version of CTF that `--ctf` names.
 ///
 /// Requirements: F1
-pub(crate) fn f1_record_writes_ctf_2() {
+pub(crate) fn record_writes_ctf_2() {
     let printed = ["1.8", "2"].map(|version| {
         let run = Run::new();
         let traces = run.path().join("traces");

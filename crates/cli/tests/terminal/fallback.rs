@@ -10,23 +10,22 @@ use usertrace_testing::terminal::Terminal;
 use usertrace_testing::{documents, examples};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("f1_f3_examples_of_the_manual_work", manual),
-    ("f1_f3_the_documents_commands_work", || documents(None)),
-    ("f1_f3_the_documents_commands_work_for_nobody", || {
+    ("examples_of_the_manual_work_with_the_fallback", manual),
+    ("commands_of_the_documents_work_with_the_fallback", || {
+        documents(None)
+    }),
+    ("commands_of_the_documents_work_for_user_nobody", || {
         // SAFETY: `geteuid` takes no pointers.
         if unsafe { libc::geteuid() } == 0 {
             documents(Some(65534));
         }
     }),
-    (
-        "f1_f3_a_program_is_recorded_and_its_trace_is_viewed",
-        recorded,
-    ),
-    ("f1_what_is_typed_wrong_is_answered", wrong),
-    ("b3_programs_that_run_are_asked_for_their_events", listed),
-    ("f1_top_follows_a_recording", top),
-    ("f1_top_leaves_the_terminal_as_it_was", restored),
-    ("f1_top_prints_lines_where_there_is_no_terminal", batch),
+    ("program_is_recorded_and_its_trace_is_viewed", recorded),
+    ("wrong_commands_are_explained", wrong),
+    ("list_asks_running_programs_for_their_events", listed),
+    ("top_follows_a_recording", top),
+    ("top_restores_the_terminal", restored),
+    ("top_prints_lines_without_a_terminal", batch),
 ];
 
 fn snapshot(name: &str) -> PathBuf {
@@ -55,6 +54,7 @@ fn record(terminal: &mut Terminal) {
     });
 }
 
+/// Requirements: F1, F3
 fn recorded() {
     let mut terminal = terminal((120, 40));
     terminal.run("usertrace record -o traces -- server 3");
@@ -69,6 +69,7 @@ fn recorded() {
     terminal.check(&snapshot("record"));
 }
 
+/// Requirements: F1
 fn wrong() {
     let mut terminal = terminal((120, 40));
     for command in [
@@ -181,6 +182,7 @@ fn shows(screen: &str, events: &[&str], foot: &str) -> bool {
     names == events && rows.iter().all(is_rate) && last.contains(foot)
 }
 
+/// Requirements: F1
 fn top() {
     let mut terminal = terminal((80, 24));
     record(&mut terminal);
@@ -245,6 +247,7 @@ fn top() {
     terminal.check(&snapshot("top"));
 }
 
+/// Requirements: F1
 fn restored() {
     let mut terminal = terminal((80, 24));
     record(&mut terminal);
@@ -299,6 +302,7 @@ fn restored() {
     terminal.run("kill %1; wait");
 }
 
+/// Requirements: F1
 fn batch() {
     let mut terminal = terminal((80, 24));
     terminal.run("usertrace record -q -o traces -- server 20");

@@ -103,7 +103,7 @@ proptest! {
     ///
     /// Requirements: F1
     #[test]
-    fn f1_ctf_2_is_read_as_ctf_1_8(all in prop::collection::vec(processes(), 1..4)) {
+    fn ctf_2_is_read_like_ctf_1_8(all in prop::collection::vec(processes(), 1..4)) {
         let directory = tempfile::tempdir().unwrap();
         let [one, two] = &write_both(directory.path(), &all);
         let expected = old(&[], one);
@@ -231,7 +231,7 @@ fn make_kernel_metadata(metadata: &Path) {
 ///
 /// Requirements: F1, F9
 #[test]
-fn f1_events_line_up_with_a_kernel_s_trace() {
+fn events_line_up_with_a_kernel_trace() {
     for version in BOTH {
         let directory = tempfile::tempdir().unwrap();
         // Both traces cover the same time. Of each 4 ns, our events are at 0, 4, ..., the kernel's

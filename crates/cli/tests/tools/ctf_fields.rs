@@ -25,7 +25,7 @@ proptest! {
     ///
     /// Requirements: B1
     #[test]
-    fn b1_fields_are_read_as_they_were_written(
+    fn fields_are_read_as_written(
         types in prop::collection::vec(types(), 1..6),
         seeds in prop::collection::vec(any::<u64>(), 16),
         format in prop::option::of("(\\*/|/\\*|\\PC|\"|\\\\|\n){1,6}"),

@@ -89,7 +89,7 @@ proptest! {
     ///
     /// Requirements: B1, E8, F7
     #[test]
-    fn e8_what_is_printed_is_what_babeltrace2_prints(
+    fn output_equals_that_of_babeltrace2(
         processes in prop::collection::vec(processes(), 1..4),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -410,7 +410,7 @@ proptest! {
     ///
     /// Requirements: F4
     #[test]
-    fn f4_nothing_in_the_files_is_too_strange(
+    fn arbitrary_files_end_reading_with_a_report(
         process in processes(),
         flips in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u8>()), 1..6),
         in_metadata in 0..3u8,
@@ -550,7 +550,7 @@ fn selection_limits_events_processes_and_times() {
 ///
 /// Requirements: E8
 #[test]
-fn e8_thousands_of_streams_are_merged() {
+fn thousands_of_streams_are_merged() {
     let directory = tempfile::tempdir().unwrap();
     let (trace, _) = simple(directory.path(), "t", 1);
     let channel = StreamChannel::new("many", 2);

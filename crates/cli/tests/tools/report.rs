@@ -509,7 +509,7 @@ fn names_never_become_markup() {
 ///
 /// Requirements: F9
 #[test]
-fn f9_the_kernels_events_are_in_the_same_page() {
+fn kernel_events_are_in_the_same_page() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     write(path, "prog", 40);

@@ -4,12 +4,12 @@ use super::{Backend, Program, Reader as _, Tests, Trace as _};
 
 impl<B: Backend> Tests<B> {
     pub const BUFFERS: &[(&str, fn())] = &[
-        ("b3_events_are_listed_and_buffers_controlled", || {
+        ("controller_lists_events_and_controls_buffers", || {
             ["signal", "thread", "signal:50"]
                 .iter()
                 .for_each(|mode| buffers::<B>(mode));
         }),
-        ("b3_another_user_is_refused", another_user::<B>),
+        ("another_user_is_rejected", another_user::<B>),
     ];
 }
 
@@ -38,10 +38,11 @@ fn buffers<B: Backend>(mode: &str) {
     assert_eq!(trace.events(), 2);
 }
 
+/// Requirements: B3
 fn another_user<B: Backend>() {
     // SAFETY: no memory is involved.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: b3_another_user_is_refused is for root");
+        println!("skipped: another_user_is_rejected is for root");
         return;
     }
     let trace = B::Trace::new();

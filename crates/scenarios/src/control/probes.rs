@@ -9,15 +9,15 @@ use super::{Backend, Program, Tests, Trace as _, error};
 
 impl<B: Backend> Tests<B> {
     pub const PROBES: &[(&str, fn())] = &[
-        ("b2_probes_are_connected_over_the_channel", || {
+        ("probes_are_connected_over_the_channel", || {
             ["signal", "thread"]
                 .iter()
                 .for_each(|mode| connected::<B>(mode));
         }),
-        ("b2_a_library_of_probes_is_loaded", loaded::<B>),
-        ("b2_a_library_of_probes_is_unloaded", unloaded::<B>),
+        ("library_of_probes_is_loaded", loaded::<B>),
+        ("library_of_probes_is_unloaded", unloaded::<B>),
         (
-            "b2_a_handler_leaves_loading_to_the_program",
+            "signal_handler_leaves_loading_to_the_program",
             loaded_by_serve::<B>,
         ),
     ];
@@ -88,6 +88,8 @@ fn loaded<B: Backend>() {
 }
 
 /// `unload` unregisters the library's probes, and closes it when no thread executes them any more.
+///
+/// Requirements: B2
 fn unloaded<B: Backend>() {
     let directory = tempfile::tempdir().unwrap();
     let library = B::library(directory.path(), "other");
@@ -143,6 +145,7 @@ fn unloaded<B: Backend>() {
     program.kill();
 }
 
+/// Requirements: B2
 fn loaded_by_serve<B: Backend>() {
     let directory = tempfile::tempdir().unwrap();
     let library = B::library(directory.path(), "other");

@@ -10,20 +10,17 @@ use super::{Backend, Program, Tests, Trace as _};
 
 impl<B: Backend> Tests<B> {
     pub const REPORTS: &[(&str, fn())] = &[
-        ("b4_events_appear_and_disappear", || {
+        ("appearing_and_disappearing_events_are_reported", || {
             ["signal", "thread"]
                 .iter()
                 .for_each(|mode| events::<B>(mode));
         }),
-        ("b4_full_buffers_are_told", full::<B>),
-        ("b4_nobody_waits_for_who_does_not_read", slow_watcher::<B>),
-        ("b5_a_program_that_ends", ending::<B>),
-        ("b5_a_program_that_is_killed", killed::<B>),
-        (
-            "b4_the_command_learns_that_a_channel_is_closed",
-            closed::<B>,
-        ),
-        ("b3_the_command_controls", command::<B>),
+        ("full_buffers_are_reported", full::<B>),
+        ("slow_watcher_delays_no_program", slow_watcher::<B>),
+        ("end_of_a_program_is_reported", ending::<B>),
+        ("end_of_a_killed_program_is_reported", killed::<B>),
+        ("command_reports_a_closed_channel", closed::<B>),
+        ("command_controls_a_program", command::<B>),
     ];
 }
 
@@ -64,6 +61,7 @@ fn full<B: Backend>() {
     program.kill();
 }
 
+/// Requirements: B4
 fn slow_watcher<B: Backend>() {
     let mut program = Program::<B>::start(&[("USERTRACE_CONTROL", "thread")]);
     let watcher = program.client();
@@ -152,6 +150,8 @@ fn killed<B: Backend>() {
 }
 
 /// `watch` reports that the channel was closed, and ends although the program runs on.
+///
+/// Requirements: B4
 fn closed<B: Backend>() {
     let mut program = Program::<B>::start(&[("USERTRACE_CONTROL", "thread")]);
     let pid = program.pid().to_string();
@@ -183,6 +183,7 @@ fn success(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Requirements: B3
 fn command<B: Backend>() {
     let trace = B::Trace::new();
     let mut program = Program::<B>::traced("thread", &trace);

@@ -114,7 +114,9 @@ fn options(more: &str) -> String {
 }
 
 /// Without kdump's module, traces are in `/var/crash` of the root file system.
-pub(crate) fn in_the_root_file_system() {
+///
+/// Requirements: C7
+pub(crate) fn saves_traces_in_the_root_file_system() {
     let root = tempfile::tempdir().expect("a directory");
     Crash::of(DEFAULT)
         .before("\"$numbered\" --events 500")
@@ -129,7 +131,9 @@ pub(crate) fn in_the_root_file_system() {
 
 /// With kdump's module, traces are where it saves memory, even if that is mounted read-only at
 /// first, or where the command line says. Memory is saved without any trace, too.
-pub(crate) fn where_kdump_saves_memory() {
+///
+/// Requirements: C7
+pub(crate) fn saves_traces_where_kdump_saves_memory() {
     let initramfs = Initramfs::make("kdumpbase");
     let root = tempfile::tempdir().expect("a directory");
     let path = |name: &str| root.path().join(name);

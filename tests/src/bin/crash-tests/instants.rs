@@ -34,7 +34,8 @@ pub(crate) fn times(name: &str, default: u32) -> u32 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-pub(crate) fn c7_a10_memory_at_any_instant() {
+/// Requirements: A10, C7
+pub(crate) fn memory_at_any_instant() {
     let instants = times("USERTRACE_INSTANTS", INSTANTS);
     let directory = tempfile::tempdir().expect("a directory");
     let (give, monitor) = channel();
@@ -71,7 +72,8 @@ pub(crate) fn c7_a10_memory_at_any_instant() {
     assert!(seen.turned > 0, "nothing was read: {seen:?}");
 }
 
-pub(crate) fn c7_a10_panic_at_any_instant() {
+/// Requirements: A10, C7
+pub(crate) fn panic_at_any_instant() {
     let panics = times("USERTRACE_PANICS", PANICS);
     let mut random = Random::new();
     for panic in 0..panics {
@@ -101,7 +103,8 @@ pub(crate) fn c7_a10_panic_at_any_instant() {
     }
 }
 
-pub(crate) fn c7_a10_reset_at_any_instant() {
+/// Requirements: A10, C7
+pub(crate) fn reset_at_any_instant() {
     let resets = times("USERTRACE_RESETS", RESETS);
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);

@@ -62,7 +62,9 @@ fn units() -> TempDir {
 
 /// The crash kernel starts no unit but the one that saves memory, and what belongs to that. Our
 /// unit runs before.
-pub(crate) fn its_crash_kernel_takes_traces_out_first() {
+///
+/// Requirements: C7
+pub(crate) fn runs_the_extraction_first() {
     let units = units();
     let usertrace = program::path("usertrace");
     let script = format!("{SYSTEMD}{}", include_str!("kdump-tools.sh"));
@@ -100,7 +102,9 @@ fn written(path: &Path) -> SystemTime {
 
 /// The dependencies of these units and ours have no cycle, for which systemd would leave out a
 /// unit. So with ours enabled, too, the crash kernel is loaded when the system boots.
-pub(crate) fn its_units_and_ours_are_in_some_order() {
+///
+/// Requirements: C7
+pub(crate) fn units_have_no_ordering_cycle() {
     let root = units();
     let to = root.path().join(UNITS);
     for name in OTHERS {

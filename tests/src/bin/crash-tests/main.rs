@@ -48,36 +48,41 @@ fn one_thread(geometry: (u64, u64), events: u64) {
         });
 }
 
-fn c7_panic_before_the_first_event() {
+/// Requirements: C7
+fn panic_before_the_first_event() {
     one_thread(DEFAULT, 0);
 }
 
-fn c7_panic_after_1_event() {
+/// Requirements: C7
+fn panic_after_1_event() {
     one_thread(DEFAULT, 1);
 }
 
 /// Requirements: C7
-fn c7_panic_after_1000_events() {
+fn panic_after_1000_events() {
     one_thread(DEFAULT, 1000);
 }
 
-fn c7_panic_after_several_sub_buffers() {
+/// Requirements: C7
+fn panic_after_several_sub_buffers() {
     // Five, and a part of the sixth.
     one_thread(SMALL, 5 * capacity(4096, 1) + 3);
 }
 
-fn c7_panic_at_the_end_of_a_sub_buffer() {
+/// Requirements: C7
+fn panic_at_the_end_of_a_sub_buffer() {
     one_thread(SMALL, 2 * capacity(4096, 1));
 }
 
-fn c7_panic_with_a_full_discarding_ring() {
+/// Requirements: C7
+fn panic_with_a_full_discarding_ring() {
     one_thread(TINY, 3 * capacity(4096, 2) + 7);
 }
 
 /// A trace for each state that a ring may be in; the full tier has a panic for each.
 ///
 /// Requirements: C7
-fn c7_panic_with_rings_in_each_state() {
+fn panic_with_rings_in_each_state() {
     let events = 5 * capacity(4096, 1);
     // At the end of a sub-buffer, full, and in the middle of the third one.
     let rings = [
@@ -98,7 +103,7 @@ fn c7_panic_with_rings_in_each_state() {
 }
 
 /// Requirements: C7
-fn c7_panic_with_threads_on_all_cpus() {
+fn panic_with_threads_on_all_cpus() {
     let events = 3 * capacity(4096, 1) + 5;
     Crash::of(SMALL)
         .numbered(&["--panic", "--threads", "2", "--events", &events.to_string()])
@@ -109,7 +114,9 @@ fn c7_panic_with_threads_on_all_cpus() {
 }
 
 /// One thread is in the middle of an event, on another CPU, when the kernel dies.
-fn c7_panic_in_the_middle_of_an_event() {
+///
+/// Requirements: C7
+fn panic_in_the_middle_of_an_event() {
     // Room for more than the other can write meanwhile; if it does, it only loses what comes then.
     let geometry = (1 << 20, 32);
     Crash::of(geometry)
@@ -130,7 +137,7 @@ fn two_traces() -> Crashed {
 /// trace: in each format that a dump may have.
 ///
 /// Requirements: C7
-fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
+fn panic_with_a_dead_process_and_a_stopped_trace() {
     let crashed = two_traces();
     crashed.expect_traces(&[
         ("crash", true, &[500, 300]),
@@ -143,7 +150,7 @@ fn c7_panic_with_a_dead_process_and_a_stopped_trace() {
 }
 
 /// Requirements: F4
-fn f4_whatever_is_damaged_the_rest_is_extracted() {
+fn intact_rest_of_a_damaged_dump_is_extracted() {
     two_traces().survives_corruption(["crash", "other"]);
 }
 
@@ -160,16 +167,18 @@ fn saved_by_qemu(has_vmcoreinfo: bool) {
         );
 }
 
-fn c7_memory_saved_by_qemu() {
+/// Requirements: C7
+fn memory_saved_by_qemu() {
     saved_by_qemu(true);
 }
 
-fn c7_memory_saved_by_qemu_without_its_vmcoreinfo_device() {
+/// Requirements: C7
+fn memory_saved_by_qemu_without_vmcoreinfo_device() {
     saved_by_qemu(false);
 }
 
 /// Requirements: F4
-fn f4_forged_root_pages_in_a_programs_memory() {
+fn true_root_page_is_found_among_forged_ones() {
     Crash::of(DEFAULT)
         .before("mkdir $ltt/other; echo 1 > $ltt/other/start")
         .before("\"$numbered\" --events 500")
@@ -182,7 +191,9 @@ fn f4_forged_root_pages_in_a_programs_memory() {
 
 /// The crash kernel itself writes the traces, without a saved dump, in as little memory as it may
 /// have.
-fn c7_extraction_in_the_crash_kernel() {
+///
+/// Requirements: C7
+fn crash_kernel_extracts_the_traces() {
     Crash::of(DEFAULT)
         .before("\"$numbered\" --events 500")
         .extracted_in_crash_kernel(64, &["--panic", "--threads", "2", "--events", "20000"]);
@@ -190,7 +201,9 @@ fn c7_extraction_in_the_crash_kernel() {
 
 /// Extracting a trace costs as much from a large machine's dump as from a small one's, and takes
 /// little memory. `USERTRACE_LARGE_MIB` sets the size of the large one.
-fn c7_extraction_costs_by_trace_not_by_memory() {
+///
+/// Requirements: C7
+fn extraction_cost_depends_on_the_trace_only() {
     let large = std::env::var("USERTRACE_LARGE_MIB").map_or(4096, |text| {
         text.parse().expect("USERTRACE_LARGE_MIB: a number")
     });
@@ -212,7 +225,8 @@ fn c7_extraction_costs_by_trace_not_by_memory() {
     );
 }
 
-fn c7_panic_without_any_trace() {
+/// Requirements: C7
+fn panic_without_any_trace() {
     Crash::without_trace()
         .numbered(&["--panic"])
         .expect_nothing();
@@ -220,139 +234,130 @@ fn c7_panic_without_any_trace() {
 
 /// Tests that only the full tier runs.
 const LONG: &[&str] = &[
-    // Panics in one state each: `c7_panic_with_rings_in_each_state` has them all in one.
-    "c7_panic_before_the_first_event",
-    "c7_panic_after_1000_events",
-    "c7_panic_after_1_event",
-    "c7_panic_after_several_sub_buffers",
-    "c7_panic_at_the_end_of_a_sub_buffer",
-    "c7_panic_with_a_full_discarding_ring",
+    // Panics in one state each: `panic_with_rings_in_each_state` has them all in one.
+    "panic_before_the_first_event",
+    "panic_after_1000_events",
+    "panic_after_1_event",
+    "panic_after_several_sub_buffers",
+    "panic_at_the_end_of_a_sub_buffer",
+    "panic_with_a_full_discarding_ring",
     // `kdump_tools` and the other test of dracut remain.
-    "c7_dracut_where_kdump_saves_memory",
-    // `c7_reset_each_boot_finds_the_one_before` remains.
-    "c7_reset_a_dump_has_it_too",
-    "c7_reset_a_machine_that_resets_itself",
+    "dracut_saves_traces_where_kdump_saves_memory",
+    // `each_boot_finds_the_previous_boots_traces` remains.
+    "dump_with_reserved_memory_is_extracted",
+    "machine_that_resets_itself_finds_its_traces",
     // The cost of reading a large machine's dump.
-    "c7_extraction_costs_by_trace_not_by_memory",
+    "extraction_cost_depends_on_the_trace_only",
     // A dump, or the memory, at each instruction: hours.
-    "c7_a10_memory_at_each_instruction_of_the_directorys_changes",
-    "c7_a10_memory_at_each_instruction_of_writers",
+    "memory_at_each_instruction_of_directory_changes",
+    "memory_at_each_instruction_of_writers",
 ];
 
 const CASES: &[(&str, fn())] = &[
+    ("panic_before_the_first_event", panic_before_the_first_event),
+    ("panic_after_1_event", panic_after_1_event),
+    ("panic_after_1000_events", panic_after_1000_events),
     (
-        "c7_panic_before_the_first_event",
-        c7_panic_before_the_first_event,
-    ),
-    ("c7_panic_after_1_event", c7_panic_after_1_event),
-    ("c7_panic_after_1000_events", c7_panic_after_1000_events),
-    (
-        "c7_panic_after_several_sub_buffers",
-        c7_panic_after_several_sub_buffers,
+        "panic_after_several_sub_buffers",
+        panic_after_several_sub_buffers,
     ),
     (
-        "c7_panic_at_the_end_of_a_sub_buffer",
-        c7_panic_at_the_end_of_a_sub_buffer,
+        "panic_at_the_end_of_a_sub_buffer",
+        panic_at_the_end_of_a_sub_buffer,
     ),
     (
-        "c7_panic_with_a_full_discarding_ring",
-        c7_panic_with_a_full_discarding_ring,
+        "panic_with_a_full_discarding_ring",
+        panic_with_a_full_discarding_ring,
     ),
     (
-        "c7_panic_with_rings_in_each_state",
-        c7_panic_with_rings_in_each_state,
+        "panic_with_rings_in_each_state",
+        panic_with_rings_in_each_state,
     ),
     (
-        "c7_panic_with_threads_on_all_cpus",
-        c7_panic_with_threads_on_all_cpus,
+        "panic_with_threads_on_all_cpus",
+        panic_with_threads_on_all_cpus,
     ),
     (
-        "c7_panic_in_the_middle_of_an_event",
-        c7_panic_in_the_middle_of_an_event,
+        "panic_in_the_middle_of_an_event",
+        panic_in_the_middle_of_an_event,
     ),
     (
-        "c7_panic_with_a_dead_process_and_a_stopped_trace",
-        c7_panic_with_a_dead_process_and_a_stopped_trace,
+        "panic_with_a_dead_process_and_a_stopped_trace",
+        panic_with_a_dead_process_and_a_stopped_trace,
     ),
     (
-        "f4_whatever_is_damaged_the_rest_is_extracted",
-        f4_whatever_is_damaged_the_rest_is_extracted,
+        "intact_rest_of_a_damaged_dump_is_extracted",
+        intact_rest_of_a_damaged_dump_is_extracted,
     ),
-    ("c7_memory_saved_by_qemu", c7_memory_saved_by_qemu),
+    ("memory_saved_by_qemu", memory_saved_by_qemu),
     (
-        "c7_memory_saved_by_qemu_without_its_vmcoreinfo_device",
-        c7_memory_saved_by_qemu_without_its_vmcoreinfo_device,
-    ),
-    (
-        "f4_forged_root_pages_in_a_programs_memory",
-        f4_forged_root_pages_in_a_programs_memory,
+        "memory_saved_by_qemu_without_vmcoreinfo_device",
+        memory_saved_by_qemu_without_vmcoreinfo_device,
     ),
     (
-        "c7_extraction_in_the_crash_kernel",
-        c7_extraction_in_the_crash_kernel,
+        "true_root_page_is_found_among_forged_ones",
+        true_root_page_is_found_among_forged_ones,
     ),
     (
-        "c7_dracut_in_the_root_file_system",
-        dracut::in_the_root_file_system,
+        "crash_kernel_extracts_the_traces",
+        crash_kernel_extracts_the_traces,
     ),
     (
-        "c7_dracut_where_kdump_saves_memory",
-        dracut::where_kdump_saves_memory,
+        "dracut_saves_traces_in_the_root_file_system",
+        dracut::saves_traces_in_the_root_file_system,
     ),
     (
-        "c7_kdump_tools_its_crash_kernel_takes_traces_out_first",
-        kdump_tools::its_crash_kernel_takes_traces_out_first,
+        "dracut_saves_traces_where_kdump_saves_memory",
+        dracut::saves_traces_where_kdump_saves_memory,
     ),
     (
-        "c7_kdump_tools_its_units_and_ours_are_in_some_order",
-        kdump_tools::its_units_and_ours_are_in_some_order,
+        "kdump_tools_runs_the_extraction_first",
+        kdump_tools::runs_the_extraction_first,
     ),
     (
-        "c7_extraction_costs_by_trace_not_by_memory",
-        c7_extraction_costs_by_trace_not_by_memory,
+        "kdump_tools_and_our_units_have_no_ordering_cycle",
+        kdump_tools::units_have_no_ordering_cycle,
     ),
     (
-        "c7_a10_memory_at_any_instant",
-        instants::c7_a10_memory_at_any_instant,
+        "extraction_cost_depends_on_the_trace_only",
+        extraction_cost_depends_on_the_trace_only,
+    ),
+    ("memory_at_any_instant", instants::memory_at_any_instant),
+    ("panic_at_any_instant", instants::panic_at_any_instant),
+    ("reset_at_any_instant", instants::reset_at_any_instant),
+    (
+        "memory_at_each_instruction_of_directory_changes",
+        sweep::memory_at_each_instruction_of_directory_changes,
     ),
     (
-        "c7_a10_panic_at_any_instant",
-        instants::c7_a10_panic_at_any_instant,
+        "memory_at_each_instruction_of_writers",
+        writers::memory_at_each_instruction_of_writers,
+    ),
+    ("panic_without_any_trace", panic_without_any_trace),
+    (
+        "each_boot_finds_the_previous_boots_traces",
+        reset::each_boot_finds_the_previous_boots_traces,
     ),
     (
-        "c7_a10_reset_at_any_instant",
-        instants::c7_a10_reset_at_any_instant,
+        "machine_that_resets_itself_finds_its_traces",
+        reset::machine_that_resets_itself_finds_its_traces,
     ),
     (
-        "c7_a10_memory_at_each_instruction_of_the_directorys_changes",
-        sweep::c7_a10_memory_at_each_instruction_of_the_directorys_changes,
+        "missing_previous_boot_is_explained",
+        reset::missing_previous_boot_is_explained,
     ),
     (
-        "c7_a10_memory_at_each_instruction_of_writers",
-        writers::c7_a10_memory_at_each_instruction_of_writers,
-    ),
-    ("c7_panic_without_any_trace", c7_panic_without_any_trace),
-    (
-        "c7_reset_each_boot_finds_the_one_before",
-        reset::each_boot_finds_the_one_before,
+        "changed_root_page_is_rejected_and_reported",
+        reset::changed_root_page_is_rejected_and_reported,
     ),
     (
-        "c7_reset_a_machine_that_resets_itself",
-        reset::a_machine_that_resets_itself,
+        "full_reserved_memory_loses_events_and_reports_it",
+        reset::full_reserved_memory_loses_events_and_reports_it,
     ),
     (
-        "c7_reset_without_a_previous_boot_it_says_why",
-        reset::without_a_previous_boot_it_says_why,
+        "dump_with_reserved_memory_is_extracted",
+        reset::dump_with_reserved_memory_is_extracted,
     ),
-    (
-        "c7_reset_what_is_not_intact_is_said",
-        reset::what_is_not_intact_is_said,
-    ),
-    (
-        "c7_reset_what_does_not_fit_is_lost",
-        reset::what_does_not_fit_is_lost,
-    ),
-    ("c7_reset_a_dump_has_it_too", reset::a_dump_has_it_too),
 ];
 
 fn main() -> ExitCode {

@@ -152,7 +152,9 @@ fn numbered(events: u64) -> String {
 }
 
 /// Each boot finds the traces of the previous one, and none of its own, although it traces, too.
-pub(crate) fn each_boot_finds_the_one_before() {
+///
+/// Requirements: C7
+pub(crate) fn each_boot_finds_the_previous_boots_traces() {
     let mut machine = Machine::new();
     // By its own clock, which may be wrong on a busy host.
     let wrote =
@@ -197,7 +199,9 @@ pub(crate) fn each_boot_finds_the_one_before() {
 }
 
 /// The same, in one machine that resets itself.
-pub(crate) fn a_machine_that_resets_itself() {
+///
+/// Requirements: C7
+pub(crate) fn machine_that_resets_itself_finds_its_traces() {
     let directory = tempfile::tempdir().expect("a directory");
     let script = "set -e; numbered=$1; usertrace=$2; ltt=/sys/kernel/ltt
                   if grep -q '^previous_boot none' $ltt/reserved; then
@@ -226,7 +230,9 @@ pub(crate) fn a_machine_that_resets_itself() {
 }
 
 /// The command says why there is no previous boot.
-pub(crate) fn without_a_previous_boot_it_says_why() {
+///
+/// Requirements: C7
+pub(crate) fn missing_previous_boot_is_explained() {
     let said = Machine::new().boot_and_exit("", EXTRACT, 1).said();
     assert!(said.contains("no memory was reserved"), "{said}");
     // Another machine, whose memory was not reserved.
@@ -235,7 +241,9 @@ pub(crate) fn without_a_previous_boot_it_says_why() {
 }
 
 /// A root page that was changed is rejected, and the log and the file system say so.
-pub(crate) fn what_is_not_intact_is_said() {
+///
+/// Requirements: C7
+pub(crate) fn changed_root_page_is_rejected_and_reported() {
     let mut machine = Machine::new();
     machine.boot_and_panic(&(TRACE.to_owned() + &numbered(1000)));
     let [part] = machine.parts()[..] else {
@@ -258,7 +266,9 @@ pub(crate) fn what_is_not_intact_is_said() {
 }
 
 /// Full memory loses events, and reports that. All events that it has are intact.
-pub(crate) fn what_does_not_fit_is_lost() {
+///
+/// Requirements: C7
+pub(crate) fn full_reserved_memory_loses_events_and_reports_it() {
     const EVENTS: u64 = 300_000;
     let mut machine = Machine::new();
     let script = "mkdir $ltt/crash; cd $ltt/crash; echo 4194304 > main/subbuf_size; echo 8 > main/subbuf_count
@@ -281,7 +291,9 @@ pub(crate) fn what_does_not_fit_is_lost() {
 }
 
 /// A dump of a machine with reserved memory is extracted as any other.
-pub(crate) fn a_dump_has_it_too() {
+///
+/// Requirements: C7
+pub(crate) fn dump_with_reserved_memory_is_extracted() {
     Crash::of((4096, 16))
         .on_kernel_with(RESERVE)
         .numbered(&["--panic", "--events", "100"])

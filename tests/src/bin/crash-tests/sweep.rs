@@ -41,7 +41,8 @@ const FUNCTIONS: &[&str] = &[
     "ltt_trace_destroy",
 ];
 
-pub(crate) fn c7_a10_memory_at_each_instruction_of_the_directorys_changes() {
+/// Requirements: A10, C7
+pub(crate) fn memory_at_each_instruction_of_directory_changes() {
     let mut sweep = Sweep::boot();
     while !sweep.is_over() {
         let mut at = sweep.run();

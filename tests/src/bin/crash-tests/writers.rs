@@ -68,7 +68,8 @@ const SYSCALL: u64 = 0x050f;
 /// The flag with which the processor traps after each instruction.
 const TRAP_FLAG: u32 = 1 << 8;
 
-pub(crate) fn c7_a10_memory_at_each_instruction_of_writers() {
+/// Requirements: A10, C7
+pub(crate) fn memory_at_each_instruction_of_writers() {
     let (plans, signals) = match std::env::var_os("USERTRACE_SWEEP") {
         None => (PLANS, SIGNALS),
         Some(_) => (ALL_PLANS, ALL_SIGNALS),

@@ -8,16 +8,15 @@ use usertrace_tests::program;
 
 use crate::{Case, cases};
 
-pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] =
-    cases![f2_a11_a_minute_of_random_calls_finds_nothing];
+pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] = cases![random_calls_for_a_minute_do_no_harm];
 
 const SECONDS: &str = "60";
 
 /// The adversary prints what it finds, and the seed that repeats the run. It comes last, so it also
 /// attacks what the other tests have left in the kernel.
 ///
-/// Requirements: F2, A11
-fn f2_a11_a_minute_of_random_calls_finds_nothing() {
+/// Requirements: A11, F2
+fn random_calls_for_a_minute_do_no_harm() {
     let adversary = program::path("adversary");
     let status = Command::new(adversary)
         .args(["--seconds", SECONDS])

@@ -20,20 +20,20 @@ use usertrace_tests::{cpu, maps};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    c3_reading_an_untouched_area_allocates_nothing,
-    c3_the_first_write_to_a_ring_allocates_one_page,
-    c3_a_write_inside_a_ring_allocates_the_pages_around,
-    c3_a_write_replaces_the_zero_page_in_every_mapping,
-    f6_pages_are_charged_to_the_programs_cgroup,
-    c9_the_info_area_cannot_be_written,
-    c9_rights_of_the_areas_cannot_be_changed,
-    c2_areas_cannot_be_split_or_moved,
-    f2_writes_without_a_trace_do_no_harm,
+    reading_an_untouched_area_allocates_nothing,
+    first_write_to_a_ring_allocates_one_page,
+    write_inside_a_ring_allocates_surrounding_pages,
+    write_replaces_the_zero_page_in_every_mapping,
+    pages_are_charged_to_the_programs_cgroup,
+    info_area_cannot_be_written,
+    rights_of_areas_cannot_be_changed,
+    areas_cannot_be_split_or_moved,
+    writes_without_a_trace_do_no_harm,
     buffers_come_when_the_program_asks,
-    a5_a_fork_child_has_no_areas,
-    a5_a_fork_child_gets_its_own,
-    a5_exec_ends_the_areas,
-    a10_exit_leaves_what_was_written,
+    fork_child_has_no_areas,
+    fork_child_gets_its_own_areas,
+    exec_unmaps_the_areas,
+    written_events_survive_exit,
 ];
 
 /// Addresses of all pages that a trace's slot uses, and of some in all others.
@@ -61,7 +61,7 @@ fn sample(areas: &Areas, slot: &Slot) -> Vec<usize> {
 }
 
 /// Requirements: C3
-fn c3_reading_an_untouched_area_allocates_nothing() {
+fn reading_an_untouched_area_allocates_nothing() {
     child::run(|| {
         let trace = Trace::started("untouched");
         let areas = Areas::map(0);
@@ -109,7 +109,7 @@ fn with_tree(name: &str) -> (Trace, Slot, u64) {
 }
 
 /// Requirements: C3
-fn c3_the_first_write_to_a_ring_allocates_one_page() {
+fn first_write_to_a_ring_allocates_one_page() {
     child::run(|| {
         let (trace, slot, tree) = with_tree("first");
         let rings = [slot.ring(1, 0), slot.ring(1, 1)];
@@ -134,7 +134,7 @@ fn c3_the_first_write_to_a_ring_allocates_one_page() {
 }
 
 /// Requirements: C3
-fn c3_a_write_inside_a_ring_allocates_the_pages_around() {
+fn write_inside_a_ring_allocates_surrounding_pages() {
     child::run(|| {
         let (trace, slot, tree) = with_tree("inside");
         let ring = slot.ring(1, 0);
@@ -156,7 +156,8 @@ fn c3_a_write_inside_a_ring_allocates_the_pages_around() {
     });
 }
 
-fn c3_a_write_replaces_the_zero_page_in_every_mapping() {
+/// Requirements: C3
+fn write_replaces_the_zero_page_in_every_mapping() {
     child::run(|| {
         let trace = Trace::started("replaced");
         let slot = Areas::map(0).must_next();
@@ -178,7 +179,7 @@ fn c3_a_write_replaces_the_zero_page_in_every_mapping() {
 }
 
 /// Requirements: F6
-fn f6_pages_are_charged_to_the_programs_cgroup() {
+fn pages_are_charged_to_the_programs_cgroup() {
     child::run(|| {
         let trace = Trace::started_with("charged", 1 << 20, 16);
         let slot = Areas::map(0).must_next();
@@ -208,7 +209,7 @@ fn f6_pages_are_charged_to_the_programs_cgroup() {
 }
 
 /// Requirements: C9
-fn c9_the_info_area_cannot_be_written() {
+fn info_area_cannot_be_written() {
     let _trace = Trace::started("info");
     let mut touched = 0;
     for page in 0..17 {
@@ -251,7 +252,7 @@ fn mprotect(address: usize, len: usize, rights: i32) -> Result<(), i32> {
 }
 
 /// Requirements: C9
-fn c9_rights_of_the_areas_cannot_be_changed() {
+fn rights_of_areas_cannot_be_changed() {
     child::run(|| {
         let _trace = Trace::started("rights");
         let areas = Areas::map(0);
@@ -277,7 +278,7 @@ fn c9_rights_of_the_areas_cannot_be_changed() {
 }
 
 /// Requirements: C2
-fn c2_areas_cannot_be_split_or_moved() {
+fn areas_cannot_be_split_or_moved() {
     child::run(|| {
         let _trace = Trace::started("split");
         let areas = Areas::map(0);
@@ -353,7 +354,8 @@ fn c2_areas_cannot_be_split_or_moved() {
     });
 }
 
-fn f2_writes_without_a_trace_do_no_harm() {
+/// Requirements: F2
+fn writes_without_a_trace_do_no_harm() {
     child::run(|| {
         let areas = Areas::map(0);
         let at = areas.at;
@@ -413,7 +415,8 @@ fn buffers_come_when_the_program_asks() {
     });
 }
 
-fn a5_a_fork_child_has_no_areas() {
+/// Requirements: A5
+fn fork_child_has_no_areas() {
     child::run(|| {
         let trace = Trace::started("parent");
         let areas = Areas::map(0);
@@ -438,7 +441,8 @@ fn a5_a_fork_child_has_no_areas() {
     });
 }
 
-fn a5_a_fork_child_gets_its_own() {
+/// Requirements: A5
+fn fork_child_gets_its_own_areas() {
     child::run(|| {
         let trace = Trace::started("own");
         let areas = Areas::map(0);
@@ -462,7 +466,8 @@ fn a5_a_fork_child_gets_its_own() {
     });
 }
 
-fn a5_exec_ends_the_areas() {
+/// Requirements: A5
+fn exec_unmaps_the_areas() {
     let trace = Trace::started("exec");
     let child = Child::spawn(|_| {
         let slot = Areas::map(0).must_next();
@@ -486,7 +491,8 @@ fn a5_exec_ends_the_areas() {
     assert_eq!(stats.rings[0].head, head_after(1));
 }
 
-fn a10_exit_leaves_what_was_written() {
+/// Requirements: A10
+fn written_events_survive_exit() {
     let trace = Trace::started("exit");
     child::run(|| {
         cpu::pin(0);

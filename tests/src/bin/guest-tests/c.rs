@@ -5,14 +5,14 @@ use usertrace_tests::{lttng, program, record};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f7_every_kind_of_field_from_c,
-    f7_events_of_a_program_that_is_instrumented_for_lttng,
+    every_field_type_from_c,
+    events_of_a_program_instrumented_for_lttng,
 ];
 
 /// `c/tests/programs/events.rs` compares the program's output with the fallback to the letter.
 ///
 /// Requirements: F7
-fn f7_every_kind_of_field_from_c() {
+fn every_field_type_from_c() {
     let program = program::path("c-program");
     let (output, read) = record::run(&[program.as_os_str(), "argument".as_ref()]);
     // Written, lost, stopped at the event that it was to; one trace, all described, one lost, none
@@ -58,7 +58,7 @@ fn f7_every_kind_of_field_from_c() {
 /// The events equal those of LTTng-UST to the letter.
 ///
 /// Requirements: F7
-fn f7_events_of_a_program_that_is_instrumented_for_lttng() {
+fn events_of_a_program_instrumented_for_lttng() {
     let program = program::path("lttng-program");
     let (output, trace) = record::run_into(&[&program]);
     // How many arguments were evaluated.

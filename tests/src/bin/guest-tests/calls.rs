@@ -13,25 +13,25 @@ use usertrace_tests::raw::{self, KERNEL_ADDRESS, Pages};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    c1_alloc_maps_three_areas,
-    c1_alloc_again_gives_the_same_areas,
-    c1_alloc_takes_a_newer_struct_of_zeros,
-    c1_alloc_refuses_bad_arguments_and_maps_nothing,
-    c1_alloc_refuses_bad_arguments_and_changes_nothing,
-    c1_alloc_refuses_areas_that_are_partly_gone,
-    a1_update_gives_each_trace_once,
-    a1_update_gives_no_trace_before_its_first_start,
-    a1_update_refuses_without_areas,
-    a1_update_refuses_bad_buffers,
-    a1_update_refuses_bad_pointers_and_gives_nothing,
-    a1_update_of_a_destroyed_trace_says_so_once,
-    a2_switch_refuses_bad_buffers,
-    a2_switch_refuses_without_areas,
-    a9_switch_does_not_give_up_a_destroyed_trace,
+    alloc_maps_three_areas,
+    second_alloc_returns_the_same_areas,
+    alloc_accepts_a_newer_struct_with_zeros,
+    alloc_rejects_bad_arguments_and_maps_nothing,
+    alloc_rejects_bad_arguments_and_changes_nothing,
+    alloc_rejects_partly_unmapped_areas,
+    update_returns_each_trace_once,
+    update_returns_no_trace_before_its_first_start,
+    update_fails_without_areas,
+    update_rejects_bad_buffers,
+    update_rejects_bad_pointers_and_returns_nothing,
+    update_reports_a_destroyed_trace_once,
+    switch_rejects_bad_buffers,
+    switch_fails_without_areas,
+    switch_does_not_acknowledge_a_destroyed_trace,
 ];
 
 /// Requirements: C1
-fn c1_alloc_maps_three_areas() {
+fn alloc_maps_three_areas() {
     child::run(|| {
         assert_eq!(maps::areas(), []);
         let areas = Areas::map(0);
@@ -60,7 +60,7 @@ fn c1_alloc_maps_three_areas() {
 }
 
 /// Requirements: C1
-fn c1_alloc_again_gives_the_same_areas() {
+fn second_alloc_returns_the_same_areas() {
     child::run(|| {
         let first = Areas::map(0).at;
         let mappings = maps::areas();
@@ -70,7 +70,8 @@ fn c1_alloc_again_gives_the_same_areas() {
     });
 }
 
-fn c1_alloc_takes_a_newer_struct_of_zeros() {
+/// Requirements: C1
+fn alloc_accepts_a_newer_struct_with_zeros() {
     child::run(|| {
         let mut words = [0u64; 512];
         // SAFETY: the words may be overwritten.
@@ -212,7 +213,7 @@ fn try_bad_addresses(check: &dyn Fn(&str, usize, usize, usize, Errno)) {
 }
 
 /// Requirements: C1
-fn c1_alloc_refuses_bad_arguments_and_maps_nothing() {
+fn alloc_rejects_bad_arguments_and_maps_nothing() {
     child::run(|| {
         try_bad_allocs(maps::areas);
         assert_eq!(maps::areas(), []);
@@ -222,7 +223,8 @@ fn c1_alloc_refuses_bad_arguments_and_maps_nothing() {
     });
 }
 
-fn c1_alloc_refuses_bad_arguments_and_changes_nothing() {
+/// Requirements: C1
+fn alloc_rejects_bad_arguments_and_changes_nothing() {
     child::run(|| {
         let trace = Trace::started("bad-alloc");
         let areas = Areas::map(0);
@@ -237,7 +239,8 @@ fn c1_alloc_refuses_bad_arguments_and_changes_nothing() {
     });
 }
 
-fn c1_alloc_refuses_areas_that_are_partly_gone() {
+/// Requirements: C1
+fn alloc_rejects_partly_unmapped_areas() {
     for gone in 0..3 {
         child::run(|| {
             let areas = Areas::map(0);
@@ -269,7 +272,7 @@ fn c1_alloc_refuses_areas_that_are_partly_gone() {
 }
 
 /// Requirements: A1
-fn a1_update_gives_each_trace_once() {
+fn update_returns_each_trace_once() {
     child::run(|| {
         let traces = ["a", "b", "c"].map(Trace::started);
         traces[1].stop();
@@ -298,7 +301,8 @@ fn a1_update_gives_each_trace_once() {
     });
 }
 
-fn a1_update_gives_no_trace_before_its_first_start() {
+/// Requirements: A1
+fn update_returns_no_trace_before_its_first_start() {
     child::run(|| {
         let areas = Areas::map(0);
         let trace = Trace::create("quiet");
@@ -308,7 +312,8 @@ fn a1_update_gives_no_trace_before_its_first_start() {
     });
 }
 
-fn a1_update_refuses_without_areas() {
+/// Requirements: A1
+fn update_fails_without_areas() {
     child::run(|| {
         let _trace = Trace::started("none");
         let (mut buffer, mut active, mut filter) = (0usize, 7i32, 7i32);
@@ -351,7 +356,7 @@ fn bad_buffers(areas: &Areas, slot: usize, heap: &u64) -> Vec<(&'static str, usi
 }
 
 /// Requirements: A1
-fn a1_update_refuses_bad_buffers() {
+fn update_rejects_bad_buffers() {
     child::run(|| {
         let trace = Trace::started("bad-update");
         let areas = Areas::map(0);
@@ -378,7 +383,8 @@ fn a1_update_refuses_bad_buffers() {
     });
 }
 
-fn a1_update_refuses_bad_pointers_and_gives_nothing() {
+/// Requirements: A1
+fn update_rejects_bad_pointers_and_returns_nothing() {
     child::run(|| {
         let trace = Trace::started("bad-pointers");
         let areas = Areas::map(0);
@@ -424,7 +430,7 @@ fn a1_update_refuses_bad_pointers_and_gives_nothing() {
 }
 
 /// Requirements: A1
-fn a1_update_of_a_destroyed_trace_says_so_once() {
+fn update_reports_a_destroyed_trace_once() {
     child::run(|| {
         let trace = Trace::started("destroyed");
         let areas = Areas::map(0);
@@ -437,7 +443,7 @@ fn a1_update_of_a_destroyed_trace_says_so_once() {
 }
 
 /// Requirements: A2
-fn a2_switch_refuses_bad_buffers() {
+fn switch_rejects_bad_buffers() {
     child::run(|| {
         let trace = Trace::started("bad-switch");
         let areas = Areas::map(0);
@@ -459,7 +465,7 @@ fn a2_switch_refuses_bad_buffers() {
 }
 
 /// Requirements: A2
-fn a2_switch_refuses_without_areas() {
+fn switch_fails_without_areas() {
     child::run(|| {
         let _trace = Trace::started("none");
         for buffer in [0, 4096, KERNEL_ADDRESS] {
@@ -479,7 +485,8 @@ fn a2_switch_refuses_without_areas() {
     });
 }
 
-fn a9_switch_does_not_give_up_a_destroyed_trace() {
+/// Requirements: A9
+fn switch_does_not_acknowledge_a_destroyed_trace() {
     child::run(|| {
         let trace = Trace::started("destroyed");
         let areas = Areas::map(0);

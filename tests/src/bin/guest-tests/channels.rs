@@ -16,8 +16,7 @@ use usertrace_tests::shared::Shared;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] =
-    cases![a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back];
+pub(crate) const CASES: &[Case] = cases![each_event_reaches_its_traces_and_memory_is_freed];
 
 macro_rules! kinds {
     ($($kind:ident $name:literal),*) => {
@@ -120,7 +119,7 @@ fn read(trace: &Trace, index: usize, seen: &mut NumbersRead) {
 }
 
 /// Requirements: A7, D3, E4, E5
-fn a7_d3_e4_e5_each_event_is_in_the_traces_that_want_it_and_memory_comes_back() {
+fn each_event_reaches_its_traces_and_memory_is_freed() {
     wait::until("nothing is held", || control::memory().total == 0);
     let traces: Vec<_> = (0..TRACES).map(create).collect();
     let processes = from_env(MORE, scaled(PROCESSES));

@@ -20,12 +20,12 @@ use usertrace_tests::traces::Traces;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![e3_events_have_the_time_at_which_they_were];
+pub(crate) const CASES: &[Case] = cases![time_stamps_agree_with_the_clock];
 
 /// Tests for a guest whose time-stamp counter is unstable.
 pub(crate) const ON_AN_UNSTABLE_CLOCK: &[Case] = cases![
-    e3_an_unstable_clock_is_not_used,
-    e3_the_fallback_does_not_use_an_unstable_clock,
+    unstable_clock_is_not_used,
+    fallback_does_not_use_an_unstable_clock,
 ];
 
 const SCOPES: [&str; 4] = ["cpu", "mm_cid", "thread", "global"];
@@ -47,7 +47,7 @@ fn is_counter_valid() -> bool {
 }
 
 /// Requirements: E3
-fn e3_events_have_the_time_at_which_they_were() {
+fn time_stamps_agree_with_the_clock() {
     if is_counter_valid() {
         check_times(LTT_CLOCK_TSC);
     } else {
@@ -56,7 +56,7 @@ fn e3_events_have_the_time_at_which_they_were() {
 }
 
 /// Requirements: E3
-fn e3_an_unstable_clock_is_not_used() {
+fn unstable_clock_is_not_used() {
     assert!(
         !is_counter_valid(),
         "this guest is not one with tsc=unstable"
@@ -116,7 +116,7 @@ fn check_times(expected: u32) {
 /// Requirements: E3
 ///
 /// The fallback does not use the processor's counter either if the kernel does not trust it.
-fn e3_the_fallback_does_not_use_an_unstable_clock() {
+fn fallback_does_not_use_an_unstable_clock() {
     assert!(
         !is_counter_valid(),
         "this guest is not one with tsc=unstable"

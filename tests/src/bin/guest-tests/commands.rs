@@ -9,12 +9,12 @@ use usertrace_tests::program;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![e1_e2_e3_e4_commands_do_what_they_say];
+pub(crate) const CASES: &[Case] = cases![shell_commands_control_traces];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
-    e1_e4_traces_outlive_their_commands,
-    e1_f3_a_machine_is_examined,
-    f1_ctf_2_is_written,
+    traces_outlive_the_commands_that_create_them,
+    doctor_reports_missing_rights,
+    recordings_in_ctf_2_equal_those_in_ctf_1_8,
 ];
 
 /// A session: commands after a dollar sign, and their expected output. `numbered` writes events of
@@ -139,7 +139,7 @@ fn steps() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Requirements: E1, E2, E3, E4
-fn e1_e2_e3_e4_commands_do_what_they_say() {
+fn shell_commands_control_traces() {
     // The control channel is always the same.
     let shell = "numbered() { \"$NUMBERED\" --events $1 >/dev/null; }; \
          heads() { sed -n 's/^ring [^ ]* \\([^c].*\\) [0-9]* head \\([0-9]*\\).*/\\1 \\2/p' */stats | sort; }";
@@ -201,7 +201,9 @@ fn nr_events() -> u64 {
 }
 
 /// Traces that the tool's own commands create, change and remove.
-fn e1_e4_traces_outlive_their_commands() {
+///
+/// Requirements: E1, E4
+fn traces_outlive_the_commands_that_create_them() {
     let setup = [
         "--flight",
         "--subbuf-size",
@@ -273,7 +275,9 @@ fn e1_e4_traces_outlive_their_commands() {
 }
 
 /// Recordings and snapshots in CTF 2 equal those in CTF 1.8, for a channel with contexts.
-fn f1_ctf_2_is_written() {
+///
+/// Requirements: F1
+fn recordings_in_ctf_2_equal_those_in_ctf_1_8() {
     let usertrace = |arguments: &[&str]| {
         let mut command = Command::new(program::path("usertrace"));
         let output = command.args(arguments).output().expect("it runs");
@@ -338,7 +342,9 @@ fn f1_ctf_2_is_written() {
 }
 
 /// Nothing is missing here, but to somebody who is not to make traces.
-fn e1_f3_a_machine_is_examined() {
+///
+/// Requirements: E1, F3
+fn doctor_reports_missing_rights() {
     // Where others may execute it.
     let public = tempfile::tempdir().expect("a directory");
     let all = fs::Permissions::from_mode(0o755);

@@ -23,22 +23,22 @@ use usertrace_tests::raw::{KERNEL_ADDRESS, Pages};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    c4_the_first_switch_makes_the_files,
-    c4_exit_before_a_switch_makes_the_files,
-    c4_a_process_that_wrote_nothing_leaves_nothing,
-    c5_info_says_whose_file_it_is,
-    c5_positions_of_all_rings_come_in_one_call,
-    c5_bad_ioctls_are_refused_and_change_nothing,
-    c5_consumed_moves_forward_only,
-    c5_the_control_channel_is_not_consumed,
-    c9_the_rings_are_mapped_read_only,
-    c9_only_the_rings_can_be_mapped,
-    c5_poll_tells_of_records_and_of_the_end,
-    c5_a_switch_wakes_who_polls,
-    a10_buffers_outlive_a_killed_process,
-    a10_the_last_close_frees_what_was_read,
-    a9_an_open_file_outlives_its_trace,
-    a11_forged_positions_harm_nobody_else,
+    first_switch_creates_the_files,
+    exit_before_a_switch_creates_the_files,
+    process_without_events_leaves_no_files,
+    file_info_names_process_trace_and_channel,
+    one_call_returns_positions_of_all_rings,
+    bad_ioctls_fail_and_change_nothing,
+    consumed_position_moves_forward_only,
+    control_channel_cannot_be_consumed,
+    rings_are_mapped_read_only,
+    only_rings_can_be_mapped,
+    poll_reports_records_and_process_end,
+    switch_wakes_a_polling_reader,
+    buffers_outlive_a_killed_process,
+    last_close_frees_consumed_buffers,
+    open_file_outlives_its_trace,
+    forged_positions_harm_no_other_process,
 ];
 
 /// A traced process, and its consumer files.
@@ -107,7 +107,7 @@ fn created(inotify: &Inotify) -> Vec<String> {
 }
 
 /// Requirements: A2, C4
-fn c4_the_first_switch_makes_the_files() {
+fn first_switch_creates_the_files() {
     child::run(|| {
         let trace = Trace::started("switch");
         let watches = ["control", "main"].map(|channel| watch(&trace, channel));
@@ -133,7 +133,7 @@ fn c4_the_first_switch_makes_the_files() {
 }
 
 /// Requirements: C4
-fn c4_exit_before_a_switch_makes_the_files() {
+fn exit_before_a_switch_creates_the_files() {
     let trace = Trace::started("exit");
     let watch = watch(&trace, "main");
     child::run(|| Areas::map(0).must_next().ring(1, 0).write_records(1));
@@ -145,7 +145,7 @@ fn c4_exit_before_a_switch_makes_the_files() {
 }
 
 /// Requirements: C4
-fn c4_a_process_that_wrote_nothing_leaves_nothing() {
+fn process_without_events_leaves_no_files() {
     let trace = Trace::started("nothing");
     for _ in 0..10 {
         child::run(|| {
@@ -163,7 +163,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }
 
-fn c5_info_says_whose_file_it_is() {
+/// Requirements: C5
+fn file_info_names_process_trace_and_channel() {
     let mut traced = Traced::new("whose", |slot| slot.ring(1, 0).write_records(1));
     let stats = traced.trace.stats();
     let number: u64 = stats.processes[0]
@@ -213,7 +214,7 @@ fn c5_info_says_whose_file_it_is() {
 }
 
 /// Requirements: C5
-fn c5_positions_of_all_rings_come_in_one_call() {
+fn one_call_returns_positions_of_all_rings() {
     let traced = Traced::new("positions", |slot| {
         slot.ring(1, 0).write_records(1);
         slot.ring(1, 1).write_records(2);
@@ -239,7 +240,7 @@ fn c5_positions_of_all_rings_come_in_one_call() {
 }
 
 /// Requirements: C5
-fn c5_bad_ioctls_are_refused_and_change_nothing() {
+fn bad_ioctls_fail_and_change_nothing() {
     let traced = Traced::new("bad-ioctls", |slot| slot.ring(1, 0).write_records(4));
     let consumer = traced.open("main");
     files::consume(consumer.file().as_fd(), 0, head_after(2)).expect("two records");
@@ -346,7 +347,7 @@ fn try_bad_positions(good: usize, check: &dyn Fn(&str, u32, usize, i32)) {
 }
 
 /// Requirements: C5
-fn c5_consumed_moves_forward_only() {
+fn consumed_position_moves_forward_only() {
     let mut traced = Traced::with("consume", |slot, link| {
         let ring = slot.ring(1, 0);
         ring.write_records(4);
@@ -383,7 +384,8 @@ fn c5_consumed_moves_forward_only() {
     assert_eq!(traced.open("main").positions()[0].consumed, head_after(4));
 }
 
-fn c5_the_control_channel_is_not_consumed() {
+/// Requirements: C5
+fn control_channel_cannot_be_consumed() {
     let traced = Traced::new("described", |slot| slot.ring(0, 0).write_records(2));
     let consumer = traced.open("control");
     assert_eq!(consumer.positions()[0].head, head_after(2));
@@ -398,7 +400,7 @@ fn c5_the_control_channel_is_not_consumed() {
 }
 
 /// Requirements: C9
-fn c9_the_rings_are_mapped_read_only() {
+fn rings_are_mapped_read_only() {
     let traced = Traced::new("mapped", |slot| {
         slot.ring(1, 0).write_records(3);
         slot.ring(1, 1).write_records(1);
@@ -442,7 +444,7 @@ fn c9_the_rings_are_mapped_read_only() {
 }
 
 /// Requirements: C5, C9
-fn c9_only_the_rings_can_be_mapped() {
+fn only_rings_can_be_mapped() {
     let traced = Traced::new("limits", |slot| slot.ring(1, 0).write_records(1));
     let consumer = traced.open("main");
     let len = consumer.map().len;
@@ -494,7 +496,8 @@ fn c9_only_the_rings_can_be_mapped() {
     assert_eq!(second.read(0), 0);
 }
 
-fn c5_poll_tells_of_records_and_of_the_end() {
+/// Requirements: C5
+fn poll_reports_records_and_process_end() {
     let mut traced = Traced::with("poll", |slot, link| {
         slot.switch().expect("its files");
         link.send(0);
@@ -517,7 +520,8 @@ fn c5_poll_tells_of_records_and_of_the_end() {
     assert_eq!(ready, PollFlags::POLLHUP);
 }
 
-fn c5_a_switch_wakes_who_polls() {
+/// Requirements: C5
+fn switch_wakes_a_polling_reader() {
     let traced = Traced::with("wake", |slot, link| {
         slot.switch().expect("its files");
         link.send(0);
@@ -537,7 +541,8 @@ fn c5_a_switch_wakes_who_polls() {
     child.join();
 }
 
-fn a10_buffers_outlive_a_killed_process() {
+/// Requirements: A10
+fn buffers_outlive_a_killed_process() {
     let mut traced = Traced::with("killed", |slot, link| {
         slot.ring(1, 0).write_records(100);
         link.send(0);
@@ -571,7 +576,8 @@ fn a10_buffers_outlive_a_killed_process() {
     assert_eq!(traced.trace.stats().processes[0].state, "dead");
 }
 
-fn a10_the_last_close_frees_what_was_read() {
+/// Requirements: A10
+fn last_close_frees_consumed_buffers() {
     let mut traced = Traced::new("freed", |slot| slot.ring(1, 0).write_records(1));
     traced.kill();
     let (first, second) = (traced.open("main"), traced.open("main"));
@@ -598,7 +604,8 @@ fn a10_the_last_close_frees_what_was_read() {
     }
 }
 
-fn a9_an_open_file_outlives_its_trace() {
+/// Requirements: A9
+fn open_file_outlives_its_trace() {
     let traced = Traced::new("outlived", |slot| slot.ring(1, 0).write_records(3));
     let consumer = traced.open("main");
     let early = consumer.map();
@@ -624,7 +631,7 @@ fn a9_an_open_file_outlives_its_trace() {
 }
 
 /// Requirements: A11
-fn a11_forged_positions_harm_nobody_else() {
+fn forged_positions_harm_no_other_process() {
     let trace = Trace::started("forged");
     let honest = |link: &mut Link| {
         let slot = Areas::map(0).must_next();

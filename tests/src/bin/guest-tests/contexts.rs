@@ -15,9 +15,9 @@ use usertrace_tests::{program, record};
 use crate::{Case, cases};
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
-    f7_each_event_has_the_contexts_of_its_channel,
-    f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there,
-    f7_e4_the_recorder_asks_for_events_and_contexts,
+    each_event_has_its_channels_contexts,
+    redirected_event_has_its_new_channels_contexts,
+    recorder_sets_filters_and_contexts,
 ];
 
 /// The events that are in a trace's rings now.
@@ -41,7 +41,9 @@ fn inode(namespace: &str) -> u64 {
 }
 
 /// In rings of each scope, from threads with names of their own.
-fn f7_each_event_has_the_contexts_of_its_channel() {
+///
+/// Requirements: F7
+fn each_event_has_its_channels_contexts() {
     for scope in ["cpu", "thread", "global", "mm_cid"] {
         let trace = Trace::create("contexts");
         trace.write("main/scope", scope).expect("a scope");
@@ -91,7 +93,9 @@ fn f7_each_event_has_the_contexts_of_its_channel() {
 
 /// Filters move a running process's events from `main`, which has no contexts, to a channel that
 /// has.
-fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
+///
+/// Requirements: E4, F7
+fn redirected_event_has_its_new_channels_contexts() {
     let trace = Trace::create("contexts");
     fs::create_dir(trace.path().join("apart")).expect("a channel");
     trace
@@ -129,7 +133,9 @@ fn f7_e4_an_event_that_goes_elsewhere_has_the_contexts_there() {
 }
 
 /// E3, E4: the recorder sets the filters and contexts of a new trace.
-fn f7_e4_the_recorder_asks_for_events_and_contexts() {
+///
+/// Requirements: E4, F7
+fn recorder_sets_filters_and_contexts() {
     let trace = Trace::create("asked");
     let output = tempfile::tempdir().expect("a directory");
     let options = ["-e", "numbered,!other", "--flight", "--context", "vtid,ip"];

@@ -21,8 +21,8 @@ use usertrace_tests::{directory, parse};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace,
-    a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace,
+    ten_thousand_traces_come_and_go_under_eight_writers,
+    slot_is_reused_only_after_its_writers_left,
 ];
 
 const THREADS: usize = 8;
@@ -60,7 +60,7 @@ fn sample(trace: &Trace) -> u64 {
 }
 
 /// Requirements: A9, C8
-fn a9_c8_ten_thousand_traces_come_and_go_while_eight_threads_trace() {
+fn ten_thousand_traces_come_and_go_under_eight_writers() {
     let mut child = Child::spawn(come_and_go);
     // The test takes longer than one wait may.
     while child.link.try_receive().is_some() {}
@@ -185,7 +185,9 @@ const SUCCESSORS: u64 = 60;
 /// Writers of shared rings use no restartable sequence, and can be interrupted between two of their
 /// stores. A writer that was still in the slot when the next trace takes it would store into that
 /// trace's rings.
-fn a9_writers_of_shared_rings_are_out_before_their_slot_has_another_trace() {
+///
+/// Requirements: A9
+fn slot_is_reused_only_after_its_writers_left() {
     let stop = Shared::new();
     let child = {
         let mut child = Child::spawn(|link| {

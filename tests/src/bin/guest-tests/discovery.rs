@@ -12,14 +12,14 @@ use usertrace_tests::raw::{self, KERNEL_ADDRESS, Pages};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f3_the_prctl_tells_the_abi,
-    f3_the_prctl_fills_what_it_knows_of_a_newer_struct,
-    f3_the_prctl_refuses_bad_arguments_and_writes_nothing,
-    f3_the_abi_file_says_the_same,
+    prctl_returns_the_abi,
+    prctl_fills_the_known_part_of_a_newer_struct,
+    prctl_rejects_bad_arguments_and_writes_nothing,
+    abi_file_agrees_with_the_prctl,
 ];
 
 /// Requirements: F3
-fn f3_the_prctl_tells_the_abi() {
+fn prctl_returns_the_abi() {
     let abi = *calls().abi();
     assert_eq!(abi.size as usize, size_of::<LttAbi>());
     assert_eq!(abi.version, LTT_ABI_VERSION);
@@ -34,7 +34,8 @@ fn f3_the_prctl_tells_the_abi() {
     );
 }
 
-fn f3_the_prctl_fills_what_it_knows_of_a_newer_struct() {
+/// Requirements: F3
+fn prctl_fills_the_known_part_of_a_newer_struct() {
     let mut words = [u64::MAX; 16];
     // SAFETY: the words may be overwritten.
     let ret = unsafe { raw::get_abi(words.as_mut_ptr() as usize, size_of_val(&words), 0, 0) };
@@ -44,7 +45,8 @@ fn f3_the_prctl_fills_what_it_knows_of_a_newer_struct() {
     assert!(words[known..].iter().all(|&word| word == u64::MAX));
 }
 
-fn f3_the_prctl_refuses_bad_arguments_and_writes_nothing() {
+/// Requirements: F3
+fn prctl_rejects_bad_arguments_and_writes_nothing() {
     let size = size_of::<LttAbi>();
     let mut words = [u64::MAX; 8];
     let good = words.as_mut_ptr() as usize;
@@ -91,7 +93,8 @@ fn f3_the_prctl_refuses_bad_arguments_and_writes_nothing() {
     }
 }
 
-fn f3_the_abi_file_says_the_same() {
+/// Requirements: F3
+fn abi_file_agrees_with_the_prctl() {
     let abi = *calls().abi();
     let text = fs::read_to_string(format!("{}/abi", control::ROOT)).expect("abi");
     let expected = format!(

@@ -31,21 +31,21 @@ use usertrace_tests::{control, cpu};
 use crate::{Case, breakpoint, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a3_an_event_is_no_system_call,
-    a10_sigkill_loses_no_committed_event,
-    a10_death_at_any_instruction_loses_no_committed_event,
-    a5_a_fork_child_writes_to_its_own_buffers,
-    a5_a_child_that_was_forked_before_the_trace_is_traced,
-    a7_each_active_trace_gets_the_event,
-    c8_a_running_program_follows_start_and_stop,
-    d3_a_full_ring_discards_and_counts,
-    f1_record_gives_exactly_what_was_written,
-    a3_threads_register_rseq_where_the_c_library_does_not,
-    f2_a_vfork_child_leaves_its_parents_rings_alone,
-    e8_rings_are_merged_by_time,
-    e7_what_a_full_ring_discards_is_told,
-    f2_a_recorded_program_ends_as_it_would,
-    f2_a_program_at_its_memory_limit_goes_on,
+    event_makes_no_system_call,
+    sigkill_loses_no_committed_event,
+    death_at_any_instruction_loses_no_committed_event,
+    fork_child_writes_to_its_own_buffers,
+    child_forked_before_the_trace_is_traced,
+    each_active_trace_gets_the_event,
+    running_program_follows_start_and_stop,
+    full_ring_discards_and_counts,
+    record_saves_exactly_the_written_events,
+    threads_register_rseq_if_the_c_library_does_not,
+    vfork_child_leaves_its_parents_rings_alone,
+    rings_are_merged_by_time,
+    discarded_events_are_reported,
+    recorded_program_keeps_its_exit_status,
+    program_at_its_memory_limit_continues,
 ];
 
 /// Forbids all system calls except the one that exits: any other kills this process.
@@ -55,7 +55,7 @@ fn forbid_system_calls() {
 }
 
 /// Requirements: A3
-fn a3_an_event_is_no_system_call() {
+fn event_makes_no_system_call() {
     let count = scaled(1_000_000);
     let trace = Trace::started_with("million", 4 << 20, 16);
     // First, show that the filter kills.
@@ -83,7 +83,7 @@ fn a3_an_event_is_no_system_call() {
 }
 
 /// Requirements: A10
-fn a10_sigkill_loses_no_committed_event() {
+fn sigkill_loses_no_committed_event() {
     let mut random = Random::new();
     let mut totals = (0, 0);
     for round in 0..scaled(100) {
@@ -134,7 +134,7 @@ fn a10_sigkill_loses_no_committed_event() {
 /// comes within a block. A breakpoint does.
 ///
 /// Requirements: A10
-fn a10_death_at_any_instruction_loses_no_committed_event() {
+fn death_at_any_instruction_loses_no_committed_event() {
     /// Events of a sub-buffer.
     const EVENTS: u64 = ((4096 - size_of::<LttSubbuf>()) / RECORD_LEN) as u64;
     let mut reached = 0;
@@ -188,7 +188,7 @@ fn a10_death_at_any_instruction_loses_no_committed_event() {
 }
 
 /// Requirements: A5
-fn a5_a_fork_child_writes_to_its_own_buffers() {
+fn fork_child_writes_to_its_own_buffers() {
     let trace = Trace::started("forks");
     child::run(|| {
         attach();
@@ -221,7 +221,8 @@ fn a5_a_fork_child_writes_to_its_own_buffers() {
     assert_eq!(counts, [(0, 30), (1, 20)]);
 }
 
-fn a5_a_child_that_was_forked_before_the_trace_is_traced() {
+/// Requirements: A5
+fn child_forked_before_the_trace_is_traced() {
     child::run(|| {
         attach();
         let mut child = Child::spawn(|link| {
@@ -243,7 +244,7 @@ fn a5_a_child_that_was_forked_before_the_trace_is_traced() {
 }
 
 /// Requirements: A7
-fn a7_each_active_trace_gets_the_event() {
+fn each_active_trace_gets_the_event() {
     let (all, some) = (Trace::started("all"), Trace::started("some"));
     child::run(|| {
         attach();
@@ -262,7 +263,7 @@ fn a7_each_active_trace_gets_the_event() {
 }
 
 /// Requirements: C8
-fn c8_a_running_program_follows_start_and_stop() {
+fn running_program_follows_start_and_stop() {
     child::run(|| {
         attach();
         assert_eq!(event::write(0, 0), Outcome::Off, "there is no trace");
@@ -299,7 +300,7 @@ fn capacity(subbuf_size: usize, subbuf_count: usize) -> u64 {
 }
 
 /// Requirements: D3
-fn d3_a_full_ring_discards_and_counts() {
+fn full_ring_discards_and_counts() {
     for (size, count) in [(4096, 2), (8192, 4)] {
         let room = capacity(size, count);
         let written = 2 * room + 7;
@@ -405,7 +406,7 @@ pub(crate) fn record(options: &[&str], program: &Path, arguments: &[&str]) -> Re
 }
 
 /// Requirements: F1
-fn f1_record_gives_exactly_what_was_written() {
+fn record_saves_exactly_the_written_events() {
     let numbered = program::path("numbered");
     for count in [0, 1, 1000, scaled(50_000)] {
         let recorded = record(&[], &numbered, &["--events", &count.to_string()]);
@@ -427,7 +428,9 @@ fn f1_record_gives_exactly_what_was_written() {
 /// The C library does not register rseq here. The library's own registration has the length that
 /// the kernel wants. This kernel then enforces the rules of its optimised mode, and kills programs
 /// that break them.
-fn a3_threads_register_rseq_where_the_c_library_does_not() {
+///
+/// Requirements: A3
+fn threads_register_rseq_if_the_c_library_does_not() {
     let count = scaled(20_000);
     let numbered = program::path("numbered");
     let arguments = [
@@ -453,7 +456,9 @@ fn a3_threads_register_rseq_where_the_c_library_does_not() {
 
 /// A `vfork` child runs on its parent's memory and thread-local storage, and the kernel does not
 /// restart its sequences.
-fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
+///
+/// Requirements: F2
+fn vfork_child_leaves_its_parents_rings_alone() {
     let trace = Trace::started("vfork");
     child::run(|| {
         cpu::pin(0);
@@ -468,7 +473,7 @@ fn f2_a_vfork_child_leaves_its_parents_rings_alone() {
 }
 
 /// Requirements: E8
-fn e8_rings_are_merged_by_time() {
+fn rings_are_merged_by_time() {
     let count = scaled(500);
     let arguments = [
         "--threads",
@@ -490,7 +495,7 @@ fn e8_rings_are_merged_by_time() {
 }
 
 /// Requirements: E7
-fn e7_what_a_full_ring_discards_is_told() {
+fn discarded_events_are_reported() {
     let numbered = program::path("numbered");
     let mut lost_any = 0;
     for threads in ["1", "2"] {
@@ -526,7 +531,8 @@ fn e7_what_a_full_ring_discards_is_told() {
     assert!(lost_any > 0, "nothing was discarded, so nothing was tested");
 }
 
-fn f2_a_recorded_program_ends_as_it_would() {
+/// Requirements: F2
+fn recorded_program_keeps_its_exit_status() {
     let shell = Path::new("/bin/sh");
     for (script, code) in [
         ("exit 0", 0),
@@ -547,7 +553,8 @@ fn f2_a_recorded_program_ends_as_it_would() {
     assert!(recorded.stderr.contains("err\n"), "{}", recorded.stderr);
 }
 
-fn f2_a_program_at_its_memory_limit_goes_on() {
+/// Requirements: F2
+fn program_at_its_memory_limit_continues() {
     // The second one is reached where there are tables for what there is no memory for.
     let lost = [4 << 20, 7 << 19].map(reach_memory_limit);
     assert!(lost[1] > 0);

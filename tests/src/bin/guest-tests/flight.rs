@@ -16,8 +16,8 @@ use usertrace_tests::shared::Shared;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted,
-    e3_a_flight_recorder_has_the_newest,
+    ten_thousand_mode_changes_tear_no_record_and_count_all_losses,
+    flight_recorder_keeps_the_newest_events,
 ];
 
 const THREADS: usize = 3;
@@ -86,7 +86,7 @@ impl NumbersRead {
 }
 
 /// Requirements: D3, E3
-fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
+fn ten_thousand_mode_changes_tear_no_record_and_count_all_losses() {
     for scope in SCOPES {
         let flips = scaled(FLIPS / SCOPES.len() as u64);
         let trace = Trace::started_of("flips", scope, SUBBUF as u32, 4);
@@ -153,7 +153,7 @@ fn e3_d3_ten_thousand_flips_tear_no_record_and_all_is_counted() {
 }
 
 /// Requirements: E3
-fn e3_a_flight_recorder_has_the_newest() {
+fn flight_recorder_keeps_the_newest_events() {
     for scope in SCOPES {
         let trace = Trace::create("newest");
         trace.write("main/scope", scope).expect("scope");

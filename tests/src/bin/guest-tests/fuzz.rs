@@ -19,7 +19,7 @@ use usertrace_tests::{event, raw};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![f2_f4_no_command_is_too_strange];
+pub(crate) const CASES: &[Case] = cases![fuzzed_control_files_do_no_harm];
 
 /// The variable for the duration in seconds. Ten minutes were run on the debug kernel.
 const SECONDS: &str = "USERTRACE_FUZZ_SECONDS";
@@ -310,7 +310,8 @@ fn disturb(seed: u64, until: Instant) {
     }
 }
 
-fn f2_f4_no_command_is_too_strange() {
+/// Requirements: F2, F4
+fn fuzzed_control_files_do_no_harm() {
     let limits =
         ["limit_total", "limit_user", "limit_process", "limit_dead"].map(control::Limit::new);
     wait::until("nothing is held", || control::memory().total == 0);

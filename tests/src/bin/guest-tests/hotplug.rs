@@ -19,8 +19,8 @@ use usertrace_tests::{cpu, parse};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes,
-    f2_a_cpu_that_comes_after_the_start_has_its_ring,
+    cpu_hotplug_loses_no_event,
+    cpu_added_after_the_start_has_its_ring,
 ];
 
 const SUBBUF: u32 = 65536;
@@ -49,7 +49,7 @@ impl Drop for SecondCpu {
 }
 
 /// Requirements: E8, F2
-fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
+fn cpu_hotplug_loses_no_event() {
     /// One thread that runs anywhere, and one for each CPU.
     const THREADS: usize = 3;
     /// Events of each thread in each round.
@@ -125,7 +125,9 @@ fn f2_e8_no_event_is_lost_while_a_cpu_goes_and_comes() {
 
 /// There is a ring for each possible CPU, not only for those that are online at the start of a
 /// trace or of a program.
-fn f2_a_cpu_that_comes_after_the_start_has_its_ring() {
+///
+/// Requirements: F2
+fn cpu_added_after_the_start_has_its_ring() {
     let second = SecondCpu;
     second.set(false);
     let trace = Trace::started_with("late", SUBBUF, 4);

@@ -13,17 +13,16 @@ use usertrace_tests::guest::scaled;
 
 use crate::{Case, cases};
 
-pub(crate) const BEFORE_THE_FIRST_TRACE: &[Case] =
-    cases![c3_the_info_area_is_zero_until_the_first_trace];
+pub(crate) const BEFORE_THE_FIRST_TRACE: &[Case] = cases![info_area_is_zero_until_the_first_trace];
 
 pub(crate) const CASES: &[Case] = cases![
-    c8_info_says_what_a_trace_is,
-    c8_info_follows_a_running_program,
-    c8_info_is_always_consistent,
+    info_describes_a_trace,
+    info_follows_traces_in_a_running_program,
+    info_is_always_consistent,
 ];
 
 /// Requirements: C3
-fn c3_the_info_area_is_zero_until_the_first_trace() {
+fn info_area_is_zero_until_the_first_trace() {
     child::run(|| {
         let areas = Areas::map(0);
         // SAFETY: the first word of the area.
@@ -59,7 +58,8 @@ fn name(bytes: &[u8]) -> &str {
     std::str::from_utf8(&bytes[..len]).expect("a text")
 }
 
-fn c8_info_says_what_a_trace_is() {
+/// Requirements: C8
+fn info_describes_a_trace() {
     child::run(|| {
         let trace = Trace::create("what");
         trace.set_geometry("main", 8192, 32);
@@ -113,7 +113,7 @@ fn c8_info_says_what_a_trace_is() {
 }
 
 /// Requirements: C8
-fn c8_info_follows_a_running_program() {
+fn info_follows_traces_in_a_running_program() {
     child::run(|| {
         let areas = Areas::map(0);
         let trace = Trace::started("follow");
@@ -163,7 +163,7 @@ fn check_consistent(info: &LttInfo, detail: &Detail, slot: usize) {
 }
 
 /// Requirements: C8
-fn c8_info_is_always_consistent() {
+fn info_is_always_consistent() {
     // With fewer, the test would miss a `seq` that is not odd meanwhile. The debug kernel takes two
     // minutes for so many.
     const CHANGES: u64 = 200;

@@ -34,8 +34,8 @@ use crate::lifecycle::Numbers;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a11_f4_garbage_in_all_buffers_harms_nobody_else,
-    f5_who_has_no_rights_reads_nothing_and_changes_nothing,
+    garbage_in_all_buffers_harms_no_other_process,
+    unprivileged_user_reads_and_changes_nothing,
 ];
 
 /// A word that may mislead readers: random, or almost valid.
@@ -209,7 +209,7 @@ fn check_summary(summary: &SessionSummary, prefix: &str, written: u64) {
 }
 
 /// Requirements: A11, F4
-fn a11_f4_garbage_in_all_buffers_harms_nobody_else() {
+fn garbage_in_all_buffers_harms_no_other_process() {
     let mut random = Random::new();
     // This test reads one trace at the end, and the recorder reads the other meanwhile.
     let kept = Bystander::trace("kept");
@@ -473,7 +473,7 @@ fn inotify(path: &Path) -> io::Result<()> {
 }
 
 /// Requirements: F5
-fn f5_who_has_no_rights_reads_nothing_and_changes_nothing() {
+fn unprivileged_user_reads_and_changes_nothing() {
     let trace = Trace::started("private");
     // Of root, and of another user without rights.
     for user in [0, 2000] {

@@ -27,13 +27,13 @@ use usertrace_tests::running::Running;
 use crate::{Case, cases};
 
 pub(crate) const CHANGE_CODE: &[Case] = cases![
-    f9_kernel_events_want_tracefs_and_what_there_is_not_is_named,
-    f9_what_the_kernel_did_is_between_the_events_of_programs,
-    f9_what_a_killed_recorder_left_is_nobody_elses,
-    f9_events_of_the_kernel_that_were_overwritten_are_counted,
-    f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too,
-    f9_fields_of_the_kernels_events_are_what_the_kernel_prints,
-    f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel,
+    missing_tracefs_and_unknown_kernel_events_are_named,
+    kernel_events_are_ordered_among_program_events,
+    kernel_events_of_a_killed_recorder_are_in_no_other_recording,
+    overwritten_kernel_events_are_counted,
+    kernel_events_are_recorded_without_trace_buffers,
+    kernel_event_fields_equal_the_kernels_own_text,
+    killed_recorder_repeats_and_omits_no_kernel_event,
 ];
 
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -102,7 +102,8 @@ fn finish(mut recorder: Running) {
     assert_eq!(instances(), Vec::<PathBuf>::new(), "it has tidied up");
 }
 
-fn f9_kernel_events_want_tracefs_and_what_there_is_not_is_named() {
+/// Requirements: F9
+fn missing_tracefs_and_unknown_kernel_events_are_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
     let fails = |events: &str, expected: &[&str]| {
@@ -149,7 +150,7 @@ fn clocks_of(recorded: &Path) -> BTreeSet<String> {
 /// Both kinds of events have one clock: they are in the right order, also in `view`.
 ///
 /// Requirements: F9
-fn f9_what_the_kernel_did_is_between_the_events_of_programs() {
+fn kernel_events_are_ordered_among_program_events() {
     mount_tracefs();
     let count = scaled(2000);
     let trace = Trace::create("both");
@@ -261,7 +262,9 @@ fn recorded(read: &Read) -> BTreeSet<String> {
 }
 
 /// The recorded events equal the kernel's own text output of the same time.
-fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
+///
+/// Requirements: F9
+fn kernel_event_fields_equal_the_kernels_own_text() {
     mount_tracefs();
     let tracefs = Path::new(TRACEFS);
     let trace = Trace::create("printed");
@@ -300,7 +303,9 @@ fn f9_fields_of_the_kernels_events_are_what_the_kernel_prints() {
 }
 
 /// A10.
-fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
+///
+/// Requirements: F9
+fn killed_recorder_repeats_and_omits_no_kernel_event() {
     mount_tracefs();
     let trace = Trace::create("kernel-killed");
     let directory = tempfile::tempdir().expect("a directory");
@@ -351,7 +356,9 @@ fn f9_a_recorder_that_is_killed_repeats_and_omits_no_event_of_the_kernel() {
 }
 
 /// A recorder to another directory gets its own events, and none that the kernel recorded before.
-fn f9_what_a_killed_recorder_left_is_nobody_elses() {
+///
+/// Requirements: F9
+fn kernel_events_of_a_killed_recorder_are_in_no_other_recording() {
     mount_tracefs();
     let trace = Trace::create("kernel-left");
     let directory = tempfile::tempdir().expect("a directory");
@@ -378,7 +385,8 @@ fn f9_what_a_killed_recorder_left_is_nobody_elses() {
     assert_eq!(instances(), Vec::<PathBuf>::new());
 }
 
-fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
+/// Requirements: F9
+fn overwritten_kernel_events_are_counted() {
     mount_tracefs();
     let count = scaled(50_000);
     let trace = Trace::create("kernel-lost");
@@ -434,7 +442,9 @@ fn f9_events_of_the_kernel_that_were_overwritten_are_counted() {
 }
 
 /// As on a kernel without the patches: there is no control file system.
-fn f9_f3_without_trace_buffers_the_kernels_events_are_recorded_too() {
+///
+/// Requirements: F3, F9
+fn kernel_events_are_recorded_without_trace_buffers() {
     mount_tracefs();
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");

@@ -5,9 +5,10 @@ use usertrace_tests::{program, record};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![b1_spans_and_events_of_tracing_and_of_log];
+pub(crate) const CASES: &[Case] = cases![spans_and_events_of_tracing_and_log_are_recorded];
 
-fn b1_spans_and_events_of_tracing_and_of_log() {
+/// Requirements: B1
+fn spans_and_events_of_tracing_and_log_are_recorded() {
     let (_, read) = record::run(&[program::path("shop")]);
     assert_eq!((read.discarded, read.discarded_packets), (0, 0));
     let events = read.events.iter();

@@ -32,16 +32,16 @@ use usertrace_tests::{maps, parse, program, raw};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a5_children_of_every_kind_of_clone_have_their_own_buffers,
-    a5_who_shares_memory_shares_the_areas,
-    a5_the_areas_live_as_long_as_the_last_who_shares_them,
-    a5_a_vfork_child_that_executes_leaves_its_parents_areas,
-    a10_threads_leave_what_they_wrote,
-    a10_the_first_threads_exit_ends_nothing,
-    a10_no_way_to_die_loses_a_committed_event,
-    a10_a_core_dump_has_no_areas,
-    f2_a_setuid_program_is_traced_as_any_other,
-    f2_a_program_that_changes_where_it_is_goes_on,
+    children_of_every_kind_of_clone_have_their_own_buffers,
+    processes_that_share_memory_share_the_areas,
+    areas_live_until_the_last_sharing_process_ends,
+    exec_in_a_vfork_child_keeps_the_parents_areas,
+    events_of_ended_threads_remain,
+    exit_of_the_first_thread_keeps_the_areas,
+    no_way_to_die_loses_a_committed_event,
+    core_dump_omits_the_contents_of_areas,
+    setuid_program_is_traced_like_any_other,
+    tracing_continues_after_changes_of_rights_and_namespaces,
 ];
 
 /// A trace, and a bystander that is traced during the test.
@@ -171,7 +171,7 @@ const KINDS: &[(&str, i32)] = &[
 ];
 
 /// Requirements: A5
-fn a5_children_of_every_kind_of_clone_have_their_own_buffers() {
+fn children_of_every_kind_of_clone_have_their_own_buffers() {
     let scene = Scene::new("clones");
     child::run(|| {
         attach();
@@ -231,7 +231,8 @@ fn clone_vm(flags: i32, body: extern "C" fn(*mut libc::c_void) -> i32) -> Pid {
     Pid::from_raw(pid)
 }
 
-fn a5_who_shares_memory_shares_the_areas() {
+/// Requirements: A5
+fn processes_that_share_memory_share_the_areas() {
     /// The areas and the slot of the address space, for the other process.
     static AT: std::sync::OnceLock<(Areas, usertrace_tests::areas::Slot)> =
         std::sync::OnceLock::new();
@@ -280,7 +281,8 @@ fn a5_who_shares_memory_shares_the_areas() {
     }
 }
 
-fn a5_the_areas_live_as_long_as_the_last_who_shares_them() {
+/// Requirements: A5
+fn areas_live_until_the_last_sharing_process_ends() {
     /// The steps of both processes. Inherited, so set before the other process exists.
     static STEP: std::sync::OnceLock<Shared> = std::sync::OnceLock::new();
     static RING: std::sync::OnceLock<usertrace_tests::areas::Ring> = std::sync::OnceLock::new();
@@ -328,7 +330,8 @@ fn a5_the_areas_live_as_long_as_the_last_who_shares_them() {
     scene.check();
 }
 
-fn a5_a_vfork_child_that_executes_leaves_its_parents_areas() {
+/// Requirements: A5
+fn exec_in_a_vfork_child_keeps_the_parents_areas() {
     extern "C" fn execute(_: *mut libc::c_void) -> i32 {
         let _ = execv(c"/bin/true", &[c"true"]);
         1
@@ -356,7 +359,8 @@ fn a5_a_vfork_child_that_executes_leaves_its_parents_areas() {
     assert_eq!(check_prefix(&scene.end_of_one()), 40);
 }
 
-fn a10_threads_leave_what_they_wrote() {
+/// Requirements: A10
+fn events_of_ended_threads_remain() {
     const THREADS: u32 = 6;
     let count = scaled(2000);
     let scene = Scene::new("threads");
@@ -385,7 +389,8 @@ fn a10_threads_leave_what_they_wrote() {
     }
 }
 
-fn a10_the_first_threads_exit_ends_nothing() {
+/// Requirements: A10
+fn exit_of_the_first_thread_keeps_the_areas() {
     let scene = Scene::new("leader");
     let go_on = Shared::new();
     let mut child = Child::spawn(|_| {
@@ -460,7 +465,7 @@ fn kill_itself(signal: Signal) {
 }
 
 /// Requirements: A10
-fn a10_no_way_to_die_loses_a_committed_event() {
+fn no_way_to_die_loses_a_committed_event() {
     const THREADS: usize = 3;
     let mut random = Random::new();
     let mut recorded = 0;
@@ -535,7 +540,8 @@ fn loads(core: &[u8]) -> Vec<[u64; 3]> {
         .collect()
 }
 
-fn a10_a_core_dump_has_no_areas() {
+/// Requirements: A10
+fn core_dump_omits_the_contents_of_areas() {
     const PATTERN: &str = "/proc/sys/kernel/core_pattern";
     let before = fs::read_to_string(PATTERN).expect("the pattern");
     let directory = tempfile::tempdir().expect("a directory");
@@ -577,7 +583,8 @@ fn a10_a_core_dump_has_no_areas() {
     assert_eq!(check_prefix(&scene.end_of_one()), 1000);
 }
 
-fn f2_a_setuid_program_is_traced_as_any_other() {
+/// Requirements: F2
+fn setuid_program_is_traced_like_any_other() {
     const USER: u32 = 1000;
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
@@ -729,7 +736,7 @@ fn enter_namespaces() {
 }
 
 /// Requirements: F2
-fn f2_a_program_that_changes_where_it_is_goes_on() {
+fn tracing_continues_after_changes_of_rights_and_namespaces() {
     for &(what, change) in CHANGES {
         let scene = Scene::new("changes");
         let mut child = Child::spawn(|link| {

@@ -10,12 +10,12 @@ use usertrace_tests::program;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![c7_the_running_machine_is_a_dump_too];
+pub(crate) const CASES: &[Case] = cases![traces_are_extracted_from_live_memory];
 
 const EVENTS: u64 = 3000;
 
 /// Requirements: C7
-fn c7_the_running_machine_is_a_dump_too() {
+fn traces_are_extracted_from_live_memory() {
     let (trace, other) = (Trace::create("in-memory"), Trace::create("another"));
     trace.start();
     other.start();

@@ -23,8 +23,8 @@ use usertrace_tests::shared::Shared;
 use crate::{Case, cases};
 
 pub(crate) const ON_THE_DEBUG_KERNEL: &[Case] = cases![
-    f2_a_new_page_takes_no_lock_that_others_wait_for,
-    f2_a_change_takes_no_global_lock_twice_for_a_process,
+    new_page_takes_no_lock_that_others_wait_for,
+    change_takes_each_global_lock_once_per_process,
 ];
 
 /// Global locks, shared by all processes.
@@ -78,7 +78,7 @@ fn taken_by(body: impl FnOnce()) -> BTreeMap<String, u64> {
 /// the lock of the process's slots, for some instructions.
 ///
 /// Requirements: C3, F2
-fn f2_a_new_page_takes_no_lock_that_others_wait_for() {
+fn new_page_takes_no_lock_that_others_wait_for() {
     const THREADS: usize = 16;
     let _trace = Trace::started_with("pages", 1 << 20, 8);
     child::run(|| {
@@ -163,7 +163,7 @@ fn look_once(done: &AtomicU64, change: &mut Gate, end: &mut Gate) {
 /// When many processes follow one change, each takes each global lock at most once.
 ///
 /// Requirements: A4, F2
-fn f2_a_change_takes_no_global_lock_twice_for_a_process() {
+fn change_takes_each_global_lock_once_per_process() {
     let trace = Trace::started("many");
     let count = scaled(10_000);
     let done = Shared::new();

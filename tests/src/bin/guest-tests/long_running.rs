@@ -27,16 +27,15 @@ use usertrace_tests::{cpu, program};
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] =
-    cases![e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says];
+pub(crate) const CASES: &[Case] = cases![stalled_recorder_loses_per_mode];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
-    c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_nothing,
-    c5_e8_what_the_kernel_records_is_followed_at_once,
-    e7_c5_a_disk_that_is_full_loses_nothing_silently,
-    c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later,
-    c5_files_that_may_get_no_larger_are_a_full_disk,
-    f1_only_so_many_chunks_and_bytes_are_kept,
+    restarted_and_rotating_daemon_loses_and_repeats_nothing,
+    view_follows_events_that_were_not_flushed,
+    full_disk_loses_nothing_silently,
+    recording_stopped_by_a_full_disk_can_be_continued,
+    file_size_limit_acts_like_a_full_disk,
+    old_chunks_are_removed_at_the_limits,
 ];
 
 /// Declares events of which each goes to one trace, by the trace's filter.
@@ -250,7 +249,8 @@ fn check_mode(mode: &str, output: &Path, written: &WriterCounts) {
     }
 }
 
-fn e7_d7_e3_a_recorder_that_stands_still_for_a_minute_loses_what_the_mode_says() {
+/// Requirements: D7, E3, E7
+fn stalled_recorder_loses_per_mode() {
     let directory = tempfile::tempdir().expect("a directory");
     let traces = MODES.map(|mode| {
         let trace = Trace::create(mode);
@@ -382,7 +382,8 @@ fn check_losses(written: &[WriterCounts], outputs: [&Path; 2]) {
     println!("{attempts} events, {told} lost in one trace");
 }
 
-fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
+/// Requirements: C5, E7
+fn full_disk_loses_nothing_silently() {
     let directory = tempfile::tempdir().expect("a directory");
     for chunks in [false, true] {
         let disk = Disk::new(directory.path().join("disk"));
@@ -455,7 +456,8 @@ fn e7_c5_a_disk_that_is_full_loses_nothing_silently() {
     }
 }
 
-fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
+/// Requirements: C5
+fn recording_stopped_by_a_full_disk_can_be_continued() {
     let directory = tempfile::tempdir().expect("a directory");
     let disk = Disk::new(directory.path().join("disk"));
     let trace = Trace::started_with("full", 65536, 64);
@@ -493,7 +495,9 @@ fn c5_a_disk_that_is_full_to_the_end_is_said_and_the_rest_comes_later() {
 }
 
 /// `ulimit -f`, whose signal kills programs that do not handle it.
-fn c5_files_that_may_get_no_larger_are_a_full_disk() {
+///
+/// Requirements: C5
+fn file_size_limit_acts_like_a_full_disk() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
     let trace = Trace::started_with("limited", 65536, 64);
@@ -634,7 +638,8 @@ fn check_order(output: &Path, count: usize) {
     }
 }
 
-fn c5_e8_a_daemon_that_is_ended_killed_and_told_to_rotate_loses_and_repeats_nothing() {
+/// Requirements: C5, E8
+fn restarted_and_rotating_daemon_loses_and_repeats_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("out");
     // Small, so that events are lost while nobody reads.
@@ -747,7 +752,8 @@ fn chunk_number(name: &str) -> u64 {
         .expect("a number")
 }
 
-fn f1_only_so_many_chunks_and_bytes_are_kept() {
+/// Requirements: F1
+fn old_chunks_are_removed_at_the_limits() {
     let directory = tempfile::tempdir().expect("a directory");
     let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
     let trace = Trace::started_with("kept", 65536, 64);
@@ -825,7 +831,9 @@ fn f1_only_so_many_chunks_and_bytes_are_kept() {
 ///
 /// The program writes the next events only when these were printed, and chunks end by their size.
 /// So no later event and no end of a chunk brings them.
-fn c5_e8_what_the_kernel_records_is_followed_at_once() {
+///
+/// Requirements: C5, E8
+fn view_follows_events_that_were_not_flushed() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");
     let trace = Trace::started_with("followed", 65536, 8);

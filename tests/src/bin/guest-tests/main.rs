@@ -115,7 +115,7 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
 /// Tests that turn the kernel's events on and off, for which the kernel patches its own code. Under
 /// QEMU 7.2, the kernel once stopped at a breakpoint that it had removed: QEMU had probably kept a
 /// translation of another processor. They run by name only, in a guest whose processors take turns
-/// (`scripts/guest --turns -- guest-tests f9_`).
+/// (`scripts/guest --turns -- guest-tests kernel_event`).
 const CHANGE_CODE: &[&[Case]] = &[kernel_events::CHANGE_CODE];
 
 /// Tests that need the debug kernel.
@@ -123,7 +123,7 @@ const ON_THE_DEBUG_KERNEL: &[&[Case]] =
     &[locks::ON_THE_DEBUG_KERNEL, adversary::ON_THE_DEBUG_KERNEL];
 
 /// Tests for a guest whose time-stamp counter is unstable. They run by name only
-/// (`scripts/guest --append tsc=unstable -- guest-tests e3_an_unstable`).
+/// (`scripts/guest --append tsc=unstable -- guest-tests unstable_clock`).
 const ON_AN_UNSTABLE_CLOCK: &[&[Case]] = &[clock::ON_AN_UNSTABLE_CLOCK];
 
 /// The variable that chooses a program's back end.

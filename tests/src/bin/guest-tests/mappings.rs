@@ -22,19 +22,19 @@ use crate::lifecycle::{Numbers, Scene};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a10_unmapped_areas_leave_what_was_written,
-    c2_areas_cannot_be_grown_copied_or_covered_in_part,
-    f2_no_advice_changes_an_area,
-    f2_nothing_locks_an_area,
-    f2_calls_for_mapped_files_change_no_area,
-    f2_no_area_is_mapped_again,
-    f2_neighbours_of_an_area_do_not_grow_into_it,
-    a10_a_stack_does_not_grow_into_an_area,
-    f2_a_userfaultfd_cannot_have_an_area,
-    f2_the_kernel_takes_no_reference_to_a_page_of_an_area,
-    f2_reading_and_writing_files_with_an_area_is_as_using_it,
-    f2_proc_shows_the_areas_and_changes_nothing,
-    f5_nobody_reaches_an_area_from_outside,
+    written_events_survive_unmapped_areas,
+    areas_cannot_be_grown_copied_or_partly_covered,
+    madvise_changes_no_area,
+    mlock_locks_no_area,
+    calls_for_mapped_files_change_no_area,
+    area_cannot_be_mapped_again,
+    adjacent_mappings_do_not_grow_into_an_area,
+    stack_does_not_grow_into_an_area,
+    userfaultfd_cannot_register_an_area,
+    kernel_takes_no_reference_to_pages_of_areas,
+    read_and_write_access_areas_like_loads_and_stores,
+    proc_shows_the_areas_and_changes_nothing,
+    areas_cannot_be_accessed_from_outside,
 ];
 
 const READ: usize = libc::PROT_READ as usize;
@@ -99,7 +99,9 @@ unsafe fn harmless<const N: usize>(number: Sysno, arguments: [usize; N]) -> Sysc
 type RemoveArea<'a> = &'a dyn Fn(&Mapping) -> SyscallResult;
 
 /// Every subset of the areas, unmapped or covered by the program's own memory.
-fn a10_unmapped_areas_leave_what_was_written() {
+///
+/// Requirements: A10
+fn written_events_survive_unmapped_areas() {
     let cover = |area: &Mapping| {
         let flags = ANONYMOUS | (libc::MAP_FIXED | libc::MAP_NORESERVE) as usize;
         // SAFETY: nothing refers to the area from here on.
@@ -260,7 +262,8 @@ fn partial_changes(
     ]
 }
 
-fn c2_areas_cannot_be_grown_copied_or_covered_in_part() {
+/// Requirements: C2
+fn areas_cannot_be_grown_copied_or_partly_covered() {
     amid_events("covered", |numbers, areas| {
         let mut wrong = Vec::new();
         for area in areas {
@@ -315,7 +318,8 @@ fn answer(advice: i32, area: &Mapping, whole: bool) -> SyscallResult {
     }
 }
 
-fn f2_no_advice_changes_an_area() {
+/// Requirements: F2
+fn madvise_changes_no_area() {
     amid_events("advice", |numbers, areas| {
         let mut wrong = Vec::new();
         for area in areas {
@@ -338,7 +342,8 @@ fn f2_no_advice_changes_an_area() {
     });
 }
 
-fn f2_nothing_locks_an_area() {
+/// Requirements: F2
+fn mlock_locks_no_area() {
     let locked = || {
         let text = fs::read_to_string("/proc/self/smaps").expect("/proc is mounted");
         let mut lines = text.lines();
@@ -403,7 +408,8 @@ fn f2_nothing_locks_an_area() {
     });
 }
 
-fn f2_calls_for_mapped_files_change_no_area() {
+/// Requirements: F2
+fn calls_for_mapped_files_change_no_area() {
     amid_events("files", |numbers, areas| {
         let mut residency = vec![0u8; 1 << 20];
         let mut wrong = Vec::new();
@@ -471,7 +477,9 @@ fn f2_calls_for_mapped_files_change_no_area() {
 /// Only `alloc_tracebuf` maps the areas' file. Another mapping of it could be created after the end
 /// of the process, and have pages that belong to others by then. The events are recorded all the
 /// same.
-fn f2_no_area_is_mapped_again() {
+///
+/// Requirements: F2
+fn area_cannot_be_mapped_again() {
     for left in [3, 1] {
         let scene = Scene::new("again");
         child::run(|| {
@@ -510,7 +518,9 @@ fn pgoff(address: usize) -> usize {
 }
 
 /// A stack that grows towards the areas cannot grow into them: the program dies.
-fn a10_a_stack_does_not_grow_into_an_area() {
+///
+/// Requirements: A10
+fn stack_does_not_grow_into_an_area() {
     let scene = Scene::new("stack");
     child::run_to_death(Signal::SIGSEGV, || {
         attach();
@@ -533,7 +543,8 @@ fn a10_a_stack_does_not_grow_into_an_area() {
     assert_eq!(check_prefix(&scene.end_of_one()), 10);
 }
 
-fn f2_neighbours_of_an_area_do_not_grow_into_it() {
+/// Requirements: F2
+fn adjacent_mappings_do_not_grow_into_an_area() {
     amid_events("neighbours", |numbers, areas| {
         for area in areas {
             // A page before, if there is room, which cannot grow.
@@ -568,7 +579,8 @@ const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
 const UFFD_API: u64 = 0xaa;
 
-fn f2_a_userfaultfd_cannot_have_an_area() {
+/// Requirements: F2
+fn userfaultfd_cannot_register_an_area() {
     amid_events("userfaultfd", |numbers, areas| {
         // SAFETY: no memory is concerned.
         let fd = unsafe { call(Sysno::userfaultfd, [libc::O_CLOEXEC as usize]) };
@@ -615,7 +627,9 @@ fn f2_a_userfaultfd_cannot_have_an_area() {
 }
 
 /// Calls that take references to pages get none: the pages belong to the trace only.
-fn f2_the_kernel_takes_no_reference_to_a_page_of_an_area() {
+///
+/// Requirements: F2
+fn kernel_takes_no_reference_to_pages_of_areas() {
     amid_events("references", |numbers, areas| {
         let (reader, writer) = nix::unistd::pipe().expect("a pipe");
         for area in areas {
@@ -651,7 +665,8 @@ fn io_uring() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd.expect("the kernel has CONFIG_IO_URING") as i32) }
 }
 
-fn f2_reading_and_writing_files_with_an_area_is_as_using_it() {
+/// Requirements: F2
+fn read_and_write_access_areas_like_loads_and_stores() {
     amid_events("copies", |numbers, areas| {
         let file = tempfile::tempfile().expect("a file");
         file.write_all_at(&[42; PAGE], 0).expect("written");
@@ -697,7 +712,8 @@ fn f2_reading_and_writing_files_with_an_area_is_as_using_it() {
     });
 }
 
-fn f2_proc_shows_the_areas_and_changes_nothing() {
+/// Requirements: F2
+fn proc_shows_the_areas_and_changes_nothing() {
     amid_events("proc", |numbers, areas| {
         for file in [
             "maps",
@@ -739,7 +755,7 @@ fn f2_proc_shows_the_areas_and_changes_nothing() {
 /// Root tries: unprivileged processes are refused earlier.
 ///
 /// Requirements: F5
-fn f5_nobody_reaches_an_area_from_outside() {
+fn areas_cannot_be_accessed_from_outside() {
     let scene = Scene::new("outside");
     let mut child = Child::spawn(|link| {
         attach();

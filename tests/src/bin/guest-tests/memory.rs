@@ -19,17 +19,17 @@ use usertrace_tests::{cpu, parse};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    c3_idle_processes_and_traces_cost_no_page,
-    c3_idle_processors_cost_no_page,
-    c3_the_formula_of_the_documentation_holds,
-    f2_prefault_brings_all_pages_at_once,
-    f6_a_limit_of_a_process_is_kept,
-    f6_a_limit_of_a_user_is_kept_over_its_processes,
-    f6_a_limit_of_all_is_kept_and_can_be_raised,
-    f6_what_dead_processes_left_counts,
-    f2_what_is_lost_is_told_and_ends_with_the_shortage,
-    f2_a_shortage_ends_where_nobody_consumes,
-    f2_a_program_in_a_full_cgroup_is_left_a_reserve,
+    idle_processes_and_traces_cost_no_page,
+    idle_cpus_cost_no_page,
+    memory_use_follows_the_documented_formula,
+    prefault_allocates_all_pages_at_once,
+    process_limit_is_enforced,
+    user_limit_covers_all_processes_of_the_user,
+    total_limit_is_enforced_and_can_be_raised,
+    buffers_of_dead_processes_count,
+    losses_are_reported_and_end_with_the_shortage,
+    overwriting_ring_recovers_from_a_shortage,
+    full_cgroup_keeps_a_reserve_for_the_program,
 ];
 
 const PAGE: usize = 4096;
@@ -43,7 +43,8 @@ fn fill(ring: &usertrace_tests::areas::Ring, pages: usize) {
     (0..pages).for_each(|page| ring.write(page * PAGE, 1));
 }
 
-fn c3_idle_processes_and_traces_cost_no_page() {
+/// Requirements: C3
+fn idle_processes_and_traces_cost_no_page() {
     wait_for_nothing_held();
     let _stopped = Trace::create("stopped");
     let active = Trace::started("active");
@@ -87,7 +88,8 @@ fn c3_idle_processes_and_traces_cost_no_page() {
     });
 }
 
-fn c3_idle_processors_cost_no_page() {
+/// Requirements: C3
+fn idle_cpus_cost_no_page() {
     wait_for_nothing_held();
     let trace = Trace::started_with("processors", 65536, 4);
     child::run(|| {
@@ -105,7 +107,8 @@ fn c3_idle_processors_cost_no_page() {
     });
 }
 
-fn c3_the_formula_of_the_documentation_holds() {
+/// Requirements: C3
+fn memory_use_follows_the_documented_formula() {
     const SUBBUFS: usize = 8;
     const SUBBUF: usize = 65536;
     wait_for_nothing_held();
@@ -129,7 +132,8 @@ fn c3_the_formula_of_the_documentation_holds() {
     });
 }
 
-fn f2_prefault_brings_all_pages_at_once() {
+/// Requirements: F2
+fn prefault_allocates_all_pages_at_once() {
     wait_for_nothing_held();
     let trace = Trace::create("prefault");
     trace.set_geometry("main", 16384, 4);
@@ -193,7 +197,7 @@ fn pages_got(trace: &Trace, uid: u32) -> u64 {
 }
 
 /// Requirements: F6
-fn f6_a_limit_of_a_process_is_kept() {
+fn process_limit_is_enforced() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
     assert!(pages_got(&trace, 0) >= 256);
@@ -207,7 +211,8 @@ fn f6_a_limit_of_a_process_is_kept() {
     assert!(pages_got(&trace, 0) >= 256);
 }
 
-fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
+/// Requirements: F6
+fn user_limit_covers_all_processes_of_the_user() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
     let limit = control::Limit::new("limit_user");
@@ -231,7 +236,7 @@ fn f6_a_limit_of_a_user_is_kept_over_its_processes() {
 }
 
 /// Requirements: F6
-fn f6_a_limit_of_all_is_kept_and_can_be_raised() {
+fn total_limit_is_enforced_and_can_be_raised() {
     wait_for_nothing_held();
     let trace = Trace::started_with("limited", 65536, 16);
     let limit = control::Limit::new("limit_total");
@@ -243,7 +248,8 @@ fn f6_a_limit_of_all_is_kept_and_can_be_raised() {
     assert!(pages_got(&trace, 1000) >= 256);
 }
 
-fn f6_what_dead_processes_left_counts() {
+/// Requirements: F6
+fn buffers_of_dead_processes_count() {
     wait_for_nothing_held();
     let trace = Trace::started_with("left", 65536, 16);
     child::run(|| {
@@ -285,7 +291,7 @@ fn writer() -> Child {
 /// nothing is lost any more.
 ///
 /// Requirements: F2
-fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
+fn losses_are_reported_and_end_with_the_shortage() {
     wait_for_nothing_held();
     let trace = Trace::started_with("shortage", 65536, 4);
     let limit = control::Limit::new("limit_total");
@@ -327,7 +333,9 @@ fn f2_what_is_lost_is_told_and_ends_with_the_shortage() {
 
 /// A ring that overwrites has no consumer to mark lost pages as read: a shortage ends when writers
 /// come to these pages again.
-fn f2_a_shortage_ends_where_nobody_consumes() {
+///
+/// Requirements: F2
+fn overwriting_ring_recovers_from_a_shortage() {
     wait_for_nothing_held();
     let trace = Trace::create("flight");
     trace.set_geometry("main", 65536, 4);
@@ -367,7 +375,9 @@ fn f2_a_shortage_ends_where_nobody_consumes() {
 
 /// Buffers, which cannot be reclaimed, may take seven eighths of a cgroup. The rest is for the
 /// program, which the kernel would kill without memory of its own.
-fn f2_a_program_in_a_full_cgroup_is_left_a_reserve() {
+///
+/// Requirements: F2
+fn full_cgroup_keeps_a_reserve_for_the_program() {
     const LIMIT: u64 = 32 << 20;
     let trace = Trace::started_with("reserve", 1 << 20, 32);
     let group = Cgroup::new("reserve");

@@ -27,11 +27,11 @@ use crate::isolation::become_user;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f2_a_user_above_its_memory_limit_slows_nobody_else,
-    f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else,
-    f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else,
-    f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else,
-    f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else,
+    user_above_its_memory_limit_slows_no_other_user,
+    full_buffers_of_dead_processes_slow_no_other_user,
+    constant_updates_slow_no_other_user,
+    unmapping_areas_during_alloc_slows_no_other_user,
+    removing_a_trace_full_of_dead_buffers_slows_no_other_user,
 ];
 
 /// How many times longer an operation may take during an attack.
@@ -294,7 +294,7 @@ fn full_buffers() {
 /// system call waits within it, for up to two seconds, with all locks that it holds.
 ///
 /// Requirements: F2, F6
-fn f2_a_user_above_its_memory_limit_slows_nobody_else() {
+fn user_above_its_memory_limit_slows_no_other_user() {
     const READERS: usize = 4;
     const MAPPERS: usize = 32;
     let _other = Trace::started_with("filled", 1 << 20, 4);
@@ -349,7 +349,7 @@ fn read_into_buffers() {
 /// Finding 6: the limit of dead processes' buffers is reached, and each death evicts some.
 ///
 /// Requirements: F2, F6
-fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
+fn full_buffers_of_dead_processes_slow_no_other_user() {
     let _other = Trace::started_with("filled", 65536, 4);
     let limit = Limit::new("limit_dead");
     limit.set(&(2 << 20).to_string());
@@ -364,7 +364,7 @@ fn f2_a_user_who_leaves_full_buffers_of_dead_processes_slows_nobody_else() {
 /// Finding 10: after each change, hundreds of programs follow it.
 ///
 /// Requirements: A4, F2
-fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
+fn constant_updates_slow_no_other_user() {
     const PROGRAMS: usize = 64;
     const LOOKS: usize = 10_000;
     let attack = || {
@@ -384,7 +384,7 @@ fn f2_a_user_whose_programs_look_for_changes_all_the_time_slows_nobody_else() {
 /// Finding 14: one thread unmaps areas while another maps them.
 ///
 /// Requirements: C1, F2
-fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
+fn unmapping_areas_during_alloc_slows_no_other_user() {
     const ROUNDS: usize = 200;
     let attack = || {
         keep_running(2, |_| {
@@ -424,7 +424,7 @@ fn f2_a_user_who_unmaps_areas_in_the_making_slows_nobody_else() {
 /// Finding 15: root removes traces that are full of a user's unread buffers.
 ///
 /// Requirements: E1, F2
-fn f2_removing_a_trace_full_of_a_users_dead_buffers_slows_nobody_else() {
+fn removing_a_trace_full_of_dead_buffers_slows_no_other_user() {
     let attack = || keep_running(16, |_| full_buffers());
     let janitor = || {
         // Its own, as one of an attempt before can still be there.

@@ -16,16 +16,16 @@ use usertrace_tests::{lock_audit, program, redis};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    f2_a_preloaded_program_without_a_trace_is_not_changed,
-    e6_a_library_that_is_loaded_later_describes_its_events,
+    preloading_without_a_trace_does_not_change_a_program,
+    library_loaded_later_describes_its_events,
 ];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
-    f2_sqlite3_is_not_changed_by_being_traced,
-    f2_ls_is_not_changed_by_being_traced,
-    f2_a_shell_and_its_children_are_not_changed_by_being_traced,
-    f2_python_with_threads_is_not_changed_by_all_libraries_at_once,
-    f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once,
+    tracing_does_not_change_sqlite3,
+    tracing_does_not_change_ls,
+    tracing_does_not_change_a_shell_and_its_children,
+    all_libraries_do_not_change_python_with_threads,
+    all_libraries_do_not_change_redis_server_under_load,
 ];
 
 /// Standard output, standard error and the status.
@@ -95,7 +95,8 @@ const SQL: &str = "
     select count(*) from t where name > 'name 3';
 ";
 
-fn f2_sqlite3_is_not_changed_by_being_traced() {
+/// Requirements: F2
+fn tracing_does_not_change_sqlite3() {
     let read = compare(&["sqlite3", "-batch", "db", SQL]);
     assert!(read.events.len() > 1000, "{} events", read.events.len());
     assert_eq!(read.discarded, 0);
@@ -115,7 +116,8 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 print(sorted(done.get() for _ in range(200)), ctypes.CDLL('libm.so.6').abs(-3))
 ";
 
-fn f2_python_with_threads_is_not_changed_by_all_libraries_at_once() {
+/// Requirements: F2
+fn all_libraries_do_not_change_python_with_threads() {
     let libraries = ["--malloc", "--pthread", "--dl", "--function"];
     let room = ["--subbuf-size", "1M", "--subbuf-count", "16"];
     let options = [libraries.as_slice(), &room].concat();
@@ -130,7 +132,8 @@ fn f2_python_with_threads_is_not_changed_by_all_libraries_at_once() {
     }
 }
 
-fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
+/// Requirements: F2
+fn all_libraries_do_not_change_redis_server_under_load() {
     let requests = scaled(500);
     let without = redis::serve(requests, |_| {});
     let libraries = Libraries::all();
@@ -157,12 +160,14 @@ fn f2_redis_server_under_load_is_not_changed_by_all_libraries_at_once() {
     assert!(lock_audit::completed_waits(&read) > 100);
 }
 
-fn f2_ls_is_not_changed_by_being_traced() {
+/// Requirements: F2
+fn tracing_does_not_change_ls() {
     compare(&["ls", "-la", "/usr/share/perl5", "/etc"]);
     compare(&["ls", "/does/not/exist"]);
 }
 
-fn f2_a_shell_and_its_children_are_not_changed_by_being_traced() {
+/// Requirements: F2
+fn tracing_does_not_change_a_shell_and_its_children() {
     let script = "for i in 1 2 3; do (echo $i; seq $i) | sort -r; done; ls -d /usr /etc; exit 3";
     compare(&["sh", "-c", script]);
     compare(&[
@@ -172,7 +177,8 @@ fn f2_a_shell_and_its_children_are_not_changed_by_being_traced() {
     ]);
 }
 
-fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
+/// Requirements: F2
+fn preloading_without_a_trace_does_not_change_a_program() {
     let library = Libraries::new(&["malloc"]);
     for command in [["sqlite3", ":memory:", SQL], ["ls", "-l", "/etc"]] {
         let mut plain = Command::new(command[0]);
@@ -194,7 +200,7 @@ fn f2_a_preloaded_program_without_a_trace_is_not_changed() {
 /// numbering of events.
 ///
 /// Requirements: E6
-fn e6_a_library_that_is_loaded_later_describes_its_events() {
+fn library_loaded_later_describes_its_events() {
     let (program, library) = (
         program::path("numbered"),
         program::path("libusertrace_malloc.so"),

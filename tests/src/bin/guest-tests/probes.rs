@@ -10,12 +10,12 @@ use usertrace_tests::record::Recorder;
 
 use crate::{Case, cases};
 
-pub(crate) const CASES: &[Case] = cases![b2_probes_are_called_while_the_kernel_traces];
+pub(crate) const CASES: &[Case] = cases![probes_are_called_while_the_kernel_traces];
 
 /// The program checks what its probes do; the test checks that the trace has the program's events.
 ///
 /// Requirements: B2
-fn b2_probes_are_called_while_the_kernel_traces() {
+fn probes_are_called_while_the_kernel_traces() {
     let trace = Trace::started("probes");
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("trace");

@@ -25,17 +25,17 @@ use usertrace_tests::shared::Shared;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing,
-    c5_a_second_recorder_is_told_that_there_is_one,
-    c4_some_processes_are_recorded_until_they_end,
-    d7_writers_wait_for_a_reader_and_for_nobody_else,
-    e3_a_snapshot_has_the_newest_and_stops_nobody,
+    repeatedly_killed_recorder_loses_and_repeats_nothing,
+    second_recorder_is_rejected,
+    recording_of_a_pid_ends_with_the_process,
+    writers_block_only_while_a_reader_is_attached,
+    snapshot_has_the_newest_events_and_stops_no_writer,
 ];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
-    c4_more_processes_are_recorded_than_files_may_be_open_at_first,
-    e6_d3_events_that_cannot_be_described_are_told_of,
-    f1_a_terminal_shows_how_far_it_is,
+    recorder_raises_its_limit_of_open_files,
+    undescribed_events_are_reported,
+    terminal_shows_the_progress_of_a_recording,
 ];
 
 const THREADS: usize = 3;
@@ -88,7 +88,8 @@ fn shared() -> [Shared; THREADS] {
     std::array::from_fn(|_| Shared::new())
 }
 
-fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing() {
+/// Requirements: C5
+fn repeatedly_killed_recorder_loses_and_repeats_nothing() {
     // Small, so that events are lost while nobody reads.
     let trace = Trace::started_with("killed", 4096, 8);
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
@@ -126,7 +127,8 @@ fn c5_a_recorder_that_is_killed_again_and_again_loses_nothing_and_repeats_nothin
     println!("{} events, {} lost", read.events.len(), read.discarded);
 }
 
-fn c5_a_second_recorder_is_told_that_there_is_one() {
+/// Requirements: C5
+fn second_recorder_is_rejected() {
     let trace = Trace::started("two");
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
@@ -155,7 +157,8 @@ fn c5_a_second_recorder_is_told_that_there_is_one() {
     assert_eq!((read.events.len() as u64, read.discarded), (count, 0));
 }
 
-fn c4_some_processes_are_recorded_until_they_end() {
+/// Requirements: C4
+fn recording_of_a_pid_ends_with_the_process() {
     let both = [(); 2].map(|()| (Shared::new(), shared(), Shared::new()));
     let [wanted, other] = both
         .each_ref()
@@ -204,7 +207,9 @@ fn c4_some_processes_are_recorded_until_they_end() {
 /// The recorder shows its progress in one line, until a key ends it and the summary replaces the
 /// line. Each process needs some files of the recorder, which raises its limit of open files. The
 /// program that it runs keeps the old limit.
-fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
+///
+/// Requirements: C4
+fn recorder_raises_its_limit_of_open_files() {
     const PROCESSES: u32 = 60;
     const FILES: u64 = 64;
     let trace = Trace::started("many");
@@ -245,7 +250,8 @@ fn c4_more_processes_are_recorded_than_files_may_be_open_at_first() {
     }
 }
 
-fn f1_a_terminal_shows_how_far_it_is() {
+/// Requirements: F1
+fn terminal_shows_the_progress_of_a_recording() {
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
     let directory = tempfile::tempdir().expect("a directory");
@@ -306,7 +312,7 @@ fn f1_a_terminal_shows_how_far_it_is() {
 }
 
 /// Requirements: D7
-fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
+fn writers_block_only_while_a_reader_is_attached() {
     for scope in ["cpu", "thread", "global"] {
         let trace = Trace::create("blocks");
         trace.write("main/scope", scope).expect("scope");
@@ -360,7 +366,8 @@ fn d7_writers_wait_for_a_reader_and_for_nobody_else() {
     }
 }
 
-fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
+/// Requirements: E3
+fn snapshot_has_the_newest_events_and_stops_no_writer() {
     let trace = Trace::create("looked-at");
     // In a CPU's ring, one thread may overwrite all events of another that waits for the CPU.
     trace.write("main/scope", "thread").expect("scope");
@@ -414,7 +421,9 @@ fn e3_a_snapshot_has_the_newest_and_stops_nobody() {
 
 /// An event can be recorded only after it is described. Without room for descriptions, its events
 /// are missing in the trace, and the recorder must report that.
-fn e6_d3_events_that_cannot_be_described_are_told_of() {
+///
+/// Requirements: D3, E6
+fn undescribed_events_are_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let record = |output: &str, arguments: &[&str]| {
         let output = usertrace(&["record"], &directory.path().join(output))

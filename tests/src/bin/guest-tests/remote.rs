@@ -20,15 +20,15 @@ use usertrace_tests::{cpu, parse};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer,
-    d4_a_sub_buffer_of_an_idle_writer_ends,
+    forced_switch_loses_no_event_of_a_running_writer,
+    forced_switch_ends_the_sub_buffer_of_an_idle_writer,
 ];
 
 /// The kernel changes `head` between any two instructions of a writer's sequence. If the sequence
 /// did not restart, it would overwrite the padding, or reset `head`.
 ///
 /// Requirements: D4
-fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
+fn forced_switch_loses_no_event_of_a_running_writer() {
     const BATCH: u64 = 200;
     let rounds = scaled(2_000);
     let trace = Trace::started_with("switched", 4096, 8192);
@@ -81,7 +81,7 @@ fn d4_a_sub_buffer_that_ends_loses_no_event_of_a_running_writer() {
 /// The sub-buffer of a sleeping writer, whose CPU runs other tasks, and of a killed one.
 ///
 /// Requirements: D4
-fn d4_a_sub_buffer_of_an_idle_writer_ends() {
+fn forced_switch_ends_the_sub_buffer_of_an_idle_writer() {
     let trace = Trace::started_with("idle", 4096, 16);
     let mut child = Child::spawn(|link| {
         cpu::pin(1);

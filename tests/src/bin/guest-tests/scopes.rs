@@ -24,15 +24,15 @@ use crate::events::{Recorded, record};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    e3_each_scope_records_exactly_what_was_written,
-    a10_sigkill_loses_no_committed_event_of_any_scope,
-    a8_rings_of_threads_that_are_gone_are_taken_again,
-    a8_rings_of_threads_that_run_are_theirs,
-    e3_rings_of_concurrency_ids_are_as_many_as_threads,
-    f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone,
-    a4_a_process_that_blocks_signals_follows_traces_of_each_scope,
-    e3_list_tells_of_each_scope,
-    f2_what_there_is_no_memory_for_is_told,
+    each_scope_records_exactly_the_written_events,
+    sigkill_loses_no_committed_event_in_any_scope,
+    rings_of_ended_threads_are_used_again,
+    running_threads_keep_their_rings,
+    rings_of_concurrency_ids_are_no_more_than_threads,
+    vfork_child_leaves_rings_of_each_scope_alone,
+    process_that_blocks_signals_follows_traces_of_each_scope,
+    list_shows_each_scope,
+    events_lost_for_lack_of_memory_are_reported,
 ];
 
 const SCOPES: [&str; 4] = ["cpu", "mm_cid", "thread", "global"];
@@ -151,7 +151,7 @@ fn mask(how: libc::c_int, signal: libc::c_int) {
 }
 
 /// Requirements: E3
-fn e3_each_scope_records_exactly_what_was_written() {
+fn each_scope_records_exactly_the_written_events() {
     const THREADS: u32 = 3;
     let count = scaled(2000);
     for scope in SCOPES {
@@ -216,7 +216,8 @@ fn e3_each_scope_records_exactly_what_was_written() {
     }
 }
 
-fn a10_sigkill_loses_no_committed_event_of_any_scope() {
+/// Requirements: A10
+fn sigkill_loses_no_committed_event_in_any_scope() {
     const THREADS: usize = 2;
     let mut random = Random::new();
     for scope in SCOPES {
@@ -290,7 +291,7 @@ fn wait_for_end(thread: u32) {
 }
 
 /// Requirements: A8
-fn a8_rings_of_threads_that_are_gone_are_taken_again() {
+fn rings_of_ended_threads_are_used_again() {
     const EACH: u64 = 3;
     let threads = 3 * OWN_RINGS;
     let trace = Trace::started_of("many", "thread", 4096, 16);
@@ -323,7 +324,7 @@ fn a8_rings_of_threads_that_are_gone_are_taken_again() {
 }
 
 /// Requirements: A8
-fn a8_rings_of_threads_that_run_are_theirs() {
+fn running_threads_keep_their_rings() {
     // More threads than rings.
     let threads = OWN_RINGS + 8;
     let trace = Trace::started_of("crowd", "thread", 4096, 16);
@@ -362,7 +363,8 @@ fn a8_rings_of_threads_that_run_are_theirs() {
     assert_eq!(with_own.len() as u32, OWN_RINGS);
 }
 
-fn e3_rings_of_concurrency_ids_are_as_many_as_threads() {
+/// Requirements: E3
+fn rings_of_concurrency_ids_are_no_more_than_threads() {
     let cpus = nr_cpus();
     let by_cpu = Trace::started_of("by-cpu", "cpu", 65536, 16);
     let by_cid = Trace::started_of("by-cid", "mm_cid", 65536, 16);
@@ -415,7 +417,9 @@ fn e3_rings_of_concurrency_ids_are_as_many_as_threads() {
 
 /// A `vfork` child cannot write to rings that need restartable sequences, and loses its events
 /// there. Other rings take its events, except rings of threads.
-fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
+///
+/// Requirements: F2
+fn vfork_child_leaves_rings_of_each_scope_alone() {
     for scope in SCOPES {
         let trace = Trace::started_of("vfork", scope, 65536, 16);
         let expected = match scope {
@@ -438,7 +442,8 @@ fn f2_a_vfork_child_of_each_scope_leaves_its_parents_rings_alone() {
     }
 }
 
-fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
+/// Requirements: A4
+fn process_that_blocks_signals_follows_traces_of_each_scope() {
     /// More events than a sub-buffer of 4096 bytes holds.
     const PLENTY: u64 = 4096 / 24 + 1;
     for scope in SCOPES {
@@ -470,7 +475,8 @@ fn a4_a_process_that_blocks_signals_follows_traces_of_each_scope() {
     }
 }
 
-fn e3_list_tells_of_each_scope() {
+/// Requirements: E3
+fn list_shows_each_scope() {
     let list = |arguments: &[&str]| {
         let output = Command::new(program::path("usertrace"))
             .arg("list")
@@ -505,7 +511,9 @@ fn e3_list_tells_of_each_scope() {
 
 /// A program continues without memory, and all tools report the lost events: the events before are
 /// there, the holes are counted, and nothing counts as damaged.
-fn f2_what_there_is_no_memory_for_is_told() {
+///
+/// Requirements: F2
+fn events_lost_for_lack_of_memory_are_reported() {
     // More than the limit allows, on each kernel.
     let count = 20_000;
     for scope in SCOPES {

@@ -21,11 +21,11 @@ use usertrace_tests::raw;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a1_seccomp_sees_each_call_by_its_number,
-    f2_a_program_under_a_strict_filter_goes_on,
-    f2_a_filter_that_refuses_updates_does_no_harm,
-    a1_audit_sees_each_call_by_its_number,
-    a1_programs_of_32_bits_have_no_such_calls,
+    seccomp_sees_the_number_of_each_call,
+    program_under_a_strict_filter_is_traced,
+    filter_that_refuses_updates_does_no_harm,
+    audit_sees_the_number_of_each_call,
+    programs_of_32_bits_have_no_tracing_calls,
 ];
 
 /// The numbers of the three calls.
@@ -55,7 +55,8 @@ extern "C" fn note_trap(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     TRAPPED.store(number, Ordering::Relaxed);
 }
 
-fn a1_seccomp_sees_each_call_by_its_number() {
+/// Requirements: A1
+fn seccomp_sees_the_number_of_each_call() {
     let _trace = Trace::started("filtered");
     for (at, number) in numbers().into_iter().enumerate() {
         // The filter refuses one call with an error, and allows the others.
@@ -99,7 +100,9 @@ fn a1_seccomp_sees_each_call_by_its_number() {
 }
 
 /// A strict filter does not affect tracing, also from one sub-buffer to the next.
-fn f2_a_program_under_a_strict_filter_goes_on() {
+///
+/// Requirements: F2
+fn program_under_a_strict_filter_is_traced() {
     const EVENTS: u64 = 20_000;
     let trace = Trace::started_with("strict", 4096, 512);
     let mut child = Child::spawn(|link| {
@@ -127,7 +130,9 @@ fn f2_a_program_under_a_strict_filter_goes_on() {
 
 /// The update needs system calls. If a filter refuses them, the program is not traced any more, and
 /// continues.
-fn f2_a_filter_that_refuses_updates_does_no_harm() {
+///
+/// Requirements: F2
+fn filter_that_refuses_updates_does_no_harm() {
     let first = Trace::started("first");
     let mut child = Child::spawn(|link| {
         attach();
@@ -305,7 +310,8 @@ impl Drop for Audit {
     }
 }
 
-fn a1_audit_sees_each_call_by_its_number() {
+/// Requirements: A1
+fn audit_sees_the_number_of_each_call() {
     let audit = Audit::open();
     audit.enable(1);
     audit.tell(AUDIT_ADD_RULE, Rule::of_the_calls().bytes());
@@ -371,7 +377,8 @@ unsafe fn int_0x80(number: u32, arguments: [u32; 5]) -> i32 {
     ret as i32
 }
 
-fn a1_programs_of_32_bits_have_no_such_calls() {
+/// Requirements: A1
+fn programs_of_32_bits_have_no_tracing_calls() {
     const GETPID: u32 = 20;
     const PRCTL: u32 = 172;
     const ENOSYS: i32 = -libc::ENOSYS;

@@ -19,16 +19,16 @@ use crate::{Case, cases};
 use usertrace_testing::terminal::Terminal;
 use usertrace_testing::{documents, examples};
 
-pub(crate) const CASES: &[Case] = cases![b3_e6_who_found_no_room_for_descriptions_is_asked];
+pub(crate) const CASES: &[Case] = cases![list_asks_processes_for_missing_descriptions];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
-    b3_e4_events_of_processes_are_listed,
-    e7_top_counts_what_a_recorder_reads_and_takes_nothing,
-    e7_top_says_that_it_estimates,
-    e1_f1_traces_are_made_and_read_by_hand,
-    f1_a_recording_and_top_are_followed_in_a_terminal,
-    e1_f1_examples_of_the_manual_work,
-    e1_f1_the_documents_commands_work,
+    list_shows_the_events_of_processes,
+    top_counts_without_consuming,
+    top_marks_estimates,
+    command_line_controls_and_reads_traces,
+    record_and_top_update_the_terminal,
+    examples_of_the_manual_work,
+    commands_of_the_documents_work,
 ];
 
 fn snapshot(name: &str) -> PathBuf {
@@ -41,7 +41,8 @@ fn terminal(size: (usize, usize)) -> Terminal {
     Terminal::new(size, &programs, &[])
 }
 
-fn e1_f1_traces_are_made_and_read_by_hand() {
+/// Requirements: E1, F1
+fn command_line_controls_and_reads_traces() {
     let mut terminal = terminal((120, 40));
     for command in [
         "usertrace doctor | head -n 4",
@@ -102,7 +103,8 @@ fn has_rates(screen: &str, events: &[&str]) -> bool {
     events.iter().all(is_rate)
 }
 
-fn f1_a_recording_and_top_are_followed_in_a_terminal() {
+/// Requirements: F1
+fn record_and_top_update_the_terminal() {
     let mut terminal = terminal((120, 24));
     terminal.run("server &");
     terminal.enter("usertrace record -o traces");
@@ -204,7 +206,8 @@ fn server(variables: &[(&str, &str)], arguments: &[&str]) -> Running {
     Running::start(&mut command)
 }
 
-fn b3_e4_events_of_processes_are_listed() {
+/// Requirements: B3, E4
+fn list_shows_the_events_of_processes() {
     // No process is in a trace. One has a control channel, and one has not.
     let asked = server(&[("USERTRACE_CONTROL", "thread")], &[]);
     let silent = server(&[], &[]);
@@ -290,7 +293,9 @@ fn b3_e4_events_of_processes_are_listed() {
 }
 
 /// A channel that is too small for all descriptions.
-fn b3_e6_who_found_no_room_for_descriptions_is_asked() {
+///
+/// Requirements: B3, E6
+fn list_asks_processes_for_missing_descriptions() {
     let trace = Trace::create("small");
     trace.set_geometry("control", 4096, 2);
     trace.start();
@@ -348,7 +353,8 @@ fn totals(lines: &str, event: &str) -> (u64, bool) {
     totals.unwrap_or((0, false))
 }
 
-fn e7_top_counts_what_a_recorder_reads_and_takes_nothing() {
+/// Requirements: E7
+fn top_counts_without_consuming() {
     for (scope, subbufs) in [("cpu", 16), ("thread", 16), ("global", 16)] {
         let trace = Trace::started_of("counted", scope, 65536, subbufs);
         let directory = tempfile::tempdir().expect("a directory");
@@ -405,7 +411,9 @@ fn written_by(mut numbered: Running) -> u64 {
 }
 
 /// A ring that is overwritten faster than `top` reads, which is stopped meanwhile.
-fn e7_top_says_that_it_estimates() {
+///
+/// Requirements: E7
+fn top_marks_estimates() {
     let trace = Trace::create("fast");
     trace.write("main/scope", "global").expect("a scope");
     trace.set_geometry("main", 4096, 4);
@@ -504,7 +512,9 @@ impl Top {
 }
 
 /// E1, F1: the commands of README and the documents, typed literally.
-fn e1_f1_the_documents_commands_work() {
+///
+/// Requirements: E1, F1
+fn commands_of_the_documents_work() {
     crate::kernel_events::mount_tracefs();
     let libraries = program::path("libusertrace_malloc.so");
     let environment = documents::Environment {
@@ -520,7 +530,9 @@ fn e1_f1_the_documents_commands_work() {
 }
 
 /// E1, F1: the examples of the manual, typed literally.
-fn e1_f1_examples_of_the_manual_work() {
+///
+/// Requirements: E1, F1
+fn examples_of_the_manual_work() {
     let usertrace = program::path("usertrace");
     let mut done = 0;
     for command in examples::COMMANDS {

@@ -10,10 +10,12 @@ use usertrace_vm::repository;
 use crate::{Case, cases};
 
 pub(crate) const ON_ONE_KERNEL: &[Case] =
-    cases![c5_f1_systemd_starts_restarts_rotates_and_stops_the_daemon];
+    cases![systemd_starts_restarts_rotates_and_stops_the_daemon];
 
 /// Killed, it is there again at once, and nothing that was written meanwhile is lost.
-fn c5_f1_systemd_starts_restarts_rotates_and_stops_the_daemon() {
+///
+/// Requirements: C5, F1
+fn systemd_starts_restarts_rotates_and_stops_the_daemon() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c"])

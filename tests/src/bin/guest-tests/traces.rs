@@ -14,19 +14,19 @@ use usertrace_tests::control::{self, Trace};
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    e1_mkdir_makes_a_trace_that_is_stopped,
-    e1_start_and_stop_are_read_back,
-    e1_bad_names_are_refused,
-    e1_nothing_but_traces_can_be_made,
-    e1_there_are_sixteen_slots,
-    e2_geometry_is_read_back_and_used,
-    e2_bad_geometry_is_refused_and_changes_nothing,
-    e2_geometry_is_fixed_by_the_first_start,
-    a7_traces_have_buffers_of_their_own,
-    a9_a_writer_survives_the_end_of_its_trace,
-    a9_a_slot_is_given_again_to_those_who_acknowledged,
-    a9_a_process_that_ends_acknowledges,
-    f5_only_root_reads_traces,
+    mkdir_creates_a_stopped_trace,
+    start_and_stop_are_read_back,
+    bad_trace_names_are_rejected,
+    only_traces_can_be_created,
+    sixteen_traces_can_be_active_at_once,
+    geometry_is_read_back_and_used,
+    bad_geometry_is_rejected_and_changes_nothing,
+    first_start_fixes_the_geometry,
+    each_trace_has_its_own_buffers,
+    writer_survives_the_removal_of_its_trace,
+    slot_is_reused_in_processes_that_acknowledged,
+    process_exit_acknowledges_removals,
+    only_root_reads_traces,
 ];
 
 fn kind(result: std::io::Result<impl Sized>) -> Option<i32> {
@@ -34,7 +34,7 @@ fn kind(result: std::io::Result<impl Sized>) -> Option<i32> {
 }
 
 /// Requirements: E1
-fn e1_mkdir_makes_a_trace_that_is_stopped() {
+fn mkdir_creates_a_stopped_trace() {
     let trace = Trace::create("new");
     assert_eq!(trace.read("start"), "0\n");
     let stats = trace.stats();
@@ -60,7 +60,7 @@ fn e1_mkdir_makes_a_trace_that_is_stopped() {
 }
 
 /// Requirements: E1
-fn e1_start_and_stop_are_read_back() {
+fn start_and_stop_are_read_back() {
     let trace = Trace::create("start");
     for (text, read) in [("1", "1\n"), (" 1 \n", "1\n"), ("0\n", "0\n"), ("0", "0\n")] {
         trace.write("start", text).expect("good");
@@ -78,7 +78,8 @@ fn e1_start_and_stop_are_read_back() {
     }
 }
 
-fn e1_bad_names_are_refused() {
+/// Requirements: E1
+fn bad_trace_names_are_rejected() {
     let longest = "x".repeat(31);
     let entries = || fs::read_dir(control::ROOT).expect("a directory").count();
     let before = entries();
@@ -104,7 +105,8 @@ fn e1_bad_names_are_refused() {
     assert_eq!(entries(), before + 1, "one trace");
 }
 
-fn e1_nothing_but_traces_can_be_made() {
+/// Requirements: E1
+fn only_traces_can_be_created() {
     let trace = Trace::create("fixed");
     let channel = trace.path().join("main");
     for path in [
@@ -141,7 +143,7 @@ fn fill() -> Vec<Trace> {
 }
 
 /// Requirements: C2, E1
-fn e1_there_are_sixteen_slots() {
+fn sixteen_traces_can_be_active_at_once() {
     let mut traces = fill();
     assert_eq!(traces.len(), 16);
     let mut slots: Vec<_> = traces.iter().map(|trace| trace.stats().slot).collect();
@@ -173,7 +175,7 @@ fn e1_there_are_sixteen_slots() {
 }
 
 /// Requirements: E2
-fn e2_geometry_is_read_back_and_used() {
+fn geometry_is_read_back_and_used() {
     child::run(|| {
         let areas = Areas::map(0);
         for (size, count) in [(4096, 2), (8192, 128), (1 << 25, 2), (4096, 1 << 14)] {
@@ -196,7 +198,8 @@ fn e2_geometry_is_read_back_and_used() {
     });
 }
 
-fn e2_bad_geometry_is_refused_and_changes_nothing() {
+/// Requirements: E2
+fn bad_geometry_is_rejected_and_changes_nothing() {
     let trace = Trace::create("bad-geometry");
     for channel in ["main", "control"] {
         let (size, count) = (
@@ -254,7 +257,7 @@ fn bad_write(text: &str) -> Option<i32> {
 }
 
 /// Requirements: E2
-fn e2_geometry_is_fixed_by_the_first_start() {
+fn first_start_fixes_the_geometry() {
     let trace = Trace::started("fixed");
     for when in ["started", "stopped", "started again"] {
         match when {
@@ -279,7 +282,7 @@ fn e2_geometry_is_fixed_by_the_first_start() {
 }
 
 /// Requirements: A7
-fn a7_traces_have_buffers_of_their_own() {
+fn each_trace_has_its_own_buffers() {
     child::run(|| {
         let (a, b) = (Trace::started("a"), Trace::started("b"));
         let areas = Areas::map(0);
@@ -328,7 +331,7 @@ fn a7_traces_have_buffers_of_their_own() {
 }
 
 /// Requirements: A9
-fn a9_a_writer_survives_the_end_of_its_trace() {
+fn writer_survives_the_removal_of_its_trace() {
     for round in 0..3 {
         let trace = Trace::started_with("ends", 4096, 1024);
         let mut child = Child::spawn(|link| {
@@ -365,7 +368,7 @@ fn a9_a_writer_survives_the_end_of_its_trace() {
 /// other, until it has acknowledged the removal. Other processes do not wait for that.
 ///
 /// Requirements: A9
-fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
+fn slot_is_reused_in_processes_that_acknowledged() {
     const ACKNOWLEDGE: u64 = 0;
     const WRITE: u64 = 1;
     const TAKE: u64 = 2;
@@ -438,7 +441,9 @@ fn a9_a_slot_is_given_again_to_those_who_acknowledged() {
 }
 
 /// A process that ends acknowledges all removals.
-fn a9_a_process_that_ends_acknowledges() {
+///
+/// Requirements: A9
+fn process_exit_acknowledges_removals() {
     let held = || control::memory().total;
     wait::until("nothing is left of others", || held() == 0);
     let trace = Trace::started("held");
@@ -457,7 +462,7 @@ fn a9_a_process_that_ends_acknowledges() {
 }
 
 /// Requirements: F5
-fn f5_only_root_reads_traces() {
+fn only_root_reads_traces() {
     let trace = Trace::started("private");
     child::run(|| {
         let slot = Areas::map(0).must_next();

@@ -16,15 +16,15 @@ use usertrace_tests::guest::scaled;
 use crate::{Case, cases};
 
 pub(crate) const CASES: &[Case] = cases![
-    a4_each_change_is_signalled,
-    a4_the_handler_runs_before_the_next_instruction,
-    a4_a_sleeping_program_is_woken,
-    a4_the_signal_can_be_chosen_and_changed,
-    a4_no_signal_if_none_was_asked_for,
-    f2_an_update_kills_nobody,
-    f2_a_blocked_update_is_not_left_pending,
-    a4_who_blocks_the_signal_for_a_while_is_told_then,
-    f2_no_update_survives_exec,
+    each_change_is_signalled,
+    update_handler_runs_before_the_next_instruction,
+    update_signal_wakes_a_sleeping_program,
+    update_signal_can_be_chosen_and_changed,
+    update_signal_is_sent_only_on_request,
+    update_signal_kills_no_process,
+    blocked_update_signal_is_not_left_pending,
+    update_signal_is_sent_again_after_a_block,
+    update_signal_does_not_survive_exec,
 ];
 
 /// SIGRTMIN+3, as C programs have it.
@@ -81,7 +81,7 @@ fn ask(child: &mut Child) -> u32 {
 }
 
 /// Requirements: A4
-fn a4_each_change_is_signalled() {
+fn each_change_is_signalled() {
     // Before the first start, no signal is sent.
     drop(Trace::started("first"));
     let mut child = counting(realtime(), || ());
@@ -111,7 +111,7 @@ fn a4_each_change_is_signalled() {
 }
 
 /// Requirements: A4
-fn a4_the_handler_runs_before_the_next_instruction() {
+fn update_handler_runs_before_the_next_instruction() {
     /// The active mask that the handler read last.
     static SEEN: AtomicU32 = AtomicU32::new(0);
     static INFO: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
@@ -153,7 +153,8 @@ fn a4_the_handler_runs_before_the_next_instruction() {
     }
 }
 
-fn a4_a_sleeping_program_is_woken() {
+/// Requirements: A4
+fn update_signal_wakes_a_sleeping_program() {
     let mut child = Child::spawn(|link| {
         handle(realtime(), counter(), 0);
         let _areas = Areas::map(realtime() as u32);
@@ -180,7 +181,7 @@ fn a4_a_sleeping_program_is_woken() {
 }
 
 /// Requirements: A4
-fn a4_the_signal_can_be_chosen_and_changed() {
+fn update_signal_can_be_chosen_and_changed() {
     let (first, second) = (Signal::SIGUSR1 as i32, Signal::SIGUSR2 as i32);
     let trace = Trace::create("chosen");
     let mut child = Child::spawn(|link| {
@@ -208,7 +209,7 @@ fn a4_the_signal_can_be_chosen_and_changed() {
 }
 
 /// Requirements: A4
-fn a4_no_signal_if_none_was_asked_for() {
+fn update_signal_is_sent_only_on_request() {
     let mut child = counting(0, || {
         for signo in 1..=64 {
             if ![Signal::SIGKILL as i32, Signal::SIGSTOP as i32, 32, 33].contains(&signo)
@@ -263,7 +264,7 @@ fn is_pending(signo: i32) -> bool {
 }
 
 /// Requirements: F2
-fn f2_an_update_kills_nobody() {
+fn update_signal_kills_no_process() {
     let trace = Trace::create("harmless");
     let mut children = Vec::new();
     for signo in signals() {
@@ -288,7 +289,8 @@ fn f2_an_update_kills_nobody() {
     }
 }
 
-fn f2_a_blocked_update_is_not_left_pending() {
+/// Requirements: F2
+fn blocked_update_signal_is_not_left_pending() {
     let trace = Trace::create("blocked");
     for signo in signals() {
         let mut child = Child::spawn(|link| {
@@ -312,7 +314,9 @@ fn f2_a_blocked_update_is_not_left_pending() {
 
 /// C libraries block all signals while they create a thread. Events are off here, so that no event
 /// detects the change.
-fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
+///
+/// Requirements: A4
+fn update_signal_is_sent_again_after_a_block() {
     for all in [false, true] {
         let mut child = Child::spawn(|link| {
             event::attach();
@@ -340,7 +344,8 @@ fn a4_who_blocks_the_signal_for_a_while_is_told_then() {
     }
 }
 
-fn f2_no_update_survives_exec() {
+/// Requirements: F2
+fn update_signal_does_not_survive_exec() {
     let trace = Trace::create("exec");
     for (signo, blocked) in signals().into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let mut child = Child::spawn(|link| {

@@ -565,7 +565,7 @@ mod tests {
     const OTHER: &[u8] = b"\x90\x90\x90\x90\x90\x90\x90\xc3\xe8\x01\x02\x03\x04\x90\x50\xc3";
 
     #[test]
-    fn c1_what_moved_is_the_same() {
+    fn moved_code_is_equal() {
         let before = image(0x1008, CALL, "first+0x0").parts();
         assert_eq!(before.len(), 2);
         assert_eq!(
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_other_code_and_other_targets_are_seen() {
+    fn other_code_and_other_targets_are_found() {
         let before = image(0x1008, CALL, "first+0x0").parts();
         for after in [
             image(0x1008, OTHER, "first+0x0"),
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_only_what_the_table_forces_has_a_reason() {
+    fn only_table_changes_have_a_reason() {
         let name = |symbol: &str| Name {
             section: ".text".into(),
             symbol: Some(symbol.into()),

@@ -162,7 +162,7 @@ mod tests {
         === status 0\n";
 
     #[test]
-    fn c1_results_of_selftests_are_read() {
+    fn selftest_results_are_parsed() {
         let outcomes = parse(LOG);
         let mremap = &outcomes["mm/mremap_test"];
         assert_eq!(mremap.status, Some(1));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn c1_each_difference_of_selftests_is_seen() {
+    fn each_difference_of_selftests_is_found() {
         let before = parse(LOG);
         assert_eq!(differences(&before, &before), [""; 0]);
         for (from, to) in [

@@ -52,8 +52,9 @@ mod tests {
         Ok(super::filter(&settings)?.rules().to_vec())
     }
 
+    /// Requirements: E4
     #[test]
-    fn e4_rules_are_as_the_kernel_has_them() {
+    fn rules_equal_those_of_the_kernel() {
         for (filter, contexts, expected) in [
             ("", "", &b"\0\0\x01*"[..]),
             ("0", "", b""),

@@ -38,8 +38,9 @@ fn rseq_of(rings: &Rings) -> Option<Rseq> {
     rseq().filter(|_| rings.geometry.protocol == Protocol::Rseq)
 }
 
+/// Requirements: F7
 #[test]
-fn f7_records_without_contexts_stay_out() {
+fn records_without_contexts_are_rejected() {
     let kinds = [
         (Scope::Cpu, Protocol::Rseq),
         (Scope::MmCid, Protocol::Rseq),

@@ -205,8 +205,10 @@ proptest! {
 
     /// E3: whatever the mode was before, and wherever the reader is: what is neither claimed nor
     /// consumed is there, up to the newest record.
+    ///
+    /// Requirements: E3
     #[test]
-    fn e3_what_is_overwritten_is_claimed_or_consumed(
+    fn only_claimed_or_consumed_records_are_overwritten(
         steps in prop::collection::vec((0..3usize, 0u64..900, 0u64..8), 1..30)
     ) {
         const SIZE: u64 = 4 * 4096;

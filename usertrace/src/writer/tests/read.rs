@@ -353,8 +353,10 @@ fn shared_rings_are_read_while_they_are_written() {
 
 /// E3: nothing is torn, lost without being counted, or told twice, whatever the mode is from one
 /// moment to the next. A reader that looks at claims does not need to know.
+///
+/// Requirements: E3
 #[test]
-fn e3_modes_change_while_rings_are_read_and_written() {
+fn mode_changes_tear_and_repeat_no_record() {
     for scope in [Scope::Cpu, Scope::MmCid] {
         run(scope, Protocol::Rseq, Mode::Overwrite, true);
     }

@@ -464,8 +464,10 @@ fn a_writer_that_waits_loses_nothing() {
 
 /// E3: a ring that is told not to overwrite any more, wherever a writer is that was about to, is
 /// full, and keeps the newest; and goes on when it is read.
+///
+/// Requirements: E3
 #[test]
-fn e3_a_ring_stops_overwriting_anywhere() {
+fn ring_stops_overwriting_at_any_step() {
     // Whether a short record comes in between, too.
     for (events, nested) in (30..50).flat_map(|events| [(events, false), (events, true)]) {
         for at in 0.. {

@@ -506,8 +506,10 @@ fn owner(rings: &Rings, ring: u32) -> u32 {
 /// A8: more threads, one after the other, than there are rings: each has one for itself, whose
 /// sub-buffers name it, and what those before it have written is there, too. `errno` is the
 /// program's.
+///
+/// Requirements: A8
 #[test]
-fn a8_rings_of_threads_that_are_gone_are_taken() {
+fn rings_of_ended_threads_are_taken() {
     const THREADS: u64 = 20;
     let rings = Rings::new(4096, 32, 4, Scope::Thread, Mode::Discard);
     let mut threads = Vec::new();
@@ -545,7 +547,7 @@ fn a8_rings_of_threads_that_are_gone_are_taken() {
 ///
 /// Requirements: A8
 #[test]
-fn a8_rings_of_threads_that_run_are_not_taken() {
+fn rings_of_running_threads_are_not_taken() {
     let rings = Rings::new(4096, 16, 4, Scope::Thread, Mode::Discard);
     let (wrote, over) = (Barrier::new(4), Barrier::new(4));
     std::thread::scope(|scope| {
@@ -598,8 +600,10 @@ fn a_full_ring_of_a_thread_that_is_gone_is_not_taken() {
 }
 
 /// A thread that writes to many channels in turns begins no sub-buffer for that.
+///
+/// Requirements: A7
 #[test]
-fn a7_a_thread_knows_its_rings_of_several_channels() {
+fn thread_keeps_its_rings_of_several_channels() {
     let channels: Vec<_> = (0..6)
         .map(|_| Rings::new(4096, 2, 4, Scope::Thread, Mode::Discard))
         .collect();
@@ -617,8 +621,10 @@ fn a7_a_thread_knows_its_rings_of_several_channels() {
 
 /// A5, F2: another process in the same memory, which no wrapper of `vfork` knows of, takes no ring:
 /// neither a free one, nor that of a thread, of which its own process knows nothing.
+///
+/// Requirements: A5
 #[test]
-fn a5_another_process_in_this_memory_takes_no_ring() {
+fn process_that_shares_memory_takes_no_ring() {
     extern "C" fn write(rings: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the parent's, who waits.
         let rings = unsafe { &*rings.cast::<Rings>() };
@@ -658,8 +664,10 @@ fn a5_another_process_in_this_memory_takes_no_ring() {
 }
 
 /// D2: a signal handler that traces while a thread takes a ring from one that is gone.
+///
+/// Requirements: D2
 #[test]
-fn d2_a_signal_handler_traces_while_a_ring_is_taken() {
+fn signal_handler_traces_while_a_ring_is_taken() {
     let most = counts(600, 3000);
     // For as many there is room; where threads are slow to begin, each has more signals, and fewer
     // will do.
