@@ -48,7 +48,7 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::Arguments;
 use usertrace_tests::{guest, progress};
 
-/// A test: its name, which begins with its requirements, and its function.
+/// A test: its name and its function.
 type Case = (&'static str, fn());
 
 /// The cases of a module, by the names of their functions.
