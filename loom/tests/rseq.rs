@@ -571,7 +571,7 @@ fn overwritten_records_are_read_without_a_claim() {
     overwriting(Fault::NotClaimed, 1, [0; 3], 2);
 }
 
-/// E3: the mode changes between two threads: one overwrites, the other one discards.
+/// The mode changes between two writers: one overwrites, the other one discards.
 ///
 /// Requirements: E3
 #[test]

@@ -440,9 +440,9 @@ fn a_reader_is_overtaken_by_two_writers() {
     });
 }
 
-/// E3: a ring stops overwriting while two writers are about to overwrite, and a reader copies the
-/// oldest sub-buffer. Its copy is valid unless the head moved, and so is all behind it. When all
-/// was read, the ring takes records again.
+/// A ring stops overwriting while two writers are about to overwrite, and a reader copies the oldest
+/// sub-buffer. The copy and all later sub-buffers are valid unless the head moved. After the reader
+/// has consumed everything, the ring accepts records again.
 ///
 /// Requirements: E3
 #[test]

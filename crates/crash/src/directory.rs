@@ -366,7 +366,9 @@ mod tests {
 
     use super::*;
 
-    /// C7: the clock of a trace need not be that of the root page.
+    /// The clock of a trace need not be that of the root page.
+    ///
+    /// Requirements: C7
     #[test]
     fn each_trace_has_a_clock_of_its_own() {
         let boot = LttClockSync {

@@ -386,7 +386,7 @@ mod tests {
         KdumpDump::open(DumpFile::open(file.path()).unwrap())
     }
 
-    /// C7.
+    /// Requirements: C7
     #[test]
     fn pages_are_found_and_decompressed() {
         let dump = open(&dump()).unwrap();
@@ -450,7 +450,7 @@ mod tests {
         assert!(open(&incomplete).unwrap().is_cut_short());
     }
 
-    /// F4: a truncated dump may have all descriptors, and only lack pages.
+    /// A truncated dump may have all descriptors, and only lack pages.
     ///
     /// Requirements: F4
     #[test]
@@ -472,7 +472,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// F4: any contents are read or refused, without a panic.
+        /// Any contents are read or rejected, without a panic.
+        ///
+        /// Requirements: F4
         #[test]
         fn forged_dumps_do_not_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20), in_headers in any::<bool>()) {
             let mut bytes = dump();

@@ -115,7 +115,9 @@ fn number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// F4: a forged dump cannot control the terminal.
+    /// A forged dump cannot control the terminal.
+    ///
+    /// Requirements: F4
     #[test]
     fn a_release_has_no_control_characters() {
         let mut info = Vmcoreinfo::default();

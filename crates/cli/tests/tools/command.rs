@@ -618,7 +618,7 @@ fn missing_trace_is_named() {
     assert!(directory.path().join("out").is_dir());
 }
 
-/// E2, E3.
+/// Requirements: E2, E3
 #[test]
 fn channels_are_listed() {
     let directory = tempfile::tempdir().unwrap();

@@ -386,7 +386,7 @@ fn all_events_are_recorded_while_the_rings_go_round() {
     assert!(summary.problems.is_empty());
 }
 
-/// E7.
+/// Requirements: E7
 #[test]
 fn losses_to_slow_consumer_are_counted() {
     let process = Process::new(7, 1);
@@ -753,7 +753,7 @@ fn snapshot(process: &Rc<RefCell<Process>>) -> (ProcessSummary, babeltrace::Line
     (done.unwrap().unwrap(), babeltrace::lines(directory.path()))
 }
 
-/// F1: recordings and snapshots in CTF 2, with the same events as in CTF 1.8.
+/// Recordings and snapshots in CTF 2 have the same events as those in CTF 1.8.
 ///
 /// Requirements: F1
 #[test]

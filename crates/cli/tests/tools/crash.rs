@@ -44,9 +44,7 @@ fn process(number: u64, cpus: u32, events: u64) -> Process {
     process
 }
 
-/// F7, C7.
-///
-/// Requirements: F7
+/// Requirements: C7, F7
 #[test]
 fn contexts_are_extracted() {
     let mut process = process(1, 1, 0);

@@ -113,9 +113,9 @@ fn check_times(expected: u32) {
     }
 }
 
-/// Requirements: E3
-///
 /// The fallback does not use the processor's counter either if the kernel does not trust it.
+///
+/// Requirements: E3
 fn fallback_does_not_use_an_unstable_clock() {
     assert!(
         !is_counter_valid(),

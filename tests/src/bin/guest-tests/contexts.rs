@@ -132,9 +132,9 @@ fn redirected_event_has_its_new_channels_contexts() {
     child.join();
 }
 
-/// E3, E4: the recorder sets the filters and contexts of a new trace.
+/// The recorder sets the filters and contexts of a new trace.
 ///
-/// Requirements: E4, F7
+/// Requirements: E3, E4, F7
 fn recorder_sets_filters_and_contexts() {
     let trace = Trace::create("asked");
     let output = tempfile::tempdir().expect("a directory");

@@ -302,9 +302,7 @@ fn kernel_event_fields_equal_the_kernels_own_text() {
     assert!(missing.is_empty(), "{missing:#?}\nof {got:?}");
 }
 
-/// A10.
-///
-/// Requirements: F9
+/// Requirements: A10, F9
 fn killed_recorder_repeats_and_omits_no_kernel_event() {
     mount_tracefs();
     let trace = Trace::create("kernel-killed");

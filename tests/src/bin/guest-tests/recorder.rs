@@ -204,9 +204,8 @@ fn recording_of_a_pid_ends_with_the_process() {
     assert!(!directory.path().join("gone").exists());
 }
 
-/// The recorder shows its progress in one line, until a key ends it and the summary replaces the
-/// line. Each process needs some files of the recorder, which raises its limit of open files. The
-/// program that it runs keeps the old limit.
+/// The recorder needs several open files for each process, so it raises its limit of open files.
+/// The program that it runs keeps the old limit.
 ///
 /// Requirements: C4
 fn recorder_raises_its_limit_of_open_files() {
@@ -250,6 +249,9 @@ fn recorder_raises_its_limit_of_open_files() {
     }
 }
 
+/// The recorder shows its progress in one line, until a key ends it and the summary replaces the
+/// line.
+///
 /// Requirements: F1
 fn terminal_shows_the_progress_of_a_recording() {
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());

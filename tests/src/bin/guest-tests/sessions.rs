@@ -511,7 +511,7 @@ impl Top {
     }
 }
 
-/// E1, F1: the commands of README and the documents, typed literally.
+/// The commands of README and the documents, typed literally.
 ///
 /// Requirements: E1, F1
 fn commands_of_the_documents_work() {
@@ -529,7 +529,7 @@ fn commands_of_the_documents_work() {
     assert!(done > 40, "{done}");
 }
 
-/// E1, F1: the examples of the manual, typed literally.
+/// The examples of the manual, typed literally.
 ///
 /// Requirements: E1, F1
 fn examples_of_the_manual_work() {

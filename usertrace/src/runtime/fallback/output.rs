@@ -747,7 +747,9 @@ mod tests {
     use super::super::layout;
     use super::*;
 
-    /// A11: whatever a program stores in its control blocks, the worker goes on.
+    /// The worker continues, whatever a program stores in its control blocks.
+    ///
+    /// Requirements: A11
     #[test]
     fn a_program_may_lie_about_its_rings() {
         for (scope, protocol, mode) in [

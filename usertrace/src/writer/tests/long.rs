@@ -79,7 +79,9 @@ fn a_record_of_each_length_up_to_a_sub_buffer() {
     });
 }
 
-/// A10: killed in the middle, a writer leaves a record of which nothing is known but its length.
+/// A writer that is killed in the middle of a record leaves one of which only the length is known.
+///
+/// Requirements: A10
 #[test]
 fn killed_in_the_middle() {
     let rings = Rings::new(4096, 4);
@@ -107,8 +109,10 @@ fn killed_in_the_middle() {
     assert_eq!(busy(&rings, cpu, 0), 1);
 }
 
-/// A10: killed at any instruction, a process leaves a prefix of its records, and one of unknown
-/// contents at most.
+/// A process that is killed at any instruction leaves a prefix of its records, and at most one
+/// record of unknown contents.
+///
+/// Requirements: A10
 #[test]
 fn killed_anywhere() {
     const LENS: [usize; 3] = [600, 1504, 3000];
@@ -254,7 +258,9 @@ fn no_place_at_all() {
     });
 }
 
-/// A9: who closes a channel learns that a writer is still inside, and that it is out.
+/// The thread that closes a channel learns that a writer is still inside, and when it has left.
+///
+/// Requirements: A9
 #[test]
 fn a_closed_channel_becomes_quiescent_later() {
     let rings = Rings::new(4096, 4);

@@ -134,8 +134,9 @@ fn threads_that_run_at_the_same_time_have_different_rings() {
     assert!((2..=3).contains(&used), "{used}");
 }
 
-/// F2: a kernel that does not keep the ids leaves zeros there, so all threads would write to one
-/// ring.
+/// A kernel that does not maintain the ids leaves zeros, so all threads would write to one ring.
+///
+/// Requirements: F2
 #[test]
 fn without_ids_all_is_lost_and_counted() {
     let rings = cids(4096, 4);
@@ -150,7 +151,9 @@ fn without_ids_all_is_lost_and_counted() {
     assert!(heads(&rings).iter().all(|&head| head == 0));
 }
 
-/// F2: the area of a thread that could not register has id 0, which is another thread's.
+/// The area of a thread that could not register has id 0, which belongs to another thread.
+///
+/// Requirements: F2
 #[test]
 fn a_thread_without_an_area_loses_its_events() {
     if !registration::is_without() {

@@ -400,7 +400,9 @@ fn a_record_of_each_length() {
     });
 }
 
-/// E7: a full ring drops what does not fit, and counts all of it.
+/// A full ring drops the records that do not fit, and counts them.
+///
+/// Requirements: E7
 #[test]
 fn a_full_ring_drops_and_counts() {
     let rings = Rings::new(4096, 2);
@@ -582,8 +584,10 @@ fn bad_geometry_is_refused() {
     }
 }
 
-/// A9: what an event knows of its channel from before the sequence counts only if it is still so in
-/// it.
+/// An event reads its route before the restartable sequence. The sequence writes nothing if the
+/// route has changed by then.
+///
+/// Requirements: A9
 #[test]
 fn a_route_that_was_changed_leads_nowhere() {
     let [rings, others] = [(); 2].map(|()| Rings::new(4096, 4));
@@ -674,8 +678,10 @@ proptest! {
     }
 }
 
-/// B6, A3: several threads on all CPUs; each record whole, each ring in order of time, nothing
-/// missing.
+/// Several threads write on all CPUs: each record is whole, each ring is in order of time, and no
+/// record is missing.
+///
+/// Requirements: A3, B6
 #[test]
 fn threads_share_the_rings() {
     const THREADS: u64 = 6;
@@ -852,8 +858,10 @@ fn a_signal_handler_traces_in_the_middle_of_an_event() {
     assert!(handlers.into_iter().eq(0..handled));
 }
 
-/// A10: killed at any instruction, a process leaves all events that it had committed, and nothing
-/// else.
+/// A process that is killed at any instruction leaves all events that it has committed, and no
+/// others.
+///
+/// Requirements: A10
 #[test]
 fn a_killed_process_leaves_a_prefix() {
     let rounds = counts(25, 100);
@@ -946,8 +954,10 @@ fn single_steps_do_not_hang() {
     assert_eq!(rings.control(cpu).head.load(Ordering::Acquire), head);
 }
 
-/// A9: once a channel is closed and running sequences were restarted, nobody stores into its rings
-/// any more.
+/// After a channel is closed and all running sequences are restarted, no writer stores into its
+/// rings.
+///
+/// Requirements: A9
 #[test]
 fn no_writer_stores_into_a_closed_quiescent_channel() {
     membarrier::register().unwrap();

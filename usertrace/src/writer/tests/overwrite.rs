@@ -144,7 +144,9 @@ fn a_reader_beside_the_writer() {
     assert_eq!(rings.lost(), 0);
 }
 
-/// A10: killed at any instruction, a process leaves its newest records.
+/// A process that is killed at any instruction leaves its newest records.
+///
+/// Requirements: A10
 #[test]
 fn killed_anywhere() {
     let rounds = counts(20, 60);
@@ -203,8 +205,8 @@ fn killed_anywhere() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// E3: whatever the mode was before, and wherever the reader is: what is neither claimed nor
-    /// consumed is there, up to the newest record.
+    /// All records that are neither claimed nor consumed remain, up to the newest one. Neither the
+    /// previous modes nor the position of the reader matter.
     ///
     /// Requirements: E3
     #[test]

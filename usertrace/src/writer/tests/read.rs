@@ -332,7 +332,7 @@ fn run(scope: Scope, protocol: Protocol, mode: Mode, changes: bool) {
     check_counts(&counts, accepted, mode, changes, &what);
 }
 
-/// D2, D3.
+/// Requirements: D2, D3
 #[test]
 fn rings_of_cpus_are_read_while_they_are_written() {
     for mode in [Mode::Discard, Mode::Overwrite] {
@@ -341,7 +341,7 @@ fn rings_of_cpus_are_read_while_they_are_written() {
     }
 }
 
-/// D2, D3.
+/// Requirements: D2, D3
 #[test]
 fn shared_rings_are_read_while_they_are_written() {
     for scope in [Scope::Global, Scope::Thread] {
@@ -351,8 +351,8 @@ fn shared_rings_are_read_while_they_are_written() {
     }
 }
 
-/// E3: nothing is torn, lost without being counted, or told twice, whatever the mode is from one
-/// moment to the next. A reader that looks at claims does not need to know.
+/// While the mode changes all the time, no record is torn, lost without being counted, or read
+/// twice. A reader that checks `claimed` does not need to know the mode.
 ///
 /// Requirements: E3
 #[test]
