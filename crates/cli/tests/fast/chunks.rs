@@ -504,7 +504,7 @@ fn kill_one(pid: u32, random: &mut Random) -> bool {
 /// Daemons are killed at random instants while chunks change.
 ///
 /// Requirements: A10, E8
-pub(crate) fn daemons_are_killed_between_chunks() {
+pub(crate) fn killed_daemons_lose_no_event_in_chunks() {
     let mut random = Random::new();
     for mode in ["discard", "block"] {
         let run = Run::new();
@@ -559,7 +559,7 @@ pub(crate) fn replaced_watchdog_keeps_no_chunk() {
 /// Programs come and go while chunks change: no process is missing, and no event.
 ///
 /// Requirements: A5, E8
-pub(crate) fn short_children_are_in_some_chunk() {
+pub(crate) fn each_short_lived_child_is_in_a_chunk() {
     for _ in 0..counts(1, 30) {
         let run = Run::new();
         let output = often(&run, 10, "some_children", "discard")
@@ -612,7 +612,7 @@ pub(crate) fn some_children() {
 /// Each traced child is there once, while daemons are killed.
 ///
 /// Requirements: A5, A10, E8
-pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
+pub(crate) fn each_short_lived_child_of_killed_daemons_is_in_a_chunk() {
     let mut random = Random::new();
     for _ in 0..counts(1, 20) {
         let run = Run::new();
@@ -627,7 +627,7 @@ pub(crate) fn short_children_of_killed_daemons_are_in_some_chunk() {
 }
 
 /// Threads take rings from each other while chunks change.
-pub(crate) fn rings_of_threads_are_in_chunks() {
+pub(crate) fn rings_of_threads_are_written_to_chunks() {
     for _ in 0..counts(1, 50) {
         let run = Run::new();
         let mut command = often(&run, 10, "many_threads", "discard");
@@ -675,7 +675,7 @@ pub(crate) fn idle_process_makes_no_chunk() {
 }
 
 /// The first process of a PID namespace, with which the daemons end.
-pub(crate) fn process_1_is_in_chunks() {
+pub(crate) fn process_1_is_recorded_in_chunks() {
     let run = Run::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
     command.args(["record", "--json", "-q", "--rotate-time", "1s", "-o"]);
@@ -698,7 +698,7 @@ pub(crate) fn process_1_is_in_chunks() {
 }
 
 /// A full disk is reported as it is without chunks.
-pub(crate) fn chunks_without_room_fail() {
+pub(crate) fn full_disk_is_reported_with_chunks() {
     // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;

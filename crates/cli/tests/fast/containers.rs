@@ -81,7 +81,7 @@ pub(crate) fn process_1_is_recorded() {
 }
 
 /// A child in another namespace has an id there that another process has here.
-pub(crate) fn children_in_other_namespaces() {
+pub(crate) fn children_in_other_namespaces_are_told_apart() {
     for (rings, mode) in [("cpu", "discard"), ("thread", "block")] {
         let run = Run::new();
         let mut command = run.command(
@@ -119,7 +119,7 @@ pub(crate) fn children_in_other_namespaces() {
 }
 
 /// A subreaper that waits for all its children does not wait for the daemons.
-pub(crate) fn a_subreaper_waits_for_its_own_children() {
+pub(crate) fn subreaper_waits_for_its_own_children_only() {
     let run = Run::new();
     let mut command = run.command("waits_for_all", &[]);
     // SAFETY: between fork and exec, the child makes one system call; `exec` keeps its effect.

@@ -36,7 +36,7 @@ pub(crate) fn write() {
 }
 
 /// Requirements: F7
-pub(crate) fn contexts_come_back() {
+pub(crate) fn contexts_are_read_as_written() {
     // Rings of both protocols, and a context with the name of a field.
     for rings in ["cpu", "thread"] {
         let run = Run::new();

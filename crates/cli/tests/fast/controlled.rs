@@ -66,7 +66,7 @@ fn error(output: &Output) -> String {
 }
 
 /// Snapshots copy the contents of the rings, and the programs go on.
-pub(crate) fn snapshots_of_running_programs() {
+pub(crate) fn snapshot_copies_the_rings_of_running_programs() {
     for mode in ["discard", "overwrite"] {
         let run = Run::new();
         let mut program = ControlledProgram::start(&run, &[("USERTRACE_MODE", mode)]);
@@ -156,7 +156,7 @@ pub(crate) fn running_programs_are_found_by_name() {
 }
 
 /// Commands name what they cannot ask.
-pub(crate) fn snapshots_of_nothing() {
+pub(crate) fn commands_name_programs_that_they_cannot_reach() {
     let run = Run::new();
     let said = error(&usertrace(run.path(), &["snapshot", ".", "-o", "none"]));
     assert!(

@@ -181,7 +181,7 @@ fn until_asleep(worker: u32) {
 /// the rest when SIGKILL ends the program.
 ///
 /// Requirements: D5
-pub(crate) fn a_full_subbuffer_is_written_while_the_program_runs() {
+pub(crate) fn full_subbuffer_is_written_while_the_program_runs() {
     const FULL: usize = (4096 - 64) / 24;
     let run = Run::new();
     // With rings of threads, the watchdog would wake the worker from time to time.
@@ -267,7 +267,7 @@ pub(crate) fn killed_watchdog_is_replaced() {
 }
 
 /// Daemons are killed at random instants, in any order, and so are their replacements.
-pub(crate) fn daemons_are_killed_repeatedly() {
+pub(crate) fn repeatedly_killed_daemons_lose_no_event() {
     let mut random = Random::new();
     for mode in ["discard", "block"] {
         let steps = Steps::start(&sizes(&[("USERTRACE_MODE", mode)]));

@@ -97,7 +97,7 @@ fn list(values: impl Iterator<Item = String>) -> String {
 }
 
 /// Requirements: B1
-pub(crate) fn each_field_type_comes_back() {
+pub(crate) fn each_field_type_is_read_as_written() {
     let run = Run::new();
     run.success("fields", &[]);
     let directories = run.directories();

@@ -92,14 +92,14 @@ fn assert_counts(witness: &Witness, trace: &Trace) {
 }
 
 /// Requirements: A10
-pub(crate) fn discard() {
+pub(crate) fn killed_program_keeps_all_events_in_discard_mode() {
     kill(&[("USERTRACE_MODE", "discard")], |witness, trace| {
         assert_prefixes(witness, &trace);
         assert_counts(witness, &trace);
     });
 }
 
-pub(crate) fn discard_threads() {
+pub(crate) fn killed_program_keeps_all_events_in_rings_of_threads() {
     kill(&[("USERTRACE_RINGS", "thread")], |witness, trace| {
         assert_prefixes(witness, &trace);
         assert_counts(witness, &trace);
@@ -125,13 +125,13 @@ fn assert_newest(witness: &Witness, trace: &Trace, own: bool) {
     assert!((lost..=lost + THREADS as u64).contains(&trace.discarded));
 }
 
-pub(crate) fn overwrite() {
+pub(crate) fn killed_program_keeps_the_newest_events_in_overwrite_mode() {
     kill(&[("USERTRACE_MODE", "overwrite")], |witness, trace| {
         assert_newest(witness, &trace, false);
     });
 }
 
-pub(crate) fn overwrite_threads() {
+pub(crate) fn killed_program_keeps_the_newest_events_in_overwritten_rings_of_threads() {
     let variables = [
         ("USERTRACE_MODE", "overwrite"),
         ("USERTRACE_RINGS", "thread"),
@@ -152,14 +152,14 @@ fn assert_nothing_lost(witness: &Witness, trace: &Trace) {
 }
 
 /// Requirements: D7
-pub(crate) fn block() {
+pub(crate) fn killed_program_loses_nothing_in_block_mode() {
     kill(&[("USERTRACE_MODE", "block")], |witness, trace| {
         assert_nothing_lost(witness, &trace);
     });
 }
 
 /// Requirements: D7
-pub(crate) fn block_threads() {
+pub(crate) fn killed_program_loses_nothing_in_blocking_rings_of_threads() {
     let variables = [("USERTRACE_MODE", "block"), ("USERTRACE_RINGS", "thread")];
     kill(&variables, |witness, trace| {
         assert_nothing_lost(witness, &trace)

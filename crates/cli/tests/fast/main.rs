@@ -36,46 +36,50 @@ macro_rules! trials {
     };
 }
 
-fn main() -> ExitCode {
-    if programs::run() {
-        return ExitCode::SUCCESS;
-    }
-    let trials = trials![
-        processes::ready_before_main,
-        processes::threads_have_streams,
-        processes::threads_before_the_library,
-        processes::rings_of_threads_are_used_again,
-        processes::children_have_traces_of_their_own,
-        processes::children_without_handlers,
-        processes::the_first_thread_ends,
+/// Processes and their families, environments and outputs.
+fn of_processes() -> Vec<Trial> {
+    trials![
+        processes::library_is_ready_before_main,
+        processes::each_thread_has_a_readable_stream,
+        processes::threads_may_run_before_the_library_starts,
+        processes::rings_of_ended_threads_serve_others,
+        processes::children_have_their_own_traces,
+        processes::children_are_traced_without_fork_handlers,
+        processes::end_of_the_first_thread_keeps_the_trace,
         processes::signal_handler_may_fork,
-        processes::another_program,
-        processes::a_daemon,
-        processes::all_ways_to_end,
-        processes::without_descriptors,
-        processes::without_permissions,
-        processes::filtered_calls,
+        processes::events_before_exec_are_written,
+        processes::daemons_stay_for_an_orphaned_child,
+        processes::no_way_to_end_loses_an_event,
+        processes::closed_descriptors_do_no_harm,
+        processes::lost_permissions_do_no_harm,
+        processes::refused_system_calls_do_no_harm,
         processes::short_lived_children_wait_for_slots,
         processes::late_exit_detection_loses_no_child,
         processes::processes_without_slot_are_reported,
-        processes::a_limit_of_address_space,
+        processes::rings_respect_the_limit_of_address_space,
         containers::process_1_ends_when_its_trace_is_written,
         containers::process_1_is_recorded,
-        containers::children_in_other_namespaces,
-        containers::a_subreaper_waits_for_its_own_children,
+        containers::children_in_other_namespaces_are_told_apart,
+        containers::subreaper_waits_for_its_own_children_only,
         unwritable::blocking_ends_when_output_is_unwritable,
-        unwritable::daemons_below_a_filter,
+        unwritable::daemons_may_be_refused_or_killed_by_a_filter,
         unwritable::recording_fails_on_full_disk,
-        unwritable::nobody_waits_at_a_fifo,
+        unwritable::fifo_blocks_no_process,
         unwritable::symbolic_links_are_not_followed,
-        unnoticed::surroundings_are_the_same,
-        unnoticed::the_daemons_are_apart,
+        unnoticed::tracing_changes_nothing_that_a_program_sees,
+        unnoticed::daemons_share_nothing_visible_with_the_program,
+    ]
+}
+
+/// The contents of traces, and what is reported.
+fn of_output() -> Vec<Trial> {
+    trials![
         output::idle_process_makes_no_files,
-        output::files_come_with_the_first_switch,
+        output::first_switch_writes_the_files,
         output::trace_is_complete_when_program_ends,
-        output::null_output,
-        output::each_thread_has_a_file_of_its_own,
-        output::pages_are_allocated_early_on_request,
+        output::null_output_loses_nothing_and_writes_no_file,
+        output::each_thread_has_its_own_file,
+        output::all_pages_are_allocated_early_on_request,
         output::report_names_chosen_back_end,
         output::blocking_loses_nothing,
         output::every_loss_is_counted,
@@ -86,22 +90,40 @@ fn main() -> ExitCode {
         output::record_advises_on_losses,
         output::one_recording_has_one_time_of_day,
         output::record_applies_trace_options,
-        fields::each_field_type_comes_back,
-        contexts::contexts_come_back,
+        fields::each_field_type_is_read_as_written,
+        contexts::contexts_are_read_as_written,
         complaints::invalid_variable_is_reported_once,
         complaints::process_family_reports_it_once,
         complaints::reports_need_no_reader,
         complaints::filter_variable_takes_patterns_of_record,
+    ]
+}
+
+/// Daemons and programs that are killed.
+fn of_daemons() -> Vec<Trial> {
+    trials![
         daemons::daemons_share_the_rings_until_the_program_ends,
-        daemons::a_full_subbuffer_is_written_while_the_program_runs,
+        daemons::full_subbuffer_is_written_while_the_program_runs,
         daemons::writing_is_not_charged_to_the_program,
         daemons::killed_worker_is_replaced,
         stepped::worker_killed_at_any_system_call_is_replaced,
         stepped::worker_killed_while_wiping_is_replaced,
         daemons::killed_watchdog_is_replaced,
-        daemons::daemons_are_killed_repeatedly,
+        daemons::repeatedly_killed_daemons_lose_no_event,
         daemons::events_survive_death_of_both_daemons,
         daemons::blocking_ends_when_daemons_are_dead,
+        kills::killed_program_keeps_all_events_in_discard_mode,
+        kills::killed_program_keeps_all_events_in_rings_of_threads,
+        kills::killed_program_keeps_the_newest_events_in_overwrite_mode,
+        kills::killed_program_keeps_the_newest_events_in_overwritten_rings_of_threads,
+        kills::killed_program_loses_nothing_in_block_mode,
+        kills::killed_program_loses_nothing_in_blocking_rings_of_threads,
+    ]
+}
+
+/// Recordings in chunks, and programs that are controlled while they run.
+fn of_chunks() -> Vec<Trial> {
+    trials![
         chunks::each_event_is_in_one_chunk,
         chunks::chunks_of_a_process_are_one_process,
         chunks::chunks_are_followed,
@@ -109,28 +131,30 @@ fn main() -> ExitCode {
         chunks::old_chunks_are_removed,
         chunks::stale_checkpoints_are_ignored,
         chunks::recording_ends_at_size_limit,
-        chunks::daemons_are_killed_between_chunks,
+        chunks::killed_daemons_lose_no_event_in_chunks,
         chunks::replaced_watchdog_keeps_no_chunk,
-        chunks::short_children_are_in_some_chunk,
-        chunks::short_children_of_killed_daemons_are_in_some_chunk,
-        chunks::rings_of_threads_are_in_chunks,
+        chunks::each_short_lived_child_is_in_a_chunk,
+        chunks::each_short_lived_child_of_killed_daemons_is_in_a_chunk,
+        chunks::rings_of_threads_are_written_to_chunks,
         chunks::forged_chunk_name_does_not_redirect_output,
         chunks::idle_process_makes_no_chunk,
-        chunks::process_1_is_in_chunks,
-        chunks::chunks_without_room_fail,
+        chunks::process_1_is_recorded_in_chunks,
+        chunks::full_disk_is_reported_with_chunks,
         chunks::killed_recorder_leaves_readable_chunks,
         chunks::chunks_may_be_removed_while_written,
         chunks::stopped_daemon_delays_no_other_process,
-        controlled::snapshots_of_running_programs,
+        controlled::snapshot_copies_the_rings_of_running_programs,
         controlled::running_programs_are_found_by_name,
-        controlled::snapshots_of_nothing,
+        controlled::commands_name_programs_that_they_cannot_reach,
         controlled::running_programs_are_controlled,
-        kills::discard,
-        kills::discard_threads,
-        kills::overwrite,
-        kills::overwrite_threads,
-        kills::block,
-        kills::block_threads,
-    ];
+    ]
+}
+
+fn main() -> ExitCode {
+    if programs::run() {
+        return ExitCode::SUCCESS;
+    }
+    let lists = [of_processes(), of_output(), of_daemons(), of_chunks()];
+    let trials = lists.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -48,7 +48,7 @@ fn is_there(directory: &Path) -> bool {
 /// rest.
 ///
 /// Requirements: D4, D6
-pub(crate) fn files_come_with_the_first_switch() {
+pub(crate) fn first_switch_writes_the_files() {
     for (rings, mode) in [
         ("cpu", "discard"),
         ("thread", "discard"),
@@ -104,7 +104,7 @@ pub(crate) fn trace_is_complete_when_program_ends() {
 
 /// On request, all pages of all rings are allocated before the first event; otherwise only those of
 /// events.
-pub(crate) fn pages_are_allocated_early_on_request() {
+pub(crate) fn all_pages_are_allocated_early_on_request() {
     const RING: u64 = 1 << 20;
     // SAFETY: `sysconf` takes no pointers.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u64;
@@ -130,7 +130,7 @@ pub(crate) fn pages_are_allocated_early_on_request() {
 /// Daemons without an output read the rings, so that no event is lost, and write no file.
 ///
 /// Requirements: D8
-pub(crate) fn null_output() {
+pub(crate) fn null_output_loses_nothing_and_writes_no_file() {
     let run = Run::new();
     let variables = [("USERTRACE_OUTPUT", "null"), ("USERTRACE_MODE", "block")];
     let mut command = run.command("flood", &variables);
@@ -153,7 +153,7 @@ pub(crate) fn null_output() {
 /// A thread's file is named after the thread's id and start time. Later threads reuse its ring.
 ///
 /// Requirements: D6
-pub(crate) fn each_thread_has_a_file_of_its_own() {
+pub(crate) fn each_thread_has_its_own_file() {
     let run = Run::new();
     run.success("many_threads", &[("USERTRACE_RINGS", "thread")]);
     let (mut own, mut names) = (BTreeSet::new(), BTreeSet::new());

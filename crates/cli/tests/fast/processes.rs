@@ -24,7 +24,7 @@ fn all_threads(run: &Run) -> Vec<(u32, Vec<u64>)> {
 }
 
 /// Requirements: D1
-pub(crate) fn ready_before_main() {
+pub(crate) fn library_is_ready_before_main() {
     let run = Run::new();
     run.success("before_main", &[]);
     let threads = run.trace().threads();
@@ -35,7 +35,7 @@ pub(crate) fn ready_before_main() {
 /// With a ring for each thread, each thread has a stream that is named after it and readable.
 ///
 /// Requirements: A8, D6, F1
-pub(crate) fn threads_have_streams() {
+pub(crate) fn each_thread_has_a_readable_stream() {
     for (rings, streams) in [("thread", 4..=4), ("cpu", 1..=256)] {
         let run = Run::new();
         run.success("threads", &[("USERTRACE_RINGS", rings)]);
@@ -55,7 +55,7 @@ pub(crate) fn threads_have_streams() {
 }
 
 /// A program may have threads, which may hold any lock, before the library is set up.
-pub(crate) fn threads_before_the_library() {
+pub(crate) fn threads_may_run_before_the_library_starts() {
     for _ in 0..20 {
         let run = Run::new();
         run.success("threads_before", &[]);
@@ -74,7 +74,7 @@ pub(crate) fn threads_before_the_library() {
 /// The events of an ended thread are written, and another thread takes its ring.
 ///
 /// Requirements: D1
-pub(crate) fn rings_of_threads_are_used_again() {
+pub(crate) fn rings_of_ended_threads_serve_others() {
     let run = Run::new();
     run.success("many_threads", &[("USERTRACE_RINGS", "thread")]);
     let trace = run.trace();
@@ -85,7 +85,7 @@ pub(crate) fn rings_of_threads_are_used_again() {
 }
 
 /// Requirements: A5
-pub(crate) fn children_have_traces_of_their_own() {
+pub(crate) fn children_have_their_own_traces() {
     for rings in ["cpu", "thread"] {
         let run = Run::new();
         run.success("fork", &[("USERTRACE_RINGS", rings)]);
@@ -103,7 +103,7 @@ pub(crate) fn children_have_traces_of_their_own() {
 }
 
 /// Requirements: A5
-pub(crate) fn children_without_handlers() {
+pub(crate) fn children_are_traced_without_fork_handlers() {
     let run = Run::new();
     run.success("fork_without_handlers", &[]);
     let found = all_threads(&run);
@@ -113,7 +113,7 @@ pub(crate) fn children_without_handlers() {
 /// If the first thread ends, the other threads' events belong to the same process.
 ///
 /// Requirements: A10
-pub(crate) fn the_first_thread_ends() {
+pub(crate) fn end_of_the_first_thread_keeps_the_trace() {
     let run = Run::new();
     run.success("first_thread_ends", &[]);
     let found = all_threads(&run);
@@ -144,7 +144,7 @@ pub(crate) fn signal_handler_may_fork() {
 
 /// Events before `exec` are written while the new program still runs, and no daemon stays for that
 /// program.
-pub(crate) fn another_program() {
+pub(crate) fn events_before_exec_are_written() {
     let run = Run::new();
     let mut child = run.start("exec", &[]);
     // The executed program reports that it runs, and waits for its input.
@@ -163,7 +163,7 @@ pub(crate) fn another_program() {
 }
 
 /// The daemons stay for a child whose parent has ended.
-pub(crate) fn a_daemon() {
+pub(crate) fn daemons_stay_for_an_orphaned_child() {
     let run = Run::new();
     run.success("daemonize", &[]);
     let found = all_threads(&run);
@@ -171,7 +171,7 @@ pub(crate) fn a_daemon() {
 }
 
 /// Requirements: A10, D5
-pub(crate) fn all_ways_to_end() {
+pub(crate) fn no_way_to_end_loses_an_event() {
     for (name, status) in [
         ("exit_at_once", "exit status: 0"),
         ("abort", "signal: 6 (SIGABRT)"),
@@ -207,7 +207,7 @@ fn assert_all_but_lost(run: &Run) {
 /// Programs that close all descriptors, or may open none.
 ///
 /// Requirements: F2
-pub(crate) fn without_descriptors() {
+pub(crate) fn closed_descriptors_do_no_harm() {
     for name in ["close_all", "no_files"] {
         let run = Run::new();
         run.success(name, &[]);
@@ -216,7 +216,7 @@ pub(crate) fn without_descriptors() {
 }
 
 /// Requirements: F2
-pub(crate) fn without_permissions() {
+pub(crate) fn lost_permissions_do_no_harm() {
     // SAFETY: `geteuid` takes no pointers.
     if unsafe { libc::geteuid() } != 0 {
         return;
@@ -231,7 +231,7 @@ pub(crate) fn without_permissions() {
 /// A program is not disturbed if system calls are refused, whether from the start or later.
 ///
 /// Requirements: F2, F3
-pub(crate) fn filtered_calls() {
+pub(crate) fn refused_system_calls_do_no_harm() {
     for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
         let run = Run::new();
         let text = run.success("seccomp", &[("ERRNO", &errno.to_string())]);
@@ -304,7 +304,7 @@ pub(crate) fn processes_without_slot_are_reported() {
 }
 
 /// The rings take at most an eighth of the limit, and the report says so.
-pub(crate) fn a_limit_of_address_space() {
+pub(crate) fn rings_respect_the_limit_of_address_space() {
     for limit in [400 << 20, 64 << 20] {
         let run = Run::new();
         let mut command = run.command("address_space", &[]);

@@ -7,7 +7,7 @@ use super::run::Run;
 
 /// No child, signal, descriptor, thread or output: everything that a program can ask for is as
 /// without tracing.
-pub(crate) fn surroundings_are_the_same() {
+pub(crate) fn tracing_changes_nothing_that_a_program_sees() {
     let run = Run::new();
     let with = run.output("surroundings", &[]);
     let mut command = run.command("surroundings", &[]);
@@ -25,7 +25,7 @@ pub(crate) fn surroundings_are_the_same() {
 /// The daemons share nothing visible with the program: session, terminal, files, directory, name.
 ///
 /// Requirements: D5
-pub(crate) fn the_daemons_are_apart() {
+pub(crate) fn daemons_share_nothing_visible_with_the_program() {
     let run = Run::new();
     let mut child = run.start("steps", &[]);
     let mut line = String::new();

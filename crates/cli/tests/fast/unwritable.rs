@@ -57,7 +57,7 @@ pub(crate) fn blocking_ends_when_output_is_unwritable() {
 }
 
 /// The daemons inherit a filter that refuses the system calls they need, or kills them for these.
-pub(crate) fn daemons_below_a_filter() {
+pub(crate) fn daemons_may_be_refused_or_killed_by_a_filter() {
     for action in [
         libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
         libc::SECCOMP_RET_KILL_PROCESS,
@@ -132,7 +132,7 @@ pub(crate) fn symbolic_links_are_not_followed() {
 }
 
 /// A FIFO in place of a file of the traces blocks neither the program nor a daemon nor a reader.
-pub(crate) fn nobody_waits_at_a_fifo() {
+pub(crate) fn fifo_blocks_no_process() {
     let usertrace = |run: &Run, arguments: &[&str]| {
         Command::new("timeout")
             .args(["60", env!("CARGO_BIN_EXE_usertrace")])
