@@ -1,4 +1,4 @@
-//! The control file system, as far as it is needed here.
+//! The parts of the control file system that the benchmarks use.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -18,10 +18,10 @@ impl Trace {
         Ok(Self(path))
     }
 
-    /// With such rings in `main`.
+    /// Creates a trace, sets the geometry of `main`, and starts the trace.
     pub(crate) fn started_with(name: &str, subbuf_size: u32, subbuf_count: u32) -> Result<Self> {
         let trace = Self::create(name)?;
-        // The product of the defaults and of the new ones is smaller than the largest ring.
+        // Each value is set alone. With the other one at its default, the ring is not too large.
         write(
             &trace.channel().join("subbuf_count"),
             &subbuf_count.to_string(),
@@ -46,12 +46,12 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // What could not be destroyed cannot be created again, and that is said then.
+        // If this fails, `create` fails for the next trace of this name, and reports that.
         let _ = fs::remove_dir(&self.0);
     }
 }
 
-/// Writes to a control file, in one call.
+/// Writes a line to a control file with a single call.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let mut file: File = OpenOptions::new()
         .write(true)

@@ -1,9 +1,8 @@
-//! What the kernel does for traced programs and for whoever controls their traces, beside what it
-//! does anyway: page faults (F2), system calls with nothing to do (A1, A2), and starts of a trace
-//! (A4).
+//! The kernel's work for traced programs and for controllers of traces, compared with its usual
+//! work: page faults (F2), system calls with nothing to do (A1, A2), and starts of a trace (A4).
 //!
-//! All of it is done by hand, without the library. Each part has a process of its own, with areas
-//! that nobody used.
+//! Each part calls the kernel directly, without the library, and runs in its own process, with
+//! areas that were not used before.
 
 use std::ffi::c_int;
 use std::fs::{self, OpenOptions};
@@ -23,24 +22,24 @@ use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttTracebuf
 use crate::control::{Trace, write};
 use crate::{counts, last_error, mean, no, turn};
 
-/// Pages of the ring, and of the file it is compared with.
+/// Pages of the ring, and of the file that it is compared with.
 const PAGES: usize = 1024;
 const PAGE: usize = 4096;
-/// Pages that are counted together: more than one fault may bring, and as many as the kernel counts
-/// for a control group before it writes that down. The median of these groups is taken, as a timer
-/// that comes meanwhile is no cost of theirs.
+/// Pages that are measured together. A group is larger than the largest number of pages that a
+/// fault maps. The kernel batches the charges of a control group by the same number of pages. The
+/// result is the median over the groups, which excludes timer interrupts.
 const GROUP: usize = 32;
-/// So many sub-buffers make a ring of that size.
+/// Sub-buffers of the ring with these pages.
 const SUBBUFS: u32 = 64;
 
-/// Starts that are counted, of which the median is taken: now and then one needs memory that others
-/// left.
+/// Starts that are measured. The result is their median, because an occasional start has to
+/// allocate memory.
 const STARTS: usize = 15;
 
-/// How long anything may take that is waited for.
+/// Timeout of each wait.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs `body` in a process of its own, and returns the numbers that it found.
+/// Runs `body` in a child process, and returns its results.
 pub(crate) fn apart<const COUNT: usize>(
     body: impl FnOnce() -> Result<[f64; COUNT]>,
 ) -> Result<[f64; COUNT]> {
@@ -57,16 +56,16 @@ pub(crate) fn apart<const COUNT: usize>(
     let mut numbers = bytes.chunks_exact(8);
     Ok(std::array::from_fn(|_| {
         let bytes = numbers.next().and_then(|bytes| bytes.try_into().ok());
-        f64::from_ne_bytes(bytes.expect("as many as were written"))
+        f64::from_ne_bytes(bytes.expect("the child wrote all numbers"))
     }))
 }
 
-/// A child, which is killed when this is dropped.
+/// A child process, which is killed on drop.
 struct Process(libc::pid_t);
 
-/// A child that does this, and then ends.
+/// Starts a child that runs `body` and exits.
 fn fork(body: impl FnOnce() -> Result<()>) -> Result<Process> {
-    // SAFETY: this program has one thread, so the child can do all that its parent can.
+    // SAFETY: this program has one thread, so the child inherits no lock of another one.
     match unsafe { libc::fork() } {
         -1 => bail!("fork: {}", last_error()),
         0 => {
@@ -77,7 +76,7 @@ fn fork(body: impl FnOnce() -> Result<()>) -> Result<Process> {
                     1
                 }
             };
-            // SAFETY: what the parent has to do at exit is not for the child.
+            // SAFETY: `_exit` runs no exit handlers, which belong to the parent.
             unsafe { libc::_exit(status) }
         }
         pid => Ok(Process(pid)),
@@ -85,10 +84,10 @@ fn fork(body: impl FnOnce() -> Result<()>) -> Result<Process> {
 }
 
 impl Process {
-    /// Waits for its good end.
+    /// Waits for its end, which must be successful.
     fn join(self) -> Result<()> {
         let mut status = 0;
-        // SAFETY: the status is its own.
+        // SAFETY: `status` is writable.
         let pid = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
         std::mem::forget(self);
         ensure!(pid > 0, "waitpid: {}", last_error());
@@ -96,19 +95,23 @@ impl Process {
         Ok(())
     }
 
-    /// Whether it sleeps, as opposed to being about to.
+    /// Whether the kernel shows it as sleeping.
     fn sleeps(&self) -> Result<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0))?;
-        // The name before it can have any character.
+        // The name before the state may contain any character.
         let state = stat.rsplit_once(") ").context("a state")?.1;
-        ensure!(!state.starts_with('Z'), "a process ended that was to sleep");
+        ensure!(
+            !state.starts_with('Z'),
+            "process {} ended instead of sleeping",
+            self.0
+        );
         Ok(state.starts_with('S'))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SAFETY: it is a child that nobody waited for, so the number is still its own.
+        // SAFETY: no code has waited for this child, so the id still names it.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, null_mut(), 0);
@@ -116,7 +119,7 @@ impl Drop for Process {
     }
 }
 
-/// This process's areas, and its buffer of the trace that there is.
+/// This process's areas, and its buffer of the only trace.
 struct Traced {
     calls: Calls,
     areas: LttTracebuf,
@@ -128,7 +131,7 @@ impl Traced {
         let (calls, areas) = register(0)?;
         let mut buffer = None;
         calls.update(&mut buffer).map_err(no)?;
-        let buffer = buffer.context("the trace has no buffer for us")?;
+        let buffer = buffer.context("the trace has no buffer for this process")?;
         Ok(Self {
             calls,
             areas,
@@ -136,34 +139,34 @@ impl Traced {
         })
     }
 
-    /// Where ring 0 of `main` is.
+    /// The address of ring 0 of `main`.
     fn ring(&self) -> *mut u8 {
         let slot_len = self.areas.buffers_stride as usize;
         let slot = (self.buffer.addr().get() - self.areas.buffers as usize) / slot_len;
         let info = self.areas.info as usize;
-        // SAFETY: within the info area, which stays mapped. Where it has what, and what the trace's
-        // channels are like, does not change.
+        // SAFETY: these addresses are within the info area, which stays mapped. Its layout and the
+        // geometry of the channels of a started trace do not change.
         let offset = unsafe {
-            let told = |offset: usize| ((info + offset) as *const u32).read_volatile() as usize;
+            let field = |offset: usize| ((info + offset) as *const u32).read_volatile() as usize;
             let channel = info
-                + told(offset_of!(LttInfo, trace_offset))
-                + slot * told(offset_of!(LttInfo, trace_stride))
-                + told(offset_of!(LttInfo, channel_offset))
-                + LTT_CHANNEL_MAIN * told(offset_of!(LttInfo, channel_stride));
+                + field(offset_of!(LttInfo, trace_offset))
+                + slot * field(offset_of!(LttInfo, trace_stride))
+                + field(offset_of!(LttInfo, channel_offset))
+                + LTT_CHANNEL_MAIN * field(offset_of!(LttInfo, channel_stride));
             ((channel + offset_of!(LttInfoChannel, buffers_offset)) as *const u64).read_volatile()
         };
         self.buffer.as_ptr().wrapping_add(offset as usize)
     }
 }
 
-/// Maps the areas, as a program does that wants to be told of updates by this signal.
+/// Maps the areas, and requests this signal for updates; 0: none.
 fn register(signo: u32) -> Result<(Calls, LttTracebuf)> {
     let calls = Calls::discover()?;
     let areas = calls.alloc_tracebuf(signo).map_err(no)?;
     Ok((calls, areas))
 }
 
-/// First writes to pages: of a file that is in memory, and of a ring.
+/// Measures the first writes to pages of a memfd and of a ring.
 pub(crate) fn faults() -> Result<Faults> {
     let [memfd, memfd_in_order] = apart(|| {
         let alone = first_touch(memfd()?, backwards())?;
@@ -174,7 +177,7 @@ pub(crate) fn faults() -> Result<Faults> {
         let touched = first_touch(Traced::new()?.ring(), backwards())?;
         ensure!(
             touched.faults == PAGES,
-            "{} faults brought {PAGES} pages, not one each",
+            "{} faults for {PAGES} pages, expected one for each page",
             touched.faults
         );
         Ok([touched.count])
@@ -191,14 +194,15 @@ pub(crate) fn faults() -> Result<Faults> {
     })
 }
 
-/// Pages that a fault finds present behind the one that it brings. So it brings no others.
+/// All pages, from the last to the first. The page behind the faulting one is always present, so a
+/// fault maps no other pages.
 fn backwards() -> impl Iterator<Item = usize> + Clone {
     (0..PAGES).rev()
 }
 
-/// What first writes to pages take.
+/// The cost of first writes to pages.
 struct Touched {
-    /// Instructions, by page.
+    /// Instructions per page.
     count: f64,
     /// Page faults.
     faults: usize,
@@ -210,30 +214,30 @@ fn first_touch(at: *mut u8, pages: impl Iterator<Item = usize>) -> Result<Touche
         for (group, count) in pages.chunks(GROUP).zip(counts) {
             let begin = cycles();
             for page in group {
-                // SAFETY: within the mapping, where no Rust object lies.
+                // SAFETY: the page is within the mapping, which contains no Rust object.
                 unsafe { at.add(page * PAGE).cast::<u64>().write_volatile(1) };
             }
             *count = (cycles() - begin) as f64;
         }
     };
-    // Not zeros, of which the first write would be a fault, too.
+    // Ones, because pages of zeros would fault at their first write, too.
     let [mut first, mut second] = [(); 2].map(|()| vec![1.0; PAGES / GROUP]);
     let before = minor_faults()?;
     touch(&mut first);
     let faults = minor_faults()? - before;
     touch(&mut second);
     Ok(Touched {
-        // Without what the loop takes.
+        // The second pass has only the cost of the loop.
         count: (median(&first) - median(&second)) / GROUP as f64,
         faults,
     })
 }
 
-/// Page faults of this process that no file had to be read for.
+/// Minor page faults of this process.
 fn minor_faults() -> Result<usize> {
-    // Not from /proc: reading that may fault.
+    // Reading /proc could cause page faults itself.
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: it fills the structure, if it does not fail.
+    // SAFETY: `getrusage` fills the structure unless it fails.
     let usage = unsafe {
         let ret = libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         ensure!(ret == 0, "getrusage: {}", last_error());
@@ -242,9 +246,9 @@ fn minor_faults() -> Result<usize> {
     Ok(usage.ru_minflt.try_into()?)
 }
 
-/// A new file in memory, mapped and shared.
+/// Maps a new memfd, shared.
 fn memfd() -> Result<*mut u8> {
-    // SAFETY: the name is a string; the mapping is a new one, and stays to this process's end.
+    // SAFETY: the name is a C string. The new mapping stays until this process ends.
     unsafe {
         let fd = libc::memfd_create(c"guest-bench".as_ptr(), libc::MFD_CLOEXEC);
         ensure!(fd >= 0, "memfd_create: {}", last_error());
@@ -266,17 +270,17 @@ fn memfd() -> Result<*mut u8> {
     }
 }
 
-/// System calls with nothing to do.
+/// Measures system calls that have nothing to do.
 pub(crate) fn idle_calls() -> Result<IdleCalls> {
     let [getppid, update, switch] = apart(|| {
         let _trace = Trace::started_with("calls", 65536, SUBBUFS)?;
         let traced = Traced::new()?;
         let abi = *traced.calls.abi();
-        // As a program calls that has something to show.
+        // The first switch creates the consumer files, so later ones have nothing to do.
         traced.calls.switch(traced.buffer).map_err(no)?;
         let turn = turn()?;
 
-        // SAFETY: it has no arguments.
+        // SAFETY: `getppid` has no arguments.
         let getppid = idle(|| unsafe { raw::syscall0(Sysno::getppid as usize) })?;
         let (mut none, mut active, mut filter) = (0usize, 0u32, 0u32);
         let args = [
@@ -284,13 +288,12 @@ pub(crate) fn idle_calls() -> Result<IdleCalls> {
             (&raw mut active).addr(),
             (&raw mut filter).addr(),
         ];
-        // SAFETY: it is `ltt_update`, which writes a pointer and two integers, where they may be
-        // written.
+        // SAFETY: `ltt_update` writes a pointer and two integers to these variables.
         let update = idle(|| unsafe {
             raw::syscall3(abi.nr_ltt_update as usize, args[0], args[1], args[2])
         })?;
-        ensure!(none == 0, "there was a second trace");
-        // SAFETY: it is `ltt_switch`, which only compares the address.
+        ensure!(none == 0, "there is a second trace");
+        // SAFETY: `ltt_switch` only compares the address.
         let switch = idle(|| unsafe {
             raw::syscall1(abi.nr_ltt_switch as usize, traced.buffer.addr().get())
         })?;
@@ -303,17 +306,17 @@ pub(crate) fn idle_calls() -> Result<IdleCalls> {
     })
 }
 
-/// Instructions of a system call that does not fail.
+/// Instructions of a system call, which must succeed.
 fn idle(call: impl Fn() -> usize) -> Result<f64> {
     Ok(mean(&counts(|n| {
         black_box(n);
         let ret = call().cast_signed();
-        ensure!(ret >= 0, "error {} of a system call", -ret);
+        ensure!(ret >= 0, "the system call failed with error {}", -ret);
         Ok(())
     })?))
 }
 
-/// Starts of a trace while so many processes sleep that asked for buffers.
+/// Measures starts of a trace while processes with buffers sleep: one, and [`PROCESSES`].
 pub(crate) fn starts() -> Result<Starts> {
     let [one, many] = apart(|| {
         let mut sleepers = Sleepers::new(0);
@@ -336,7 +339,7 @@ pub(crate) fn starts() -> Result<Starts> {
     })
 }
 
-/// Processes that asked for buffers, and sleep.
+/// Sleeping processes that have requested buffers.
 struct Sleepers {
     processes: Vec<Process>,
     signo: u32,
@@ -350,16 +353,16 @@ impl Sleepers {
         }
     }
 
-    /// Instructions of the `write()` that starts a trace while there are so many of them.
+    /// Instructions of the `write()` that starts a trace while `count` processes sleep.
     fn start(&mut self, count: usize) -> Result<f64> {
         while self.processes.len() < count {
             self.processes.push(sleeper(self.signo)?);
         }
-        // The first one makes the info area real, if nobody did before, and brings what all need.
+        // The first start is not counted: it may allocate the info area, and fills caches.
         let starts: Vec<f64> = (0..=STARTS)
             .map(|_| {
-                // First: what it takes to look at all of them must not lie between what is prepared
-                // and what is counted.
+                // This reads a file for each process, so it comes before the preparation of what is
+                // measured.
                 self.all_sleep()?;
                 let trace = Trace::create("starts")?;
                 let path = trace.start_file();
@@ -389,7 +392,7 @@ impl Sleepers {
     }
 }
 
-/// A process that asked for buffers, and is about to sleep for good, but for the signal.
+/// Starts a process that requests buffers, and then only sleeps and handles the signal.
 fn sleeper(signo: u32) -> Result<Process> {
     let (mut from, mut to) = pipe()?;
     let process = fork(|| {
@@ -401,13 +404,13 @@ fn sleeper(signo: u32) -> Result<Process> {
         register(signo)?;
         to.write_all(&[1])?;
         loop {
-            // SAFETY: it has no arguments.
+            // SAFETY: `pause` has no arguments.
             unsafe { libc::pause() };
         }
     })?;
     drop(to);
     from.read_exact(&mut [0])
-        .context("a process cannot ask for buffers")?;
+        .context("a process could not request buffers")?;
     Ok(process)
 }
 
@@ -417,7 +420,7 @@ fn handler() -> libc::sighandler_t {
     nothing as libc::sighandler_t
 }
 
-/// While there is one, this process runs before all others that want to: those that it wakes wait.
+/// While this exists, no other process preempts this one, not even those that it wakes.
 struct Priority;
 
 impl Priority {
@@ -430,7 +433,7 @@ impl Priority {
         let param = libc::sched_param {
             sched_priority: priority,
         };
-        // SAFETY: it only reads the structure.
+        // SAFETY: the call only reads the structure.
         let ret = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
         ensure!(ret == 0, "sched_setscheduler: {}", last_error());
         Ok(())
@@ -439,7 +442,7 @@ impl Priority {
 
 impl Drop for Priority {
     fn drop(&mut self) {
-        // To the policy that every process has, which is always allowed.
+        // A process may always return to the default policy.
         let _ = Self::set(libc::SCHED_OTHER, 0);
     }
 }

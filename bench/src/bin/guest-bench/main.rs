@@ -1,13 +1,12 @@
-//! Counts the instructions of an event, the kernel's included, beside the kernel's own ways to take
-//! events from user space (B6); and those of the kernel's other work, beside what it does anyway.
-//! Runs as root in a guest whose time-stamp counter counts instructions:
+//! Counts the instructions of an event, in user space and in the kernel, and compares them with the
+//! kernel's own ways to record events of user space (B6). Counts the kernel's other work for
+//! tracing as well. Runs as root in a guest whose time-stamp counter counts instructions:
 //!
 //! ```sh
 //! scripts/guest --smp 1 --icount -- target/release/guest-bench
 //! ```
 //!
-//! Standard output has the counts, as JSON; the status says whether they are as few as they must
-//! be.
+//! Prints the counts as JSON. The exit status is 1 on an error, or if a count exceeds its target.
 
 mod control;
 mod kernel;
@@ -35,23 +34,23 @@ usertrace::tracepoint! {
     mod numbers { provider: "bench", name: "numbers", loglevel: Info, fields: { a: u64, b: u64, c: u64, d: u64 } }
 }
 
-/// Events that are counted together.
+/// Events that are measured together.
 const BATCH: u64 = 50;
-/// Batches, of which a mean is taken: what the kernel does now and then is a part of what an event
-/// costs.
+/// Batches. The result is their mean, because the kernel's occasional work is part of the cost of
+/// an event.
 const BATCHES: usize = 1000;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// What says which back end a program takes.
+/// The variable that chooses the back end of a program.
 const BACKEND: &str = "USERTRACE_BACKEND";
 
-/// Lets this program begin without buffers: it has events, so the library gets it some before
-/// `main`, and each change would be told to it by signal.
+/// Restarts this program without a back end. It has events, so the library would attach it before
+/// `main`, and each change of a trace would send it a signal.
 fn begin_without_buffers() -> Result<()> {
     if std::env::var_os(BACKEND).is_none() {
         let error = Command::new("/proc/self/exe").env(BACKEND, "off").exec();
-        return Err(error).context("cannot execute itself");
+        return Err(error).context("cannot execute /proc/self/exe");
     }
     // SAFETY: there are no other threads yet.
     unsafe { std::env::remove_var(BACKEND) };
@@ -72,9 +71,9 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     ensure!(
         std::env::var_os("USERTRACE_GUEST").is_some(),
-        "this changes the running kernel's traces, and runs in the guest only"
+        "guest-bench changes the traces of the running kernel; run it in a guest"
     );
-    // Whether it counts: 1000 instructions more are 1000 more.
+    // 1000 more instructions must add 1000 to the counter.
     let few = median(&counts(|_| {
         nops::<1>();
         Ok(())
@@ -89,7 +88,7 @@ fn run() -> Result<()> {
         many - few
     );
 
-    // Before the library maps areas, which children would not have.
+    // These fork, so they come before the library maps areas, which children do not inherit.
     let faults = kernel::faults()?;
     let idle_calls = kernel::idle_calls()?;
     let starts = kernel::starts()?;
@@ -105,11 +104,11 @@ fn run() -> Result<()> {
         floor(&mut ring, &mut head, n);
         Ok(())
     })?);
-    // What ended before is still being given back, which costs whoever takes memory now.
+    // The kernel still frees the memory of ended processes, which adds to the cost of allocations.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let (ours_fresh, ours) = ours()?;
     mount_tracefs()?;
-    // Of each, without what a turn of the loop takes.
+    // Subtract the cost of the loop from each.
     let counts = Counts {
         floor: floor - turn,
         ours: ours - turn,
@@ -129,11 +128,11 @@ fn run() -> Result<()> {
         eprintln!("guest-bench: {target}");
         missed += usize::from(!target.met);
     }
-    ensure!(missed == 0, "{missed} targets are missed");
+    ensure!(missed == 0, "{missed} targets missed");
     Ok(())
 }
 
-/// Instructions of a turn of the loop that does nothing.
+/// Instructions of one iteration of the empty loop.
 fn turn() -> Result<f64> {
     Ok(mean(&counts(|n| {
         black_box(n);
@@ -141,7 +140,7 @@ fn turn() -> Result<f64> {
     })?))
 }
 
-/// Instructions of each event, batch by batch.
+/// The mean number of instructions of an event, for each batch.
 fn counts(mut event: impl FnMut(u64) -> Result<()>) -> Result<Vec<f64>> {
     (0..BATCHES)
         .map(|_| {
@@ -154,32 +153,32 @@ fn counts(mut event: impl FnMut(u64) -> Result<()>) -> Result<Vec<f64>> {
         .collect()
 }
 
-/// So many instructions that do nothing.
+/// Executes `COUNT` instructions that do nothing.
 #[inline(always)]
 fn nops<const COUNT: usize>() {
-    // SAFETY: they do nothing.
+    // SAFETY: `nop` has no effect.
     unsafe { asm!(".rept {}", "nop", ".endr", const COUNT, options(nomem, nostack)) };
 }
 
-/// The time stamp and the stores of a record.
+/// Does the least that any tracer must do: reads the time stamp and stores a record.
 #[inline(always)]
 fn floor(ring: &mut [u64], head: &mut usize, n: u64) {
     let at = if *head + 5 <= ring.len() { *head } else { 0 };
     let words = [cycles() << 16 | 1, black_box(n), n, n, n];
     for (to, word) in ring[at..at + 5].iter_mut().zip(words) {
-        // SAFETY: it is a reference.
+        // SAFETY: `to` is a reference, so it may be written.
         unsafe { std::ptr::from_mut(to).write_volatile(word) };
     }
     *head = at + 5;
 }
 
-/// Laps of our ring that are counted, after the first.
+/// Laps of the ring that are measured, after the first two.
 const LAPS: usize = 4;
 
-/// Our events: through buffers whose pages nobody has touched, and later, when a reader has made
-/// room. The rings' upkeep is in both, sub-buffer by sub-buffer, and the kernel's part of it.
+/// Instructions of an event of this project: in untouched pages, and in pages that a reader has
+/// freed. Both include the switches of sub-buffers, and the kernel's part of them.
 fn ours() -> Result<(f64, f64)> {
-    // A little more than the records of all batches.
+    // Slightly larger than the records of all batches.
     let trace = Trace::started_with("bench", 65536, 32)?;
     let status = usertrace::init();
     ensure!(status == Status::Attached, "{status}");
@@ -193,7 +192,7 @@ fn ours() -> Result<(f64, f64)> {
         Ok(mean(&counts))
     };
     let fresh = lap()?;
-    // So that all pages were touched.
+    // Touches the remaining pages.
     lap()?;
     let later: Vec<f64> = (0..LAPS).map(|_| lap()).collect::<Result<_>>()?;
     let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
@@ -202,7 +201,7 @@ fn ours() -> Result<(f64, f64)> {
     Ok((fresh, mean(&later)))
 }
 
-/// Does as if a consumer had read all of the channel.
+/// Marks all of the channel as consumed, as a consumer does after reading.
 fn consume(channel: &Path) -> Result<()> {
     usertrace::flush().map_err(no)?;
     let mut files = fs::read_dir(channel)?
@@ -236,7 +235,7 @@ fn mount_tracefs() -> Result<()> {
         return Ok(());
     }
     let (name, at) = (c"tracefs", c"/sys/kernel/tracing");
-    // SAFETY: three strings.
+    // SAFETY: three C strings; the other pointers may be null.
     let ret = unsafe {
         libc::mount(
             name.as_ptr(),
@@ -265,7 +264,7 @@ struct UserReg {
 /// `DIAG_IOCSREG`
 const REGISTER: u64 = 3 << 30 | 8 << 16 | 0x2a << 8;
 
-/// One `write()` of an event that is enabled.
+/// Instructions of an enabled user event, which takes one `write()`.
 fn user_events() -> Result<f64> {
     let file = OpenOptions::new()
         .read(true)
@@ -283,12 +282,12 @@ fn user_events() -> Result<f64> {
         name_args: name.as_ptr().expose_provenance() as u64,
         write_index: 0,
     };
-    // SAFETY: the structure is as the call wants it; the kernel changes `enabled` until the file is
-    // closed, which is before its end.
+    // SAFETY: the structure has the layout of the call. The kernel writes to `enabled` until the
+    // file is closed, and `enabled` outlives the file.
     let ret = unsafe { libc::ioctl(file.as_raw_fd(), REGISTER, &raw mut register) };
     ensure!(ret == 0, "registering a user event: {}", last_error());
     let event = Event::enable("user_events/usertrace_bench")?;
-    // SAFETY: as above: the kernel has changed it.
+    // SAFETY: `enabled` is alive; the read is volatile because the kernel writes it.
     let word = unsafe { (&raw const *enabled).read_volatile() };
     ensure!(word == 1, "the user event is not enabled");
     let index = register.write_index;
@@ -299,7 +298,7 @@ fn user_events() -> Result<f64> {
         for at in 0..4 {
             record[4 + 8 * at..][..8].copy_from_slice(&n.to_ne_bytes());
         }
-        // SAFETY: the record is as long as that.
+        // SAFETY: the pointer and the length are those of `record`.
         let ret = unsafe { libc::write(fd, record.as_ptr().cast(), record.len()) };
         if ret != record.len() as isize {
             bail!("writing a user event: {}", last_error());
@@ -311,7 +310,8 @@ fn user_events() -> Result<f64> {
     Ok(mean(&counts))
 }
 
-// Functions whose first instruction the kernel emulates, or steps over.
+// Functions for uprobes. The kernel emulates the first instruction of one, and single-steps that of
+// the other.
 global_asm!(
     ".globl usertrace_bench_emulated, usertrace_bench_stepped",
     ".hidden usertrace_bench_emulated, usertrace_bench_stepped",
@@ -333,11 +333,11 @@ unsafe extern "sysv64" {
     fn usertrace_bench_stepped(a: u64, b: u64, c: u64, d: u64);
 }
 
-/// One hit of a uprobe that records four registers.
+/// Instructions of a hit of a uprobe that records four registers.
 fn uprobe(name: &str, function: Probed) -> Result<f64> {
     let offset = in_file(function as usize)?;
     let events = Path::new(TRACEFS).join("uprobe_events");
-    // Not by its path: what defines probes takes a space for the end of one.
+    // The path of this program may contain a space, which would end the path here.
     let text = format!(
         "p:usertrace/{name} /proc/self/exe:{offset:#x} a=%di:u64 b=%si:u64 c=%dx:u64 d=%cx:u64"
     );
@@ -345,7 +345,7 @@ fn uprobe(name: &str, function: Probed) -> Result<f64> {
     let name = format!("usertrace/{name}");
     let event = Event::enable(&name)?;
     let counts = counts(|n| {
-        // SAFETY: all that it does is to return.
+        // SAFETY: both functions only return.
         unsafe { function(n, n, n, n) };
         Ok(())
     })?;
@@ -353,10 +353,10 @@ fn uprobe(name: &str, function: Probed) -> Result<f64> {
     Ok(mean(&counts))
 }
 
-/// Where in this program's file an address of it is.
+/// The offset in this program's file of an address in it.
 fn in_file(address: usize) -> Result<usize> {
     for line in fs::read_to_string("/proc/self/maps")?.lines() {
-        // The path comes last, and may have spaces.
+        // The path comes last, and may contain spaces.
         let mut words = line.split_whitespace();
         let (Some(range), Some(_), Some(offset)) = (words.next(), words.next(), words.next())
         else {
@@ -371,7 +371,7 @@ fn in_file(address: usize) -> Result<usize> {
     bail!("no mapping has the address {address:#x}")
 }
 
-/// An event of the kernel's, enabled until this is dropped.
+/// A kernel event, which is disabled on drop.
 struct Event<'a> {
     name: &'a str,
     before: u64,
@@ -390,12 +390,12 @@ impl<'a> Event<'a> {
         Path::new(TRACEFS).join("events").join(name).join("enable")
     }
 
-    /// That as many events came as were counted.
+    /// Checks that the kernel recorded as many events as were measured.
     fn check(self) -> Result<()> {
-        let came = entries()? - self.before;
+        let recorded = entries()? - self.before;
         ensure!(
-            came == BATCH * BATCHES as u64,
-            "{came} events of {} came",
+            recorded == BATCH * BATCHES as u64,
+            "the kernel recorded {recorded} events of {}",
             self.name
         );
         Ok(())
@@ -404,12 +404,12 @@ impl<'a> Event<'a> {
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        // The guest ends soon.
+        // A failure does no harm: the guest ends soon.
         let _ = write(&Self::file(self.name), "0");
     }
 }
 
-/// Events in the kernel's buffers, those that were overwritten included.
+/// Events in the kernel's buffer, including overwritten ones.
 fn entries() -> Result<u64> {
     let stats = fs::read_to_string(Path::new(TRACEFS).join("per_cpu/cpu0/stats"))?;
     let of = |key| -> Result<u64> {

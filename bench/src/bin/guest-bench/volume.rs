@@ -1,8 +1,8 @@
-//! Costs of bringing a trace into a file, compared with other ways to bring as many bytes there
-//! (C5): `cat` of a pipe, the mapped reader of ftrace's ring buffer, and bare copies.
+//! The cost of writing a trace to a file, compared with other ways to write as many bytes (C5):
+//! `cat` of a pipe, the mapped reader of ftrace's ring buffer, and bare copies.
 //!
-//! One processor, one process: of each way only what the reading side does is counted. All files
-//! are new, and in memory.
+//! Everything runs in one process on one processor. Only the reading side is measured. All files
+//! are new and in memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
@@ -31,13 +31,13 @@ usertrace::tracepoint! {
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// What `cat` reads at a time (GNU coreutils 9, `io_blksize`).
+/// The size of a read by `cat` (GNU coreutils 9, `io_blksize`).
 const BLOCK: usize = 128 << 10;
-/// A record of the event: its header, and four words.
+/// The size of a record: its header and four words.
 const RECORD: usize = 40;
-/// Times that each is counted, of which the median is taken.
+/// How often each way is measured. The result is the median.
 const TURNS: usize = 7;
-/// Where the files are.
+/// The directory of the files.
 const OUTPUT: &str = "/tmp/guest-bench-volume";
 
 pub(crate) fn volume() -> Result<Volume> {
@@ -57,18 +57,18 @@ pub(crate) fn volume() -> Result<Volume> {
     })
 }
 
-/// The median of several counts.
+/// The median of several measurements.
 fn turns(mut turn: impl FnMut() -> Result<f64>) -> Result<f64> {
     let counts: Vec<f64> = (0..TURNS).map(|_| turn()).collect::<Result<_>>()?;
     Ok(median(&counts))
 }
 
-/// Instructions per MiB of what says how many bytes it moved.
+/// Instructions per MiB. `moves` returns how many bytes it moved.
 fn per_mib(moves: impl FnOnce() -> Result<usize>) -> Result<f64> {
     let begin = cycles();
     let bytes = moves()?;
     let count = cycles() - begin;
-    // What was moved is what was meant to be, but for what is on the way in a ring.
+    // About a MiB: the ring keeps an incomplete sub-buffer.
     ensure!(
         (MIB / 2..2 * MIB).contains(&bytes),
         "{bytes} bytes were moved"
@@ -76,7 +76,7 @@ fn per_mib(moves: impl FnOnce() -> Result<usize>) -> Result<f64> {
     Ok(count as f64 * MIB as f64 / bytes as f64)
 }
 
-/// A new file, whose name is removed soon.
+/// A new file without a name.
 fn new_file() -> Result<File> {
     let path = Path::new(OUTPUT).join("file");
     let file = OpenOptions::new()
@@ -89,17 +89,17 @@ fn new_file() -> Result<File> {
     Ok(file)
 }
 
-/// The recorder: positions, a copy of what there is, a look at each record, the trace's packets,
-/// what was consumed. And, beside it, one `write()` from where its file is mapped: what no recorder
-/// does that looks at what it writes.
+/// Measures the recorder, which reads positions, copies the ring, checks each record, writes
+/// packets, and marks them as consumed. Measures also a bare `write()` of the mapped ring, without
+/// any check.
 fn ours() -> Result<(f64, f64)> {
     let control = ControlFs::open(Path::new(CONTROL_FS))?;
-    let asked = TraceSetup {
+    let setup = TraceSetup {
         subbuf_size: Some(65536),
         subbuf_count: Some(32),
         ..TraceSetup::default()
     };
-    let trace = control.create("volume", &asked)?;
+    let trace = control.create("volume", &setup)?;
     trace.start()?;
     let status = usertrace::init();
     ensure!(status == Status::Attached, "{status}");
@@ -123,7 +123,7 @@ fn ours() -> Result<(f64, f64)> {
         }
     }
     let mut drain = || Ok(session.drain(false, Instant::now())?.bytes as usize);
-    // What comes once, as the descriptions of events.
+    // Reads the descriptions of events, which are written once.
     drain()?;
     let ours = turns(|| {
         fill();
@@ -151,7 +151,7 @@ fn ours() -> Result<(f64, f64)> {
     Ok((ours, copied))
 }
 
-/// Copies from a pipe to a file by a buffer, as `cat` does.
+/// Copies from a pipe to a file through a buffer, like `cat`.
 fn through_pipe() -> Result<f64> {
     let (mut from, mut into) = pipe()?;
     full_size(from.as_raw_fd())?;
@@ -169,8 +169,8 @@ fn through_pipe() -> Result<f64> {
     })
 }
 
-/// Pages of memory by reference into a pipe, and from there into a file: what could be done with
-/// the pages of a ring, if they could be referred to.
+/// Moves pages of memory into a pipe and from there into a file, without copies in user space. This
+/// is impossible with the pages of a ring, because the kernel takes no reference to them.
 fn spliced() -> Result<f64> {
     let (from, into) = pipe()?;
     full_size(from.as_raw_fd())?;
@@ -183,7 +183,7 @@ fn spliced() -> Result<f64> {
                 iov_base: memory[bytes..].as_ptr().cast_mut().cast(),
                 iov_len: BLOCK,
             };
-            // SAFETY: the block is within the memory, which nobody changes.
+            // SAFETY: the block is within `memory`, which is not changed meanwhile.
             let put = unsafe { libc::vmsplice(into.as_raw_fd(), &raw const block, 1, 0) };
             ensure!(put > 0, "vmsplice: {}", last_error());
             let mut rest = put as usize;
@@ -200,7 +200,7 @@ fn spliced() -> Result<f64> {
     })
 }
 
-/// As much room as a pipe may have.
+/// Sets the largest size that a pipe may have.
 fn full_size(pipe: RawFd) -> Result<()> {
     // SAFETY: no memory is involved.
     let size = unsafe { libc::fcntl(pipe, libc::F_SETPIPE_SZ, MIB) };
@@ -208,18 +208,18 @@ fn full_size(pipe: RawFd) -> Result<()> {
     Ok(())
 }
 
-/// `TRACE_MMAP_IOCTL_GET_READER`: gives back what was read, and takes the next sub-buffer (Linux,
-/// `Documentation/trace/ring-buffer-map.rst`, as the fields below).
+/// `TRACE_MMAP_IOCTL_GET_READER`, which releases the sub-buffer that was read, and takes the next
+/// one. Linux documents it and the fields below in `Documentation/trace/ring-buffer-map.rst`.
 const GET_READER: u64 = (b'R' as u64) << 8 | 0x20;
-/// Where `struct trace_buffer_meta` says what there is.
+/// Offsets of the fields of `struct trace_buffer_meta`.
 const META_PAGE_SIZE: usize = 0;
 const SUBBUF_SIZE: usize = 8;
 const NR_SUBBUFS: usize = 12;
 const READER_ID: usize = 24;
-/// In a sub-buffer: how many bytes of it were written.
+/// Offset, in a sub-buffer, of the number of bytes in it.
 const COMMIT: usize = 8;
 
-/// The mapped reader of ftrace's ring buffer, that writes sub-buffer by sub-buffer, as it is.
+/// Measures the mapped reader of ftrace's ring buffer, which writes each sub-buffer unchanged.
 fn ftrace() -> Result<f64> {
     mount_tracefs()?;
     let tracefs = Path::new(TRACEFS);
@@ -263,17 +263,17 @@ fn ftrace() -> Result<f64> {
             Ok(bytes)
         })
     });
-    // As it was, for those who measure there next.
+    // Restore the buffer for the next measurements.
     drop((meta, subbufs, ring));
     File::create(tracefs.join("trace"))?;
-    // "7 (expanded: 1408)": it is the latter from the first event on.
+    // In "7 (expanded: 1408)", the latter is the size since the first event.
     let mut sizes = size_before.split(|c: char| !c.is_ascii_digit());
     let size = sizes.rfind(|size| !size.is_empty());
     write(&size_file, size.context("buffer_size_kb")?)?;
     counts
 }
 
-/// A mapping that is read.
+/// A read-only mapping of a file.
 struct Mapped {
     start: NonNull<u8>,
     len: usize,
@@ -286,7 +286,7 @@ impl Mapped {
 
     fn new_at(file: &File, offset: usize, len: usize) -> Result<Self> {
         let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping takes nothing away from anybody.
+        // SAFETY: a new mapping without `MAP_FIXED` replaces no other one.
         let start = unsafe {
             libc::mmap(
                 null_mut(),
@@ -310,21 +310,22 @@ impl Mapped {
 
     fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at + len <= self.len);
-        // SAFETY: within the mapping. Only the kernel looks at these bytes; this is one process
-        // with one thread, so nobody writes them at that time.
+        // SAFETY: the assertion keeps the slice within the mapping. Only this thread causes writes
+        // to the file, and it does so at no time when a slice is in use.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) }
     }
 
     fn word(&self, at: usize) -> u32 {
         assert!(at + 4 <= self.len && at.is_multiple_of(4));
-        // SAFETY: within the mapping, and aligned; it may change at any time.
+        // SAFETY: the assertion keeps it within the mapping, and aligned. The read is volatile
+        // because the kernel may change the word at any time.
         unsafe { self.start.as_ptr().add(at).cast::<u32>().read_volatile() }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nobody borrows it any more.
+        // SAFETY: the mapping is this value's own, and its borrows have ended.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
