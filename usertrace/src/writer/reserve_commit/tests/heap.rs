@@ -1,5 +1,5 @@
-//! The algorithm on memory of the heap, by one thread that is interrupted wherever one can be, and
-//! by several.
+//! Tests of the algorithm in rings on the heap: one thread that is interrupted before any of its
+//! operations, and several threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,23 +17,21 @@ use super::super::protocol::{
 use usertrace_testing::counts::counts;
 
 thread_local! {
-    /// What looks at the ring, as it is before the operation with this number, of all that come
-    /// after each other.
+    /// Takes a snapshot of the ring before an operation. Operations of nested records count, too.
     static KILL: RefCell<Option<Interruption>> = const { RefCell::new(None) };
-    /// Operations on words that this thread has made since they were counted from.
+    /// The number of operations on words by this thread since the last reset.
     static STEPS: Cell<u64> = const { Cell::new(0) };
-    /// Runs before an operation, like a signal handler or another thread.
+    /// Runs before an operation, in place of a signal handler or of another thread.
     static INTERRUPTION: RefCell<Option<Interruption>> = const { RefCell::new(None) };
 }
 
 struct Interruption {
-    /// Before which operation.
+    /// The number of the operation before which `what` runs.
     at: u64,
     what: Box<dyn FnOnce()>,
 }
 
-/// Lets `what` come in the middle of `body`, before one of its operations. Says how many there
-/// were.
+/// Runs `body`, and `what` before one of its operations. Returns the number of operations.
 fn interrupted(at: u64, what: impl FnOnce() + 'static, body: impl FnOnce()) -> u64 {
     STEPS.set(0);
     INTERRUPTION.set(Some(Interruption {
@@ -63,7 +61,7 @@ fn step() {
     }
 }
 
-/// A word before whose operations the thread may be interrupted.
+/// A word that calls [`step`] before each operation, so that an interruption can run there.
 #[derive(Debug, Default)]
 struct Stepped(AtomicU64);
 
@@ -109,18 +107,17 @@ struct Heap {
     words: Vec<Stepped>,
     subbuf_size: u64,
     overwrites: AtomicBool,
-    /// One more each time that it is read.
+    /// The clock, which each reading increments.
     clock: AtomicU64,
     filled: AtomicU64,
-    /// Whether there is a reader: waiting writers then find everything consumed that can be.
+    /// Whether there is a reader. If so, each wait of a writer consumes a sub-buffer.
     reader: AtomicBool,
-    /// Number of waits while a writer was in the reader's way.
+    /// Number of waits while the sub-buffer to consume was not quiescent.
     in_the_way: AtomicU64,
 }
 
 impl Heap {
-    /// It lives as long as the tests, so that whatever comes in the middle of something may have
-    /// it.
+    /// Leaks the ring, so that interruptions can refer to it.
     fn new(subbuf_size: u64, subbuf_count: u64, overwrites: bool) -> &'static Self {
         let words = (subbuf_size * subbuf_count / 8) as usize;
         Box::leak(Box::new(Self {
@@ -240,13 +237,13 @@ struct Record {
     payload: Vec<u64>,
 }
 
-/// Contents of a quiescent ring between two positions.
+/// The contents of a quiescent ring between two positions.
 #[derive(Debug, Default)]
 struct Decoded {
     records: Vec<Record>,
-    /// Sub-buffers that were passed over.
+    /// Positions of skipped sub-buffers.
     passed: Vec<u64>,
-    /// Full times of the headers.
+    /// The full times in the headers.
     begun: Vec<u64>,
 }
 
@@ -259,14 +256,17 @@ impl Decoded {
     }
 }
 
-/// Checks everything that a reader may rely on.
+/// Decodes a quiescent ring, and checks the invariants that readers rely on.
 fn decode(ring: &'static Heap, from: u64, to: u64) -> Decoded {
     let mut decoded = Decoded::default();
     let size = ring.subbuf_size;
     let mut time = 0;
     for subbuf in (from..to).step_by(size as usize) {
         if ring.field(subbuf, offset_of!(LttSubbuf, position)) != subbuf {
-            assert!(to > subbuf + size, "passed over, and nothing behind it");
+            assert!(
+                to > subbuf + size,
+                "the skipped sub-buffer is the newest one"
+            );
             decoded.passed.push(subbuf);
             continue;
         }
@@ -274,7 +274,7 @@ fn decode(ring: &'static Heap, from: u64, to: u64) -> Decoded {
         let base = ring.field(subbuf, offset_of!(LttSubbuf, base));
         let committed = ring.field(subbuf, offset_of!(LttSubbuf, committed));
         let contiguous = ring.field(subbuf, offset_of!(LttSubbuf, contiguous));
-        assert_eq!(committed - base, end - subbuf, "not all is committed");
+        assert_eq!(committed - base, end - subbuf, "uncommitted bytes");
         assert!(subbuf < contiguous && contiguous <= end);
         assert_eq!(
             ring.field(subbuf, offset_of!(LttSubbuf, cpu)),
@@ -322,7 +322,10 @@ fn decode_all(ring: &'static Heap) -> Decoded {
     decode(ring, from.saturating_sub(ring.ring_size()), head)
 }
 
-/// D2: records of each length, to the last one that a sub-buffer holds.
+/// Records of each length are written, up to the longest one that fits into a sub-buffer. A longer
+/// one is lost.
+///
+/// Requirements: D2
 #[test]
 fn a_record_of_each_length() {
     let size = 1024;
@@ -353,7 +356,8 @@ fn a_record_of_each_length() {
     assert_eq!((ring.lost_now(), ring.head_now()), (1, 0));
 }
 
-/// Each way in which a record can lie at a sub-buffer's end.
+/// A record that does not fit into the rest of a sub-buffer begins the next one, whatever the rest
+/// and the length are.
 #[test]
 fn a_record_at_each_distance_from_the_end() {
     let size = 512;
@@ -378,11 +382,14 @@ fn a_record_at_each_distance_from_the_end() {
     }
 }
 
-/// D3, E7: a full ring drops what does not fit, and counts it, until the reader makes room.
+/// A full ring drops and counts the records that do not fit, until the reader consumes a
+/// sub-buffer.
+///
+/// Requirements: D3, E7
 #[test]
 fn a_full_ring_drops_and_counts() {
     let ring = Heap::new(512, 4, false);
-    // 24 bytes each: 18 in a sub-buffer, with 16 to spare.
+    // A record has 24 bytes, so a sub-buffer has 18 records and 16 free bytes.
     let accepted = (0..100).filter(|&n| ring.put(1, &[n]).is_ok()).count() as u64;
     assert_eq!(accepted, 4 * 18);
     assert_eq!(ring.lost_now(), 100 - accepted);
@@ -407,10 +414,10 @@ fn a_full_ring_drops_and_counts() {
     );
 }
 
-/// Laps of a ring that overwrites, and of one whose reader keeps up: what is there is always the
-/// newest.
+/// After any number of laps, the ring has the newest records. It overwrites, or its reader consumes
+/// in time.
 #[test]
-fn the_newest_records_are_there_lap_after_lap() {
+fn newest_records_remain_after_each_lap() {
     for overwrites in [true, false] {
         let ring = Heap::new(256, 4, overwrites);
         for n in 0..1000 {
@@ -430,9 +437,9 @@ fn the_newest_records_are_there_lap_after_lap() {
     }
 }
 
-/// The upper 16 bits of the time are in the headers only: when they change, a sub-buffer is begun.
+/// Only headers have the upper 16 bits of the time, so a new sub-buffer begins when these change.
 #[test]
-fn a_sub_buffer_is_begun_when_the_upper_bits_of_the_time_change() {
+fn change_of_the_upper_time_bits_begins_a_sub_buffer() {
     let ring = Heap::new(512, 4, false);
     let late = (3 << 48) - 2;
     ring.clock.store(late, Ordering::SeqCst);
@@ -441,15 +448,17 @@ fn a_sub_buffer_is_begun_when_the_upper_bits_of_the_time_change() {
     }
     let decoded = decode_all(ring);
     assert_eq!(decoded.numbers(), [0, 1, 2, 3]);
-    // The third one reads the clock twice: what it read first was another sub-buffer's.
+    // The third record reads the clock again when it begins a sub-buffer.
     assert_eq!(decoded.begun, [late, late + 3]);
     let times: Vec<_> = decoded.records.iter().map(|record| record.time).collect();
     assert_eq!(times, [late, late + 1, late + 3, late + 4]);
 }
 
-/// D7: where writers wait for room, nothing is lost, and each wait is for one more sub-buffer.
+/// Writers that wait for room lose nothing. Each wait ends when the reader consumes a sub-buffer.
+///
+/// Requirements: D7
 #[test]
-fn a_writer_that_waits_loses_nothing() {
+fn waiting_writer_loses_nothing() {
     let ring = Heap::new(256, 2, false);
     ring.reader.store(true, Ordering::SeqCst);
     for n in 0..500 {
@@ -462,13 +471,14 @@ fn a_writer_that_waits_loses_nothing() {
     assert_eq!(ring.lost_now(), lost);
 }
 
-/// E3: a ring that is told not to overwrite any more, wherever a writer is that was about to, is
-/// full, and keeps the newest; and goes on when it is read.
+/// A ring stops overwriting while a writer is at any step of an event that would overwrite. The
+/// ring is then full, and keeps the newest records. It accepts records again when the reader
+/// consumes.
 ///
 /// Requirements: E3
 #[test]
 fn ring_stops_overwriting_at_any_step() {
-    // Whether a short record comes in between, too.
+    // With `nested`, a short record follows the change of the mode.
     for (events, nested) in (30..50).flat_map(|events| [(events, false), (events, true)]) {
         for at in 0.. {
             let ring = Heap::new(256, 4, true);
@@ -502,7 +512,7 @@ fn ring_stops_overwriting_at_any_step() {
             assert!(numbers.len() >= 12 && accepted.ends_with(&numbers));
             let lost = accepted.len() as u64 + ring.lost_now();
             assert_eq!(lost, n + u64::from(nested));
-            // The place is quiescent, so no writer is in the reader's way.
+            // All places are quiescent, so the reader can consume each of them.
             let lost = ring.lost_now();
             ring.reader.store(true, Ordering::SeqCst);
             (0..100).for_each(|n| ring.put(1, &[n]).unwrap());
@@ -513,10 +523,10 @@ fn ring_stops_overwriting_at_any_step() {
     }
 }
 
-/// A writer that sleeps in the middle of a record for laps costs its place, and nothing else; when
-/// it has left, the place is used again.
+/// A writer sleeps in the middle of a record for several laps. Other writers skip its place, and
+/// lose nothing. After the writer leaves, they use the place again.
 #[test]
-fn a_place_that_is_not_left_is_passed_over_until_it_is() {
+fn busy_place_is_skipped_until_its_writer_leaves() {
     for overwrites in [true, false] {
         let ring = Heap::new(256, 4, overwrites);
         let keep_up = || {
@@ -554,10 +564,10 @@ fn a_place_that_is_not_left_is_passed_over_until_it_is() {
     }
 }
 
-/// Writers sleep in all places but one: records are lost as long as that is so, and not a moment
-/// longer.
+/// While writers sleep in all places, new records are lost. As soon as one writer leaves, the ring
+/// accepts records again.
 #[test]
-fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
+fn ring_of_sleeping_writers_recovers_when_one_leaves() {
     for overwrites in [true, false] {
         let ring = Heap::new(256, 4, overwrites);
         let mut sleepers: Vec<_> = (0..4).map(|_| reserve(ring, 9, 20).unwrap()).collect();
@@ -579,8 +589,8 @@ fn a_ring_in_which_writers_are_everywhere_works_again_when_one_left() {
     }
 }
 
-/// A signal handler that traces, at each instant of an event, in each state that the ring can be
-/// in.
+/// A signal handler writes a record at each step of an event, in each state of the ring. Both
+/// records are complete.
 ///
 /// Requirements: D2
 #[test]
@@ -588,7 +598,7 @@ fn a_nested_record_at_each_step() {
     const WORDS: [usize; 4] = [0, 1, 3, 14];
     for overwrites in [true, false] {
         for before in 0..40u64 {
-            // Each pair of lengths meets every third position in the ring, or all.
+            // The default tries each pair of lengths at every third position.
             let lengths = WORDS.iter().flat_map(|&o| WORDS.map(|n| (o, n)));
             let thinned = counts(3, 1);
             let lengths = (before..).zip(lengths);
@@ -615,7 +625,7 @@ fn a_nested_record_at_each_step() {
                     ids.sort_unstable();
                     assert_eq!(ids, if at < steps { &[2, 3][..] } else { &[2] });
                     assert_eq!(ring.lost_now(), 0);
-                    // Also afterwards all is well.
+                    // The ring still works afterwards.
                     for n in 0..40 {
                         keep_up();
                         ring.put(1, &[n]).unwrap();
@@ -631,8 +641,8 @@ fn a_nested_record_at_each_step() {
     }
 }
 
-/// At each instant of an event others write several laps: nobody's data is overwritten, and nothing
-/// leaks.
+/// Other writers write several laps at each step of an event. The event overwrites none of their
+/// records, and afterwards all places are in use again.
 #[test]
 fn laps_by_others_at_each_step() {
     for before in 0..24u64 {
@@ -647,8 +657,7 @@ fn laps_by_others_at_each_step() {
                     for n in 0..60 {
                         ring.put(3, &[n, !n]).unwrap();
                     }
-                    // What another one has in the ring at this moment is not touched by who was
-                    // interrupted.
+                    // The interrupted writer must not change these words.
                     let now = decode_newest(ring);
                     SEEN.set(now);
                 };
@@ -657,7 +666,7 @@ fn laps_by_others_at_each_step() {
                     ring.put(2, &vec![1000; words]).unwrap();
                 });
                 for (position, word) in SEEN.take() {
-                    assert_eq!(ring.peek(position), word, "scribbled over at step {at}");
+                    assert_eq!(ring.peek(position), word, "overwritten at step {at}");
                 }
                 for n in 0..60 {
                     ring.put(1, &[n]).unwrap();
@@ -678,7 +687,7 @@ thread_local! {
     static SEEN: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Records of the two newest whole sub-buffers, as words.
+/// The words of the records in the two newest complete sub-buffers, with their positions.
 fn decode_newest(ring: &'static Heap) -> Vec<(u64, u64)> {
     let newest = ring.head_now() / 256 * 256;
     (newest - 512..newest)
@@ -689,7 +698,8 @@ fn decode_newest(ring: &'static Heap) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Threads that write at once: each record is there, each thread's in order, and no time goes back.
+/// Four threads write at the same time. No record is missing, the records of each thread are in
+/// order, and the time never goes back.
 #[test]
 fn four_threads_write_everything() {
     const THREADS: u64 = 4;
@@ -719,8 +729,8 @@ fn four_threads_write_everything() {
     assert_eq!(ring.lost_now(), 0);
 }
 
-/// The same in a ring that laps all the time: what is not there is what was overwritten, and what
-/// is there is whole.
+/// Four threads write at the same time into a small ring that overwrites. All remaining records are
+/// complete.
 #[test]
 fn four_threads_overwrite() {
     const THREADS: u64 = 4;
@@ -739,7 +749,7 @@ fn four_threads_overwrite() {
     for record in &decoded.records {
         assert_eq!(record.payload[2], !record.payload[0]);
     }
-    // All have left, so no place is lost for good.
+    // No writer is inside any more, so all places are used again.
     for n in 0..40 {
         ring.put(1, &[n, 9, !n]).unwrap();
     }
@@ -750,7 +760,7 @@ fn four_threads_overwrite() {
 
 #[cfg(feature = "fallback")]
 mod killed {
-    //! Writers that are killed at each step (A10, D3).
+    //! Tests of writers that are killed at each step (A10, D3).
 
     use std::convert::Infallible;
     use std::rc::Rc;
@@ -772,8 +782,8 @@ mod killed {
         }
     }
 
-    /// A ring after some laps, whose current sub-buffer has `room` bytes left, and the start of
-    /// that sub-buffer.
+    /// Returns a ring after some laps, and the start of its current sub-buffer, which has `room`
+    /// free bytes.
     fn prepared_ring(room: u64, laps: u64) -> (&'static Heap, u64) {
         let ring = Heap::new(SIZE, 2, false);
         ring.clock.store(1000, Ordering::SeqCst);
@@ -790,7 +800,7 @@ mod killed {
         (ring, start)
     }
 
-    /// Reads a copy of a ring: the ids of its records, and the reader's counts.
+    /// Reads a copy of a ring. Returns the ids of its records, and the reader's counts.
     fn read(bytes: &[u8], head: u64, start: u64) -> (Vec<u16>, Counts) {
         let format = Format {
             geometry: Geometry::new(SIZE as u32, 2).unwrap(),
@@ -814,13 +824,13 @@ mod killed {
         (ids, reader.counts())
     }
 
-    /// Writes a record, with another one of a signal handler before step `nested_at`, and checks
-    /// what a reader finds if both are killed before step `killed_at`. Whether there was such a
-    /// step for the handler, and one for the kill.
+    /// Writes a record. A signal handler writes another one before step `nested_at`, and both are
+    /// killed before step `killed_at`. Checks what a reader finds then. Returns whether step
+    /// `nested_at` exists, and whether step `killed_at` does.
     fn kill_once(room: u64, laps: u64, nested_at: u64, killed_at: u64) -> (bool, bool) {
         let (ring, start) = prepared_ring(room, laps);
         let before = ring.head_now();
-        // A copy of the ring at that step, and which of the two records were committed by then.
+        // A copy of the ring at that step, and which of the two records are committed in it.
         let committed = Rc::new(Cell::new((false, false)));
         let snapshot = Rc::new(RefCell::new(None));
         let (done, taken) = (committed.clone(), snapshot.clone());
@@ -860,22 +870,25 @@ mod killed {
         );
         assert!(room == SIZE || ids.contains(&2), "{what}");
         assert!(!outer || ids.contains(&3), "{what}");
-        // Without the ring's very first header there is no time to start from.
+        // Without the first header of the ring, the reader has no full time to start from.
         let headless = before == 0 && !outer && counts.corrupted == 1;
         assert!(!nested || headless || ids.contains(&4), "{what}");
         assert!(counts.corrupted == 0 || headless, "{what}");
         assert_eq!(counts.damaged, 0, "{what}");
         assert!(counts.unfinished <= 2 && ids.len() <= 3, "{what}");
-        // SAFETY: made by `Heap::new`, and no code uses it any more.
+        // SAFETY: `Heap::new` leaked this box. The interruptions that referred to it have run or
+        // been dropped.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(ring).cast_mut()) });
         (nested_ran, true)
     }
 
-    /// A10, D3: a thread and a signal handler that interrupts its event are killed at any step. The
-    /// reader finds all records that were committed, and counts the others.
+    /// A thread and a signal handler that interrupts its event are killed at any step. The reader
+    /// finds all committed records, and counts the others.
+    ///
+    /// Requirements: A10, D3
     #[test]
     fn killed_at_each_step() {
-        // The room decides which of the two begins a sub-buffer.
+        // The room decides which of the two records begins a sub-buffer.
         for room in [0, 24, 32, 40, 56, 64, SIZE] {
             for laps in [0, 1] {
                 for nested_at in 0.. {

@@ -1,4 +1,4 @@
-//! The writer as it is, in memory that processes share, and with the reader that everybody uses.
+//! Tests of the real writer in memory that processes share, with the real reader.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use usertrace_testing::counts::counts;
 
 const STRIDE: usize = 128;
 
-/// The rings of a channel, in memory that is shared with children.
+/// The rings of a channel, in memory that children share.
 pub(super) struct Rings {
     geometry: Geometry,
     /// Lies before the control blocks.
@@ -32,9 +32,10 @@ pub(super) struct Rings {
     channel: Channel,
 }
 
-// SAFETY: the memory is shared, and what is in it is accessed as the protocol says.
+// SAFETY: all accesses to the rings are atomic, as the shared protocol requires; the other fields
+// are not changed.
 unsafe impl Send for Rings {}
-// SAFETY: likewise.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Rings {}
 
 impl Rings {
@@ -49,7 +50,7 @@ impl Rings {
         )
     }
 
-    /// Rings whose geometry is changed before they are opened.
+    /// Opens rings with a changed geometry.
     pub(super) fn with(
         subbuf_size: u64,
         subbuf_count: u64,
@@ -61,8 +62,8 @@ impl Rings {
         let control_len = STRIDE * (1 + nr_rings as usize);
         let len = control_len + (subbuf_size * subbuf_count) as usize * nr_rings as usize;
         let memory = shared_memory(len);
-        // SAFETY: it lies at the start of the mapping, where nothing else is. It is never given
-        // back to the system while anybody has it: `drop`.
+        // SAFETY: nothing else is at the start of the mapping, which `drop` unmaps together with
+        // all users of the reference.
         let reader_wakeup = unsafe { memory.cast::<ReaderWakeup>().as_ref() };
         let geometry = Geometry {
             buffers: memory.as_ptr().wrapping_add(control_len),
@@ -82,7 +83,8 @@ impl Rings {
         };
         let geometry = change(geometry);
         let channel = Channel::default();
-        // SAFETY: the geometry is that of the memory, and all who write are gone before it is.
+        // SAFETY: the geometry describes this memory, which outlives all writers: they borrow
+        // `self`.
         unsafe { channel.open(&geometry) }.unwrap();
         Self {
             geometry,
@@ -93,17 +95,19 @@ impl Rings {
         }
     }
 
-    /// In a child: its channel is its own, as the runtime has it.
+    /// Opens the channel anew in a child of `fork`, as the runtime does.
     pub(super) fn open_in_child(&self) {
         self.channel.close();
-        // SAFETY: the child has one thread as yet.
+        // SAFETY: the channel was just closed, and the child has no other thread that could be
+        // inside.
         unsafe { self.reopen() };
     }
 
     /// # Safety
     /// The channel must be closed and quiescent.
     pub(super) unsafe fn reopen(&self) {
-        // SAFETY: as in `with`, as this function's caller promises.
+        // SAFETY: the geometry describes this memory. The caller keeps the channel closed and
+        // quiescent.
         unsafe { self.channel.open(&self.geometry) }.unwrap();
     }
 
@@ -111,14 +115,15 @@ impl Rings {
         &self.channel
     }
 
-    /// All of the rings and their control blocks.
+    /// The memory of the control blocks and the rings.
     pub(super) fn memory(&self) -> NonNull<[u64]> {
         let start = NonNull::new(self.geometry.control.cast()).unwrap();
         NonNull::slice_from_raw_parts(start, (self.len - STRIDE) / 8)
     }
 
     pub(super) fn put(&self, id: u16, payload: &[u64]) -> Result<(), Dropped> {
-        // SAFETY: the geometry is that of the memory; ids mean nothing here.
+        // SAFETY: `with` opened the channel with the geometry of this memory. These tests accept
+        // any id.
         unsafe { reserve_commit::write(&self.channel, &AtomicU16::new(id), payload) }
     }
 
@@ -150,14 +155,14 @@ impl Rings {
         let size = self.geometry.ring_size() as usize;
         let start = self.geometry.buffers.wrapping_add(ring as usize * size);
         Memory {
-            // SAFETY: mapped as long as `self` is.
+            // SAFETY: the memory is mapped until `self` is dropped, which `Memory` borrows.
             bytes: unsafe { SharedBytes::new(NonNull::new(start).unwrap(), size) },
             control: self.control(ring),
         }
     }
 
-    /// The header of the oldest sub-buffer that a ring has was never stored: its writer was killed
-    /// before. So a reader has no full time to start from, and gives that sub-buffer up.
+    /// Whether the oldest sub-buffer of a ring has no header, because its writer was killed before
+    /// the store. A reader then has no full time to start from, and skips that sub-buffer.
     fn is_without_start(&self, ring: u32) -> bool {
         let mut memory = self.ring_memory(ring);
         let (geometry, head) = (self.format().geometry, memory.positions().head);
@@ -182,7 +187,7 @@ impl Rings {
 
 impl Drop for Rings {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and its users borrowed it.
+        // SAFETY: this value owns the mapping, and all borrows of it have ended.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.len) };
     }
 }
@@ -222,7 +227,7 @@ impl PayloadLengths for Any {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     id: u16,
-    /// Of the header above it.
+    /// The writer in the header of the sub-buffer.
     writer: u32,
     time: u64,
     payload: Vec<u64>,
@@ -265,7 +270,7 @@ impl Reader<'_> {
         found
     }
 
-    /// Makes room for what was read, and wakes who waits for it.
+    /// Marks everything that was read as consumed, and wakes waiting writers.
     fn consume(&self) {
         let control = self.memory.control;
         control
@@ -282,7 +287,7 @@ fn gettid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// Each thread's numbers, in the order in which they are there.
+/// The numbers of each thread, in the order of their records.
 fn by_thread(found: &[Found]) -> BTreeMap<u64, Vec<u64>> {
     let mut threads = BTreeMap::<_, Vec<_>>::new();
     for found in found {
@@ -295,8 +300,8 @@ fn by_thread(found: &[Found]) -> BTreeMap<u64, Vec<u64>> {
     threads
 }
 
-/// Four threads write into one ring, and a reader takes it out on the other side: what was not lost
-/// is there.
+/// Four threads write into one ring while a reader consumes it. The reader gets all records that
+/// were not lost.
 ///
 /// Requirements: D2, D3
 #[test]
@@ -349,10 +354,12 @@ fn four_threads_and_a_reader() {
     }
 }
 
-/// D3: the same where the ring overwrites: nothing that is read is torn, nothing is read twice, and
-/// the newest is there.
+/// Four threads write into a ring that overwrites while a reader reads it. No record is torn or
+/// read twice, and the reader gets the newest one.
+///
+/// Requirements: D3
 #[test]
-fn four_threads_overwrite_and_a_reader_looks() {
+fn four_threads_overwrite_while_a_reader_reads() {
     const THREADS: u64 = 4;
     let events = counts(10_000, 50_000);
     let rings = Rings::new(4096, 4, 1, Scope::Global, Mode::Overwrite);
@@ -364,7 +371,7 @@ fn four_threads_overwrite_and_a_reader_looks() {
             let (rings, running) = (&rings, &running);
             scope.spawn(move || {
                 for n in 0..events {
-                    // Lost only if others sleep in all other places.
+                    // A record is lost only if other writers are inside all other places.
                     let _ = rings.put(1, &[thread, n, !n, n, n]);
                 }
                 running.fetch_sub(1, Ordering::Release);
@@ -388,8 +395,10 @@ fn four_threads_overwrite_and_a_reader_looks() {
     assert_eq!(last.last().unwrap().payload[1], events);
 }
 
-/// D1: each thread has a ring, whose headers name it; those that come when all are taken have one
-/// together; and a ring that was given back is somebody else's, from a new sub-buffer on.
+/// Each thread has its own ring, whose headers name the thread. When all of these are taken,
+/// further threads share the last ring. The next owner of a released ring begins a new sub-buffer.
+///
+/// Requirements: D1
 #[test]
 fn each_thread_has_a_ring() {
     let rings = Rings::new(4096, 4, 4, Scope::Thread, Mode::Discard);
@@ -416,7 +425,7 @@ fn each_thread_has_a_ring() {
         while turn.load(Ordering::Acquire) != 3 {
             std::thread::yield_now();
         }
-        // All rings are taken: these threads write into the shared one.
+        // All other rings are taken, so these threads write into the shared one.
         in_thread(|| write(3));
         in_thread(|| write(4));
         over.wait();
@@ -451,8 +460,8 @@ fn each_thread_has_a_ring() {
     );
 }
 
-/// A ring that is full is nobody's: its records would go by the name of the thread before. The next
-/// event tries again.
+/// A thread does not take a full ring: it could not begin a sub-buffer, so its records would name
+/// the previous owner. The next event tries again.
 #[test]
 fn a_full_ring_is_not_taken() {
     let rings = Rings::new(4096, 2, 2, Scope::Thread, Mode::Discard);
@@ -478,8 +487,7 @@ fn a_full_ring_is_not_taken() {
     assert_eq!((found[0].writer, found[0].payload[1]), (gettid(), 3));
 }
 
-/// Runs `body` in a thread, and waits until the kernel knows nothing of that any more; says which
-/// it was.
+/// Runs `body` in a thread, and waits until the kernel has removed the thread. Returns its id.
 fn in_thread(body: impl FnOnce() + Send) -> u32 {
     let thread = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -492,7 +500,7 @@ fn in_thread(body: impl FnOnce() + Send) -> u32 {
     thread
 }
 
-/// Waits until the kernel does not know a thread's id any more, which is a moment after `join`.
+/// Waits until the kernel has removed a thread, which is a moment after `join`.
 fn wait_for_end(thread: u32) {
     while os::thread::may_exist(std::process::id(), thread) {
         std::thread::yield_now();
@@ -503,9 +511,8 @@ fn owner(rings: &Rings, ring: u32) -> u32 {
     rings.control(ring).owner.load(Ordering::Relaxed)
 }
 
-/// A8: more threads, one after the other, than there are rings: each has one for itself, whose
-/// sub-buffers name it, and what those before it have written is there, too. `errno` is the
-/// program's.
+/// More threads than rings run one after the other. Each has its own ring, whose sub-buffers name
+/// the thread. The records of earlier owners remain. Writing does not change `errno`.
 ///
 /// Requirements: A8
 #[test]
@@ -515,7 +522,7 @@ fn rings_of_ended_threads_are_taken() {
     let mut threads = Vec::new();
     for n in 0..THREADS {
         threads.push(in_thread(|| {
-            // SAFETY: a thread's own number.
+            // SAFETY: the location of `errno` belongs to this thread.
             unsafe { *libc::__errno_location() = 77 };
             for _ in 0..3 {
                 rings.put(1, &[0, n, !n]).unwrap();
@@ -534,7 +541,7 @@ fn rings_of_ended_threads_are_taken() {
     }
     assert_eq!(rings.control(3).head.load(Ordering::Relaxed), 0);
     assert_eq!(rings.lost(), 0);
-    // Those that died while they were taking a ring had not taken it.
+    // A thread that dies while it takes a ring leaves this bit set, and does not own the ring.
     for ring in 0..3 {
         let owner = &rings.control(ring).owner;
         owner.fetch_or(1 << 31, Ordering::Relaxed);
@@ -543,7 +550,7 @@ fn rings_of_ended_threads_are_taken() {
     assert!((0..3).any(|ring| owner(&rings, ring) == thread));
 }
 
-/// Rings of threads that run are theirs, whether they write or not.
+/// A running thread keeps its ring, whether it writes or not.
 ///
 /// Requirements: A8
 #[test]
@@ -576,9 +583,11 @@ fn rings_of_running_threads_are_not_taken() {
     assert_eq!(rings.dump(3).0.len(), 7);
 }
 
-/// D3: a ring that is full of what a thread had written is not taken before that was read.
+/// The full ring of an ended thread is not taken until it is read.
+///
+/// Requirements: D3
 #[test]
-fn a_full_ring_of_a_thread_that_is_gone_is_not_taken() {
+fn unread_ring_of_an_ended_thread_is_not_taken() {
     let rings = Rings::new(4096, 2, 2, Scope::Thread, Mode::Discard);
     let first = in_thread(|| while rings.put(1, &[0, 1, !1]).is_ok() {});
     let full = rings.control(0).head.load(Ordering::Relaxed);
@@ -599,7 +608,8 @@ fn a_full_ring_of_a_thread_that_is_gone_is_not_taken() {
     assert_eq!((found[0].writer, found[0].payload[1]), (third, 3));
 }
 
-/// A thread that writes to many channels in turns begins no sub-buffer for that.
+/// A thread that writes to many channels in turn keeps its ring in each, and begins no sub-buffer
+/// for a change of the channel.
 ///
 /// Requirements: A7
 #[test]
@@ -619,14 +629,15 @@ fn thread_keeps_its_rings_of_several_channels() {
     }
 }
 
-/// A5, F2: another process in the same memory, which no wrapper of `vfork` knows of, takes no ring:
-/// neither a free one, nor that of a thread, of which its own process knows nothing.
+/// A process that shares the memory, and was not created through the wrapper of `vfork`, takes
+/// neither a free ring nor that of a running thread. It cannot find out that the thread runs,
+/// because the thread belongs to another process.
 ///
-/// Requirements: A5
+/// Requirements: A5, F2
 #[test]
 fn process_that_shares_memory_takes_no_ring() {
     extern "C" fn write(rings: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the parent's, who waits.
+        // SAFETY: the rings are alive, because the parent waits for this process.
         let rings = unsafe { &*rings.cast::<Rings>() };
         i32::from(rings.put(1, &[0, 9, !9]).is_err())
     }
@@ -634,8 +645,8 @@ fn process_that_shares_memory_takes_no_ring() {
     let in_child = || {
         let mut stack = vec![0u128; 1 << 14];
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: the child writes an event and exits, on a stack of its own, while this thread
-        // waits.
+        // SAFETY: the child has its own stack, and with `CLONE_VFORK` this thread waits until the
+        // child exits.
         let pid = unsafe {
             let top = stack.as_mut_ptr().add(stack.len()).cast();
             libc::clone(write, top, flags, (&raw const rings).cast_mut().cast())
@@ -663,14 +674,14 @@ fn process_that_shares_memory_takes_no_ring() {
     assert_eq!(rings.dump(3).0.len(), 2);
 }
 
-/// D2: a signal handler that traces while a thread takes a ring from one that is gone.
+/// A signal handler writes an event while its thread takes the ring of an ended thread.
 ///
 /// Requirements: D2
 #[test]
 fn signal_handler_traces_while_a_ring_is_taken() {
     let most = counts(600, 3000);
-    // For as many there is room; where threads are slow to begin, each has more signals, and fewer
-    // will do.
+    // The ring has room for as many records of handlers. If threads start slowly, each gets more
+    // signals, so fewer threads suffice.
     const SIGNALS: u64 = 50_000;
     let rings = Rings::new(1 << 16, 64, 2, Scope::Thread, Mode::Discard);
     let counts = shared_memory(4096).cast::<[AtomicU64; 2]>();
@@ -678,7 +689,7 @@ fn signal_handler_traces_while_a_ring_is_taken() {
         rings.open_in_child();
         FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
         let mut threads = 0;
-        // SAFETY: as in `trace_in_handlers`.
+        // SAFETY: as in `trace_in_handlers`; `counts` is mapped and written by this child only.
         unsafe {
             interrupted(trace_in_handler, || {
                 while threads < most && HANDLED.load(Ordering::Relaxed) < SIGNALS {
@@ -692,7 +703,7 @@ fn signal_handler_traces_while_a_ring_is_taken() {
         }
     });
     assert_eq!(wait_for(child), 0);
-    // SAFETY: written by the child, which is gone.
+    // SAFETY: the memory is mapped, and the child that wrote it has ended.
     let [threads, handled] = unsafe { counts.as_ref() }
         .each_ref()
         .map(|count| count.load(Ordering::Relaxed));
@@ -713,10 +724,10 @@ fn signal_handler_traces_while_a_ring_is_taken() {
     assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
-/// A record that is written piece by piece is whatever the pieces are; one that is given up is
-/// counted.
+/// A record that is written in pieces has the same contents for any pieces. An abandoned record is
+/// counted as unfinished.
 #[test]
-fn a_record_in_pieces() {
+fn record_may_be_written_in_pieces() {
     let rings = Rings::new(4096, 2, 1, Scope::Global, Mode::Discard);
     let text: Vec<u8> = (0..100).collect();
     for pieces in [
@@ -738,7 +749,7 @@ fn a_record_in_pieces() {
             record.append(now);
             rest = later;
         }
-        // Too much does no harm.
+        // Bytes beyond the reserved length are ignored.
         record.append(&[0xff; 16]);
         record.finish();
         let found = rings.dump(0).0.pop().unwrap();
@@ -759,7 +770,7 @@ fn a_record_in_pieces() {
         (counts.unfinished, counts.corrupted, counts.damaged),
         (1, 0, 0)
     );
-    // Longer than a sub-buffer.
+    // A record that is longer than a sub-buffer.
     // SAFETY: as in `put`.
     let record = unsafe {
         reserve_commit::reserve::<false>(&rings.channel, &AtomicU16::new(9), 4096 - 64 - 15)
@@ -774,19 +785,20 @@ static FOR_HANDLER: AtomicPtr<Rings> = AtomicPtr::new(std::ptr::null_mut());
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn trace_in_handler(_: libc::c_int) {
-    // SAFETY: set before the handler was installed, and valid until the process is done with it.
+    // SAFETY: the test stores the pointer before it installs the handler, and the rings outlive the
+    // last signal.
     if let Some(rings) = unsafe { FOR_HANDLER.load(Ordering::Acquire).as_ref() } {
         let n = HANDLED.fetch_add(1, Ordering::Relaxed);
         rings.put(2, &[9, n, !n]).unwrap();
     }
 }
 
-/// A signal handler that traces, at whichever instruction of an event it comes.
+/// A signal handler writes an event at any instruction of another event.
 ///
 /// Requirements: D2
 #[test]
 fn a_signal_handler_traces_in_the_middle_of_an_event() {
-    // With one ring, it is one of all threads; with two, the first is the thread's own.
+    // A single ring is shared by all threads. Of two, the first belongs to the thread.
     for nr_rings in [1, 2] {
         trace_in_handlers(nr_rings);
     }
@@ -799,7 +811,8 @@ fn trace_in_handlers(nr_rings: u32) {
     let child = fork(|| {
         rings.open_in_child();
         FOR_HANDLER.store((&raw const rings).cast_mut(), Ordering::Release);
-        // SAFETY: the handler is async-signal-safe, and the process is the test's own.
+        // SAFETY: the handler is async-signal-safe, and this child uses SIGALRM and its timer for
+        // nothing else. `handled` is mapped.
         unsafe {
             interrupted(trace_in_handler, || {
                 for n in 0..events {
@@ -819,13 +832,13 @@ fn trace_in_handlers(nr_rings: u32) {
     );
     let mut numbers = by_thread(&found);
     assert!(numbers.remove(&1).unwrap().into_iter().eq(0..events));
-    // SAFETY: written by the child, which is gone.
+    // SAFETY: the memory is mapped, and the child that wrote it has ended.
     let handled = unsafe { handled.as_ref() }.load(Ordering::Relaxed);
     assert!(handled > 0, "no signal came");
     assert!(numbers.remove(&9).unwrap().into_iter().eq(0..handled));
 }
 
-/// Writes records of a thread without end, and stores in `witness` how many it committed.
+/// Writes records of a thread until it is killed. Stores the number of committed ones in `witness`.
 fn write_until_killed(rings: &Rings, thread: u64, mode: Mode, witness: &AtomicU64) {
     let mut written = 0;
     for n in 0.. {
@@ -833,7 +846,7 @@ fn write_until_killed(rings: &Rings, thread: u64, mode: Mode, witness: &AtomicU6
         if rings.put(1, &payload[..3 + n as usize % 2]).is_ok() {
             written = n + 1;
         } else if mode == Mode::Discard {
-            // The ring is full, and stays so.
+            // The ring is full, and no reader consumes it.
             loop {
                 std::thread::park();
             }
@@ -842,10 +855,10 @@ fn write_until_killed(rings: &Rings, thread: u64, mode: Mode, witness: &AtomicU6
     }
 }
 
-/// Checks the numbers of a killed thread's records, of which `committed` were committed.
+/// Checks the numbers of a killed thread's records. The thread had committed at least `committed`.
 fn check_prefix(numbers: &[u64], committed: u64, mode: Mode) {
     let newest = numbers.last().map_or(0, |last| last + 1);
-    // A ring that overwrites may have no record of a thread that did not run lately.
+    // In a ring that overwrites, other threads may have overwritten all records of a thread.
     assert!(newest >= committed || mode == Mode::Overwrite && newest == 0);
     if mode == Mode::Discard {
         let first = numbers.first();
@@ -857,8 +870,10 @@ fn check_prefix(numbers: &[u64], committed: u64, mode: Mode) {
     }
 }
 
-/// A10: killed at any instant, writers leave all records that they had committed, each thread's
-/// from its first one on, and what they had not is counted.
+/// Writers that are killed at any instant leave all committed records, of each thread from its
+/// first one on. The reader counts the uncommitted ones.
+///
+/// Requirements: A10
 #[test]
 fn killed_writers_leave_a_prefix_of_each_thread() {
     for (threads, scope, mode) in [
@@ -872,7 +887,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             let count = if mode == Mode::Overwrite { 4 } else { 1 << 9 };
             let rings = Rings::new(4096, count, 3, scope, mode);
             let memory = shared_memory(4096);
-            // SAFETY: mapped, and aligned; the children that write there do so atomically.
+            // SAFETY: the memory is mapped and aligned. All processes access it atomically.
             let witness = unsafe { memory.cast::<[AtomicU64; 3]>().as_ref() };
             let child = fork(|| {
                 rings.open_in_child();
@@ -885,7 +900,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
                     }
                 });
             });
-            // Of all threads: one of them may not come to it before the others have filled the
+            // The sum over all threads: a thread may not run before the others have filled the
             // ring.
             let written = || {
                 witness
@@ -896,7 +911,7 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             while written() < round * 3180 / rounds {
                 std::hint::spin_loop();
             }
-            // SAFETY: the child is this test's.
+            // SAFETY: this test started the child, and has not waited for it.
             unsafe { libc::kill(child, libc::SIGKILL) };
             assert_eq!(libc::WTERMSIG(wait_for(child)), libc::SIGKILL);
             let (mut found, mut counts) = (Vec::new(), Counts::default());
@@ -911,19 +926,19 @@ fn killed_writers_leave_a_prefix_of_each_thread() {
             for thread in 0..threads {
                 let numbers = numbers.remove(&thread).unwrap_or_default();
                 let committed = witness[thread as usize].load(Ordering::Acquire);
-                // If a sub-buffer was given up, records of other threads in it are missing, too.
+                // If the reader skipped a sub-buffer, records of other threads are missing, too.
                 if counts.corrupted == 0 {
                     check_prefix(&numbers, committed, mode);
                 }
             }
-            // Emulated processors find it: a writer is killed between the reservation and the
-            // header.
+            // A writer may be killed between the reservation and the store of the header, mostly on
+            // emulated processors.
             let without_start = (0..3).filter(|&ring| rings.is_without_start(ring)).count();
             assert!(
                 counts.corrupted <= without_start as u64,
                 "{counts:?} {round}"
             );
-            // SAFETY: mapped above, and no thread uses it any more.
+            // SAFETY: `shared_memory` mapped it, and the last use of `witness` is above.
             unsafe { libc::munmap(memory.as_ptr().cast(), 4096) };
         }
     }

@@ -1,5 +1,5 @@
-//! The algorithm on the heap, step by step; and the writer as it is, in memory that processes
-//! share.
+//! Tests of the shared protocol: the algorithm on the heap, step by step, and the real writer in
+//! memory that processes share.
 
 mod heap;
 #[cfg(feature = "fallback")]

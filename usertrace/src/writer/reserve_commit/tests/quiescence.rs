@@ -1,4 +1,5 @@
-//! A9: the thread that closes a channel of the shared protocol learns when it is quiescent.
+//! Tests of how the thread that closes a channel of the shared protocol learns when the channel is
+//! quiescent (A9).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -12,9 +13,9 @@ use crate::writer::tests::{AtEnd, fork, wait_for};
 use crate::writer::{Channel, Cursor, Dropped, QuiescenceSlot, Readers, reserve_commit};
 use usertrace_testing::counts::counts;
 
-/// A table like the runtime's: in memory that children of `fork` find wiped.
+/// A table like that of the runtime, in memory that is wiped in children of `fork`.
 fn readers() -> NonNull<Readers> {
-    // SAFETY: zeros are free slots.
+    // SAFETY: a `Readers` of zeros is valid: all slots are free.
     unsafe { fork_private::map() }.unwrap()
 }
 
@@ -30,10 +31,15 @@ fn rings(nr_rings: u32, scope: Scope, slot: u32, readers: NonNull<Readers>) -> R
 }
 
 fn put_made(channel: &Channel, fill: &dyn Fn(&mut Cursor<'_>)) -> Result<(), Dropped> {
-    // SAFETY: the geometry is that of the memory; ids mean nothing here.
+    // SAFETY: `Rings::with` opened the channel with the geometry of its memory. These tests accept
+    // any id.
     unsafe { reserve_commit::write_made(channel, &AtomicU16::new(7), 16, fill) }
 }
 
+/// A closed channel is quiescent as soon as its last writer has left, and not before. Writers
+/// inside other channels do not matter.
+///
+/// Requirements: A9
 #[test]
 fn a_closed_channel_becomes_quiescent_later() {
     let readers = readers();
@@ -45,7 +51,8 @@ fn a_closed_channel_becomes_quiescent_later() {
         put_made(channel, &|_| {
             assert!(!channel.is_quiescent());
             assert!(other.is_quiescent());
-            // Like a signal handler: it announces itself, and withdraws that when it is done.
+            // Like a signal handler, a nested writer announces itself, and withdraws when it is
+            // done.
             put_made(other, &|_| {
                 assert!(!other.is_quiescent() && !channel.is_quiescent())
             })
@@ -60,9 +67,12 @@ fn a_closed_channel_becomes_quiescent_later() {
     }
 }
 
-/// A5: a child that a handler forks is not inside the channel, though its parent was.
+/// A child that is forked in the middle of an event is not inside the channel, although its parent
+/// is.
+///
+/// Requirements: A5
 #[test]
-fn a_child_of_a_handler_is_not_inside() {
+fn forked_child_is_not_inside_the_channel() {
     let rings = rings(1, Scope::Global, 0, readers());
     let channel = rings.channel();
     put_made(channel, &|_| {
@@ -79,26 +89,29 @@ fn a_child_of_a_handler_is_not_inside() {
     assert!(channel.is_quiescent());
 }
 
-/// A closing thread does not wait for a thread that ended inside, whose slot a new thread can take.
+/// A channel becomes quiescent although a thread has ended inside. New threads can take its slot.
 #[test]
-fn a_thread_that_ended_inside_is_not_waited_for() {
+fn thread_that_ended_inside_is_not_waited_for() {
     let readers = readers();
     let rings = rings(1, Scope::Global, 0, readers);
     let channel = rings.channel();
     std::thread::scope(|scope| {
         scope
             .spawn(|| {
-                // The guard is never dropped, as in a thread that ends inside.
+                // Leak the guard, like a thread that ends inside.
                 std::mem::forget(channel.guard().unwrap());
                 assert!(!channel.is_quiescent());
             })
             .join()
             .unwrap();
     });
-    // The kernel knows a thread's id for a moment after `join` has returned.
+    // The kernel removes a thread only a moment after `join` returns.
     let begun = std::time::Instant::now();
     while !channel.is_quiescent() {
-        assert!(begun.elapsed().as_secs() < 60, "it is waited for");
+        assert!(
+            begun.elapsed().as_secs() < 60,
+            "the channel still waits for the ended thread"
+        );
         std::thread::yield_now();
     }
     for _ in 0..3 {
@@ -109,7 +122,7 @@ fn a_thread_that_ended_inside_is_not_waited_for() {
     assert!(channel.is_quiescent());
 }
 
-/// More threads at the same time than slots: the others count themselves in the channel.
+/// If more threads are inside than there are slots, the channel counts the others.
 #[test]
 fn more_threads_than_slots_are_waited_for() {
     const THREADS: usize = 1100;
@@ -136,12 +149,14 @@ fn more_threads_than_slots_are_waited_for() {
         go.wait();
     });
     assert!(channel.is_quiescent());
-    // All slots belong to threads that have ended, so other threads can take them.
+    // All slots belong to ended threads, so this thread can take one.
     put_made(channel, &|_| assert!(!channel.is_quiescent())).unwrap();
     assert!(channel.is_quiescent());
 }
 
-/// Once a channel is closed and quiescent, no writer stores into its rings.
+/// No writer stores into the rings of a closed and quiescent channel.
+///
+/// Requirements: A9
 #[test]
 fn no_writer_stores_into_a_closed_quiescent_channel() {
     membarrier::register().unwrap();
@@ -150,13 +165,13 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
         let rings = rings(nr_rings, scope, 0, readers);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Also if an assertion fails.
+            // Stops the threads also if an assertion fails.
             let _stopped = AtEnd(|| stop.store(true, Ordering::Relaxed));
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
                         let _ = rings.put(1, &[1, 2, 3]);
-                        // This one takes its time.
+                        // A slow writer.
                         let _ = put_made(rings.channel(), &|cursor| {
                             (0..100).for_each(|_| std::hint::spin_loop());
                             cursor.append(&[1; 16]);
@@ -165,7 +180,7 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
                 });
             }
             for _ in 0..counts(100, 500) {
-                // A writer has begun, and has two more events to write.
+                // At least one writer has written since the channel was reopened.
                 while rings.channel().positions().all(|(head, _)| head == 0) {
                     std::thread::yield_now();
                 }
@@ -175,7 +190,8 @@ fn no_writer_stores_into_a_closed_quiescent_channel() {
                     std::thread::yield_now();
                 }
                 let memory = rings.memory();
-                // SAFETY: the test checks that no writer accesses the memory.
+                // SAFETY: the channel is closed and quiescent, so no writer accesses the memory,
+                // which is what this test checks.
                 unsafe {
                     memory.cast::<u64>().write_bytes(0, memory.len());
                     for _ in 0..1000 {
