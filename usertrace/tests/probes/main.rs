@@ -1,4 +1,4 @@
-//! B2: probes, on the fake kernel.
+//! Probes on the fake kernel (B2).
 //!
 //! One test, because a process has one runtime.
 

@@ -1,7 +1,7 @@
-//! B2 to B5: the control channel of processes that run. Guests run the tests of
-//! `usertrace_scenarios::control`, too; those here are for the host alone.
+//! Tests of the control channel of running processes (B2 to B5). Guests also run the tests of
+//! `usertrace_scenarios::control`. The modules here are for the host only.
 //!
-//! Each test starts this executable again, as the program that is controlled.
+//! Each test starts this executable again, as the controlled program.
 
 mod channel;
 mod fallback;

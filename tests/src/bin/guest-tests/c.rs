@@ -1,4 +1,4 @@
-//! F7: programs in C, and those that are instrumented for LTTng-UST, in the kernel's buffers.
+//! Programs in C and programs that are instrumented for LTTng-UST, with the kernel's buffers (F7).
 
 use usertrace_tests::{lttng, program, record};
 

@@ -1,4 +1,4 @@
-//! F7: contexts, in the kernel's buffers.
+//! Contexts in the kernel's buffers (F7).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! B1: the layer of `tracing`, and `log` through it, in the kernel's buffers.
+//! The layer of `tracing`, and `log` through it, with the kernel's buffers (B1).
 
 use usertrace_testing::shop;
 use usertrace_tests::{program, record};

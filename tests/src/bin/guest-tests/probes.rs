@@ -1,4 +1,4 @@
-//! B2: probes in a process that the kernel traces.
+//! Probes in a process that the kernel traces (B2).
 
 use std::process::Command;
 

@@ -1,8 +1,8 @@
 //! Compares the kernel without the series, and with it: `scripts/compare` runs it.
 //!
 //! - `images` compares two kernels that were built without the tracer, one of them from the patched
-//!   source (C1).
-//! - `selftests` compares what the kernel's own selftests say on two kernels (C1).
+//!   source.
+//! - `selftests` compares the results of the kernel's own selftests on two kernels.
 
 mod image;
 mod selftests;
