@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_directories_go_but_not_of_a_run_that_goes_on() {
+    fn oldest_directories_are_removed_except_of_a_current_run() {
         let runs = tempfile::tempdir().unwrap();
         let of = || RunDir::new(runs.path()).unwrap();
         let (goes_on, over) = (of(), of().path().to_owned());

@@ -50,7 +50,7 @@ fn the_status_and_the_streams_pass_through() {
 
 #[test]
 #[ignore = "full tier: another status passes through in the_status_and_the_streams_pass_through"]
-fn a_status_of_the_harnesss_own_passes_through_and_can_be_told_apart() {
+fn status_of_the_harness_is_distinguished_from_the_commands() {
     let run = sh("exit 121");
     assert_eq!(run.outcome, Outcome::Failed(121));
     assert_eq!(
@@ -60,13 +60,13 @@ fn a_status_of_the_harnesss_own_passes_through_and_can_be_told_apart() {
 }
 
 #[test]
-fn a_signal_is_told_as_a_shell_tells_it() {
+fn signal_has_the_status_of_a_shell() {
     assert_eq!(sh("kill -9 $$").outcome, Outcome::Failed(137));
 }
 
 #[test]
 #[ignore = "full tier: two more boots"]
-fn a_command_that_cannot_be_run_is_told_as_a_shell_tells_it() {
+fn command_that_cannot_be_run_has_the_status_of_a_shell() {
     assert_eq!(
         guest()
             .command(["/no/such"])
@@ -149,7 +149,7 @@ fn arguments_and_environment_arrive_as_they_are() {
 }
 
 #[test]
-fn what_is_left_running_is_no_hang() {
+fn background_process_is_no_hang() {
     let run = sh("sleep 1000 & echo started");
     assert_eq!(
         (run.outcome, &run.stdout[..]),
@@ -204,7 +204,7 @@ fn the_guest_has_the_processors_the_memory_and_a_clock() {
 }
 
 #[test]
-fn a_panic_is_said() {
+fn panic_is_reported() {
     let output = program([
         "--memory",
         "512M",
@@ -231,7 +231,7 @@ fn a_panic_is_said() {
 }
 
 #[test]
-fn a_hang_is_told_from_a_timeout() {
+fn hang_is_distinguished_from_a_timeout() {
     // Process 1, whose heartbeat it is, is frozen; the kernel itself goes on.
     let hang = "mkdir /sys/fs/cgroup/ice && echo 1 >/sys/fs/cgroup/ice/cgroup.procs && \
                 echo 1 >/sys/fs/cgroup/ice/cgroup.freeze; sleep 1000";
@@ -263,7 +263,7 @@ fn a_hang_is_told_from_a_timeout() {
 }
 
 #[test]
-fn a_broken_harness_is_told() {
+fn broken_harness_is_reported() {
     let dir = TempDir::new().unwrap();
     let kernel = dir.path().join("bzImage");
     fs::write(&kernel, "no kernel").unwrap();

@@ -466,7 +466,7 @@ mod tests {
 
     /// Requirements: A10
     #[test]
-    fn a_chunk_is_finished_when_nobody_writes_there() {
+    fn chunk_is_finished_when_it_has_no_writer() {
         let output = tempfile::tempdir().unwrap();
         let chunk = Chunk {
             number: 1,

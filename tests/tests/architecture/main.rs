@@ -122,7 +122,7 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn crates_use_what_is_below_them() {
+fn crates_depend_on_lower_crates_only() {
     let uses = uses();
     for (name, allowed) in CRATES {
         let used = uses

@@ -31,7 +31,7 @@ const TESTS: [(&str, fn()); 22] = tests![
     events::log_records,
     events::nothing_without_a_trace,
     events::filters,
-    spans::what_happens_to_spans,
+    spans::life_of_a_span_is_recorded,
     spans::nested_spans,
     spans::chosen_parents,
     spans::several_threads,

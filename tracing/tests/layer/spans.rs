@@ -12,7 +12,7 @@ fn id(span: &Span) -> u64 {
     span.id().unwrap().into_u64()
 }
 
-pub(crate) fn what_happens_to_spans() {
+pub(crate) fn life_of_a_span_is_recorded() {
     let traced = Traced::started();
     let first = info_span!("first", n = 7u64, later = Empty);
     let second = tracing::debug_span!(target: "shop::orders", "second one");

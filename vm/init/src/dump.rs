@@ -111,7 +111,7 @@ mod tests {
     use std::io::Cursor;
 
     #[test]
-    fn what_is_copied_is_what_was_read() {
+    fn copy_equals_the_source() {
         for len in [
             0,
             1,

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_tells_how_tests_ended() {
+    fn progress_has_the_outcome_of_each_test() {
         let progress = "begins a\npassed 12 a\nbegins b\nfailed 3 b\nbegins c\n";
         let ended = ended(progress);
         assert!(ended["a"].has_passed && !ended["b"].has_passed);

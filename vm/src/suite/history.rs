@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn summary_says_when_a_section_last_passed_and_on_which_commit() {
+    fn summary_has_time_and_commit_of_the_last_pass_of_a_section() {
         let directory = tempfile::tempdir().unwrap();
         let mut history = history(directory.path());
         history.note(&result("a", Verdict::Passed));

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_wait_for_what_they_need() {
+    fn jobs_wait_for_their_needs() {
         let build = job("init", &[], 1, Task::Build(Need::Init, Box::new(|| Ok(()))));
         let results = run_all(vec![passing("a", &[Need::Init]), build], 1);
         assert_eq!(results.len(), 1);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_builds_fails() {
+    fn job_fails_if_its_need_is_not_built() {
         let results = run_all(vec![passing("a", &[Need::DebugKernel])], 1);
         assert!(results[0].has_failed());
     }

@@ -81,7 +81,7 @@ pub(crate) fn process_1_is_recorded() {
 }
 
 /// A child in another namespace has an id there that another process has here.
-pub(crate) fn children_in_other_namespaces_are_told_apart() {
+pub(crate) fn children_in_other_namespaces_are_distinguished() {
     for (rings, mode) in [("cpu", "discard"), ("thread", "block")] {
         let run = Run::new();
         let mut command = run.command(

@@ -59,7 +59,7 @@ fn of_processes() -> Vec<Trial> {
         processes::rings_respect_the_limit_of_address_space,
         containers::process_1_ends_when_its_trace_is_written,
         containers::process_1_is_recorded,
-        containers::children_in_other_namespaces_are_told_apart,
+        containers::children_in_other_namespaces_are_distinguished,
         containers::subreaper_waits_for_its_own_children_only,
         unwritable::blocking_ends_when_output_is_unwritable,
         unwritable::daemons_may_be_refused_or_killed_by_a_filter,

@@ -56,7 +56,7 @@ fn usertrace_with_limit(bytes: u64, arguments: &[&str], directory: &Path) -> Out
 ///
 /// Requirements: C7, F2
 #[test]
-fn full_disk_costs_what_has_no_room() {
+fn full_disk_loses_only_the_data_without_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let mut process = Process::new(1, 101, "prog", 2);
@@ -104,7 +104,7 @@ fn full_disk_costs_what_has_no_room() {
 ///
 /// Requirements: C7
 #[test]
-fn a_dump_says_when_and_where_the_kernel_crashed() {
+fn dump_reports_time_and_place_of_the_crash() {
     let directory = tempfile::tempdir().unwrap();
     for (cycles, at) in [
         (SYNC[0] + 1234, "2023-11-14T22:13:20.000000617Z"),
@@ -1351,7 +1351,7 @@ fn unwritable_help_is_an_error() {
 ///
 /// Requirements: F3
 #[test]
-fn commands_that_need_the_kernel_say_what_to_use() {
+fn commands_for_the_patched_kernel_name_an_alternative() {
     if usertrace_sys::Calls::discover().is_ok() {
         eprintln!("skipped: this kernel has trace buffers of its own");
         return;

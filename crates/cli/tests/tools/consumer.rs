@@ -808,7 +808,7 @@ fn ctf_2_is_recorded() {
 ///
 /// Requirements: E3
 #[test]
-fn a_snapshot_has_what_is_in_the_rings() {
+fn snapshot_has_the_contents_of_the_rings() {
     let process = Process::new(7, 2);
     process.borrow_mut().describe();
     let mut over = RingWriter::new(SUBBUF, COUNT, 0);

@@ -162,7 +162,7 @@ fn everything_that_was_committed_is_extracted_in_order() {
 }
 
 #[test]
-fn a_full_ring_has_what_it_accepted_and_what_it_lost() {
+fn full_ring_has_accepted_records_and_a_loss_count() {
     let process = process(1, 1, 5000);
     let (accepted, lost) = (process.main[0].accepted.clone(), process.main[0].lost);
     assert!(lost > 0);
@@ -403,7 +403,7 @@ fn a_page_without_memory_costs_its_own_events() {
 }
 
 #[test]
-fn a_dump_that_was_cut_short_has_what_is_before_the_cut() {
+fn truncated_dump_has_the_data_before_the_cut() {
     let bytes = elf(&one(1000), Style::Runs);
     let headers = bytes.len() - one(1000).memory.pages.len() * PAGE as usize;
     let mut partly = 0;
@@ -690,7 +690,7 @@ fn a_dump_may_have_more_segments_than_its_header_can_say() {
 ///
 /// Requirements: C7
 #[test]
-fn the_root_page_is_found_where_nothing_says_where_it_is() {
+fn root_page_is_found_without_its_address() {
     let machine = one(100);
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
@@ -894,7 +894,7 @@ const BEHIND: std::ops::Range<u64> = 0x2000_0000..0x2004_0000;
 ///
 /// Requirements: F4
 #[test]
-fn forged_root_pages_are_told_from_the_real_one() {
+fn forged_root_pages_are_distinguished_from_the_real_one() {
     let machine = one(20);
     for kind in FORGED {
         for memory in [BEFORE, BEHIND] {

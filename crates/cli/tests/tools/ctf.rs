@@ -302,7 +302,7 @@ fn lost_events_are_counted_exactly() {
 }
 
 #[test]
-fn a_ring_that_lost_everything_says_so() {
+fn ring_that_lost_everything_reports_the_loss() {
     let directory = tempfile::tempdir().unwrap();
     let mut main = ring(0);
     main.lost = 7;
@@ -613,7 +613,7 @@ fn forged_thread_times_do_not_hide_streams() {
 
 /// The events of a process's only ring have neither a CPU nor a thread.
 #[test]
-fn a_ring_of_a_process_says_nothing_of_cpus() {
+fn ring_of_a_process_names_no_cpu() {
     let channel = channel_of(1, 2, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
     let mut rings = [ring(0)];
@@ -629,7 +629,7 @@ fn a_ring_of_a_process_says_nothing_of_cpus() {
 ///
 /// Requirements: F1
 #[test]
-fn a_ring_of_a_concurrency_id_says_so() {
+fn ring_of_a_concurrency_id_names_the_id() {
     let channel = channel_of(4, 3, 0);
     let mut live = Live::new(&channel, &control(&["1 t:e 0 u64 n"]));
     let mut rings = [0, 1, 2, 3].map(ring);

@@ -240,7 +240,7 @@ fn select_by_keys(browser: &mut Browser) {
 ///
 /// Requirements: E8, F1
 #[test]
-fn a_page_shows_what_is_in_the_trace() {
+fn page_shows_the_contents_of_the_trace() {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("."), "prog", 40);
     let mut browser = open(directory.path(), &["prog-40"]);

@@ -65,7 +65,7 @@ fn text(bytes: &[u8]) -> &str {
 ///
 /// Requirements: E8
 #[test]
-fn it_prints_what_babeltrace2_prints_in_each_zone() {
+fn output_equals_babeltrace2_in_each_time_zone() {
     let directory = tempfile::tempdir().unwrap();
     for pid in 1..4 {
         // Four hours, which pass midnight in some zones.

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_description_is_refused() {
+    fn invalid_event_descriptions_are_rejected() {
         for (line, error) in [
             (&b""[..], DescriptionError::Id),
             (b"0 a:b 0", DescriptionError::Id),

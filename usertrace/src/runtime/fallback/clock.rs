@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_whether_the_counter_is_valid() {
+    fn kernel_decides_whether_the_counter_is_valid() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (sources, valid) in [
             ("tsc hpet acpi_pm\n", true),

@@ -209,7 +209,7 @@ mod tests {
     use usertrace_ctf::StreamState;
 
     #[test]
-    fn processes_with_the_same_id_are_told_apart() {
+    fn processes_with_the_same_id_are_distinguished() {
         // SAFETY: zeros are nothing that was seen yet: all is atomic.
         let start_id: StartId = unsafe { std::mem::zeroed() };
         assert!(start_id.is_same(77, 1000));

@@ -127,7 +127,7 @@ fn the_block_is_lent_as_long_as_the_child_has_it() {
 
 /// Where there can be no child, `errno` says why.
 #[test]
-fn an_error_is_told() {
+fn failed_vfork_sets_errno() {
     // In a child that is not root, so that the limit of processes holds.
     let status = in_child(|| {
         let none = libc::rlimit {
