@@ -164,7 +164,7 @@ impl ControlFs {
     /// # Errors
     /// If the kernel rejects the name or a setting. Most settings are fixed after the start of a
     /// trace.
-    pub fn create(&self, name: &str, asked: &TraceSetup) -> Result<TraceDir, ControlFsError> {
+    pub fn create(&self, name: &str, setup: &TraceSetup) -> Result<TraceDir, ControlFsError> {
         if !is_name(name) {
             return Err(ControlFsError::BadName(name.to_owned()));
         }
@@ -185,23 +185,23 @@ impl ControlFs {
         }
         let main = trace.channel(MAIN);
         for (file, value) in [
-            ("subbuf_size", asked.subbuf_size),
-            ("subbuf_count", asked.subbuf_count),
+            ("subbuf_size", setup.subbuf_size),
+            ("subbuf_count", setup.subbuf_count),
         ] {
             if let Some(value) = value {
                 write(&main.join(file), &value.to_string())?;
             }
         }
-        if !asked.contexts.is_empty() {
-            write(&main.join("contexts"), &asked.contexts.join(" "))?;
+        if !setup.contexts.is_empty() {
+            write(&main.join("contexts"), &setup.contexts.join(" "))?;
         }
-        if asked.flight {
+        if setup.flight {
             write(&main.join("flight"), "1")?;
         }
-        if asked.block {
+        if setup.block {
             write(&main.join("mode"), "block")?;
         }
-        if let Some(filter) = asked.filter() {
+        if let Some(filter) = setup.filter() {
             write(&trace.path.join("filter"), &filter)?;
         }
         Ok(trace)
@@ -480,12 +480,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("abi"), "version 2\n").unwrap();
         let control = ControlFs::open(directory.path()).unwrap();
-        let asked = TraceSetup {
+        let setup = TraceSetup {
             subbuf_size: Some(4096),
             ..TraceSetup::default()
         };
         // A plain directory gets no channels by itself.
-        let error = control.create("t", &asked).unwrap_err();
+        let error = control.create("t", &setup).unwrap_err();
         assert!(error.to_string().contains("t/main/subbuf_size"), "{error}");
         assert!(!directory.path().join("t").exists());
 
@@ -516,11 +516,11 @@ mod tests {
         let joined = control.create("t", &TraceSetup::default()).unwrap();
         joined.remove().unwrap();
         assert!(theirs.exists());
-        let asked = TraceSetup {
+        let setup = TraceSetup {
             subbuf_count: Some(2),
             ..TraceSetup::default()
         };
-        control.create("t", &asked).unwrap_err();
+        control.create("t", &setup).unwrap_err();
         assert!(theirs.exists());
     }
 

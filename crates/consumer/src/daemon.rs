@@ -65,14 +65,14 @@ pub enum DaemonNotification<'a> {
         /// The trace's name.
         trace: &'a str,
         /// The event.
-        news: &'a RecorderEvent,
+        event: &'a RecorderEvent,
     },
     /// A trace was removed, and recorded completely.
     Ended {
         /// Its name.
         trace: &'a str,
         /// Statistics of the trace.
-        so_far: &'a RecordingProgress,
+        progress: &'a RecordingProgress,
     },
     /// A process cannot be recorded correctly.
     Problem {
@@ -93,7 +93,7 @@ pub enum DaemonNotification<'a> {
         /// Number of traces being recorded.
         traces: usize,
         /// Statistics of all traces.
-        so_far: &'a RecordingProgress,
+        progress: &'a RecordingProgress,
     },
 }
 
@@ -109,10 +109,10 @@ struct Recording {
 }
 
 impl Recording {
-    fn so_far(&self) -> RecordingProgress {
-        let mut so_far = self.recorder.session.so_far();
-        add(&mut so_far, &self.ended);
-        so_far
+    fn progress(&self) -> RecordingProgress {
+        let mut progress = self.recorder.session.progress();
+        add(&mut progress, &self.ended);
+        progress
     }
 
     /// Adds the processes that have ended to the sum, and forgets them. Returns their problems.
@@ -153,7 +153,7 @@ struct Daemon<'a> {
     failed: BTreeMap<String, (Instant, String)>,
     /// Statistics of recordings that have ended.
     ended: RecordingProgress,
-    tell: &'a mut dyn FnMut(DaemonNotification<'_>),
+    notify: &'a mut dyn FnMut(DaemonNotification<'_>),
 }
 
 /// Records traces as they appear, until SIGTERM or SIGINT. The traces stay active then: their
@@ -166,7 +166,7 @@ struct Daemon<'a> {
 /// one trace is only reported, and the trace is retried.
 pub fn daemon(
     options: &DaemonOptions,
-    tell: &mut dyn FnMut(DaemonNotification<'_>),
+    notify: &mut dyn FnMut(DaemonNotification<'_>),
 ) -> Result<RecordingProgress, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
@@ -184,12 +184,12 @@ pub fn daemon(
         recordings: BTreeMap::new(),
         failed: BTreeMap::new(),
         ended: RecordingProgress::default(),
-        tell,
+        notify,
     };
     daemon.close_stale()?;
     daemon.scan_traces()?;
     daemon.round();
-    (daemon.tell)(DaemonNotification::Ready);
+    (daemon.notify)(DaemonNotification::Ready);
     let (mut reported, mut swept) = (Instant::now(), Instant::now());
     let mut wait = *WAIT.start();
     loop {
@@ -220,11 +220,11 @@ pub fn daemon(
         }
         let fill = daemon.round();
         if reported.elapsed() >= PROGRESS_INTERVAL {
-            let so_far = daemon.so_far();
+            let progress = daemon.progress();
             let traces = daemon.recordings.len();
-            (daemon.tell)(DaemonNotification::RecordingProgress {
+            (daemon.notify)(DaemonNotification::RecordingProgress {
                 traces,
-                so_far: &so_far,
+                progress: &progress,
             });
             reported = Instant::now();
         }
@@ -286,7 +286,7 @@ impl Daemon<'_> {
             if let Err(error) = close_recording(&path).map_err(OutputError::at(&path)) {
                 // The recording stays as readable as it was.
                 let (trace, error) = (&name[..], &error.into());
-                (self.tell)(DaemonNotification::Failed { trace, error });
+                (self.notify)(DaemonNotification::Failed { trace, error });
             }
         }
         Ok(())
@@ -313,7 +313,7 @@ impl Daemon<'_> {
                 Ok(None) => {}
                 Ok(Some(recording)) => {
                     self.failed.remove(name);
-                    (self.tell)(DaemonNotification::Started {
+                    (self.notify)(DaemonNotification::Started {
                         trace: name,
                         directory: &recording.recorder.output,
                     });
@@ -357,7 +357,7 @@ impl Daemon<'_> {
             .failed
             .insert(name.to_owned(), (Instant::now(), why.clone()));
         if before.is_none_or(|(_, before)| before != why) {
-            (self.tell)(DaemonNotification::Failed { trace: name, error });
+            (self.notify)(DaemonNotification::Failed { trace: name, error });
         }
     }
 
@@ -368,14 +368,14 @@ impl Daemon<'_> {
         for (name, recording) in &mut self.recordings {
             let is_gone = recording.quiet.is_some();
             let round = recording.recorder.round(is_gone, false);
-            for news in recording.recorder.take_events() {
-                (self.tell)(DaemonNotification::RecorderEvent {
+            for event in recording.recorder.take_events() {
+                (self.notify)(DaemonNotification::RecorderEvent {
                     trace: name,
-                    news: &news,
+                    event: &event,
                 });
             }
             for problem in recording.fold() {
-                (self.tell)(DaemonNotification::Problem {
+                (self.notify)(DaemonNotification::Problem {
                     trace: name,
                     problem: &problem,
                 });
@@ -412,10 +412,10 @@ impl Daemon<'_> {
             return;
         };
         let finished = recording.recorder.finish();
-        for news in recording.recorder.take_events() {
-            (self.tell)(DaemonNotification::RecorderEvent {
+        for event in recording.recorder.take_events() {
+            (self.notify)(DaemonNotification::RecorderEvent {
                 trace: name,
-                news: &news,
+                event: &event,
             });
         }
         match finished {
@@ -423,12 +423,12 @@ impl Daemon<'_> {
             Ok(None) => {}
             Ok(Some(summary)) => {
                 recording.fold_processes(&summary.processes);
-                let so_far = recording.so_far();
-                add(&mut self.ended, &so_far);
+                let progress = recording.progress();
+                add(&mut self.ended, &progress);
                 self.recordings.remove(name);
-                (self.tell)(DaemonNotification::Ended {
+                (self.notify)(DaemonNotification::Ended {
                     trace: name,
-                    so_far: &so_far,
+                    progress: &progress,
                 });
             }
             Err(error) => self.drop_failed(name, &error),
@@ -446,14 +446,14 @@ impl Daemon<'_> {
 
     /// Starts new chunks, as SIGHUP requests.
     fn reload(&mut self) -> Result<(), RecordError> {
-        (self.tell)(DaemonNotification::Reloading);
+        (self.notify)(DaemonNotification::Reloading);
         for recording in self.recordings.values_mut() {
             recording.recorder.rotates_now = true;
         }
         self.failed.clear();
         self.scan_traces()?;
         self.round();
-        (self.tell)(DaemonNotification::Ready);
+        (self.notify)(DaemonNotification::Ready);
         Ok(())
     }
 
@@ -470,33 +470,33 @@ impl Daemon<'_> {
         }
     }
 
-    fn so_far(&self) -> RecordingProgress {
+    fn progress(&self) -> RecordingProgress {
         let mut sum = self.ended;
         for recording in self.recordings.values() {
-            add(&mut sum, &recording.so_far());
+            add(&mut sum, &recording.progress());
         }
         sum
     }
 
     /// Ends the service. The next daemon continues the recordings.
     fn detach(mut self) -> RecordingProgress {
-        (self.tell)(DaemonNotification::Stopping);
+        (self.notify)(DaemonNotification::Stopping);
         for (name, recording) in &mut self.recordings {
             let mut left = recording.recorder.suspend();
-            for news in recording.recorder.take_events() {
-                (self.tell)(DaemonNotification::RecorderEvent {
+            for event in recording.recorder.take_events() {
+                (self.notify)(DaemonNotification::RecorderEvent {
                     trace: name,
-                    news: &news,
+                    event: &event,
                 });
             }
             if left.is_ok() && recording.recorder.is_full() {
                 left = Err(recording.recorder.disk_full());
             }
             if let Err(error) = &left {
-                (self.tell)(DaemonNotification::Failed { trace: name, error });
+                (self.notify)(DaemonNotification::Failed { trace: name, error });
             }
         }
-        self.so_far()
+        self.progress()
     }
 }
 

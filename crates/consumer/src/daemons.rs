@@ -238,18 +238,18 @@ pub(super) fn ask_below(directory: &Path) -> Result<(), DaemonError> {
     let workers = daemons_of(directory)
         .into_iter()
         .filter(|&daemon| is_worker(daemon));
-    let mut asked = Ok(());
+    let mut result = Ok(());
     for worker in workers {
-        asked = send_write_signal(worker).and(asked);
+        result = send_write_signal(worker).and(result);
     }
-    asked
+    result
 }
 
 /// Makes daemons write the contents of their rings, and waits until the selected traces are
 /// written. Returns these traces.
 fn ask(
     daemons: &BTreeSet<u32>,
-    is_asked: impl Fn(&DaemonTrace) -> bool,
+    is_selected: impl Fn(&DaemonTrace) -> bool,
 ) -> Result<Vec<DaemonTrace>, DaemonError> {
     let since = monotonic();
     let begun = Instant::now();
@@ -263,18 +263,19 @@ fn ask(
                 .try_for_each(|&daemon| send_write_signal(daemon))?;
         }
         let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
-        let asked: BTreeSet<_> = all.filter(&is_asked).collect();
+        let selected: BTreeSet<_> = all.filter(&is_selected).collect();
         let is_late = |written: &&DaemonTrace| {
             unfinished::written(&written.directory) < Some(since)
                 && written.directory.join(unfinished::NAME).exists()
         };
         let waited = begun.elapsed();
-        let is_there = |&daemon: &u32| asked.iter().any(|written| written.daemon == daemon);
+        let is_there = |&daemon: &u32| selected.iter().any(|written| written.daemon == daemon);
         // A trace is created with its first event. Whether there was one cannot be observed, so
         // wait a while.
-        let is_whole = !asked.is_empty() && workers.iter().all(is_there) || waited > FIND_TIMEOUT;
-        match asked.iter().find(is_late) {
-            None if is_whole => return Ok(asked.into_iter().collect()),
+        let is_whole =
+            !selected.is_empty() && workers.iter().all(is_there) || waited > FIND_TIMEOUT;
+        match selected.iter().find(is_late) {
+            None if is_whole => return Ok(selected.into_iter().collect()),
             Some(late) if waited > PATIENCE => {
                 return Err(DaemonError::NoAnswer {
                     daemon: late.daemon,

@@ -39,7 +39,7 @@ const MOST_LOG: u64 = 64 << 10;
 /// If the program cannot be run or recorded.
 pub fn record_fallback(
     options: &Options,
-    tell: &mut dyn FnMut(Notification<'_>),
+    notify: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     if !options.pids.is_empty() {
         return Err(RecordError::RunsAlready);
@@ -74,7 +74,7 @@ pub fn record_fallback(
     let mut waiter = Waiter {
         signals,
         rotation,
-        tell,
+        notify,
     };
     let status = waiter.for_program(&mut child)?;
     if let Some(kernel) = &kernel {
@@ -207,23 +207,23 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
 struct Waiter<'a> {
     signals: Signals,
     rotation: Option<Rotation>,
-    tell: &'a mut dyn FnMut(Notification<'_>),
+    notify: &'a mut dyn FnMut(Notification<'_>),
 }
 
 impl Waiter<'_> {
     /// Waits for the program, and forwards signals to it. Returns `None` after a second signal that
     /// asks to stop.
     fn for_program(&mut self, child: &mut Child) -> Result<Option<ExitStatus>, RecordError> {
-        let mut asked = false;
+        let mut is_stopping = false;
         loop {
             self.wait(None)?;
             while let Some(received) = self.next()? {
                 received.forward_to(child);
                 if received.asks_to_stop() {
-                    if asked {
+                    if is_stopping {
                         return Ok(None);
                     }
-                    asked = true;
+                    is_stopping = true;
                 }
             }
             let status = child.try_wait().map_err(system("wait for the program"))?;
@@ -283,9 +283,9 @@ impl Waiter<'_> {
     }
 
     fn report_events(&mut self) {
-        let news = self.rotation.as_mut().map(Rotation::take_events);
-        for news in news.unwrap_or_default() {
-            (self.tell)(Notification::RecorderEvent(&news));
+        let events = self.rotation.as_mut().map(Rotation::take_events);
+        for event in events.unwrap_or_default() {
+            (self.notify)(Notification::RecorderEvent(&event));
         }
     }
 }
@@ -315,25 +315,25 @@ fn log(directory: &Path) -> Vec<String> {
 
 /// Reads the daemons' summaries of all processes, and their problems.
 fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usize)> {
-    let told = fs::read_to_string(running)?;
-    let failures = told.lines().next().and_then(Failures::parse);
+    let reports = fs::read_to_string(running)?;
+    let failures = reports.lines().next().and_then(Failures::parse);
     let failures = failures.unwrap_or_default();
     let (mut processes, mut bytes) = (BTreeMap::new(), BTreeMap::new());
-    for told in told
+    for reported in reports
         .lines()
         .filter_map(|line| parse_summary(directory, line))
     {
-        let key = (told.process, told.pid);
+        let key = (reported.process, reported.pid);
         // The last line covers the whole process, but its size covers only the trace of one daemon.
         // An earlier daemon may have reported another trace.
         let of_traces: &mut BTreeMap<_, _> = bytes.entry(key).or_default();
-        of_traces.insert(told.directory.clone(), told.bytes);
+        of_traces.insert(reported.directory.clone(), reported.bytes);
         let summary = ProcessSummary {
             bytes: of_traces
                 .values()
                 .fold(0, |sum, of| sum.saturating_add(*of)),
-            directory: finished(&told.directory),
-            ..told
+            directory: finished(&reported.directory),
+            ..reported
         };
         processes.insert(key, summary);
     }

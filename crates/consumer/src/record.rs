@@ -120,7 +120,7 @@ pub struct Recording {
 /// program has ended by then.
 pub fn record(
     options: &Options,
-    tell: &mut dyn FnMut(Notification<'_>),
+    notify: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     let control_fs = ControlFs::open(&options.root)?;
     let output_error = OutputError::at(&options.output);
@@ -129,7 +129,7 @@ pub fn record(
         Some(_) => false,
         None => create_output(&options.output).map_err(&output_error)?,
     };
-    let recording = record_to(options, &control_fs, before.as_ref(), tell);
+    let recording = record_to(options, &control_fs, before.as_ref(), notify);
     // Data that did not fit on the disk can be written later.
     let is_to_go_on = matches!(recording, Err(RecordError::DiskFull { .. }));
     if recording.is_err() && before.is_none() && !is_to_go_on {
@@ -147,7 +147,7 @@ fn record_to(
     options: &Options,
     control_fs: &ControlFs,
     before: Option<&RecordingNote>,
-    tell: &mut dyn FnMut(Notification<'_>),
+    notify: &mut dyn FnMut(Notification<'_>),
 ) -> Result<Recording, RecordError> {
     let only = match &options.pids[..] {
         [] => None,
@@ -158,11 +158,11 @@ fn record_to(
     };
     let signals = Signals::new().map_err(system("take signals"))?;
     // A resumed trace was started before, so its channels are final.
-    let asked = match before {
+    let setup = match before {
         Some(_) => &TraceSetup::default(),
         None => &options.setup,
     };
-    let trace = control_fs.create(&options.trace, asked)?;
+    let trace = control_fs.create(&options.trace, setup)?;
     // The checkpoint first: another recorder may hold its lock.
     let recorded = trace.recorded()?;
     let session = match options.limits.rotates() || RecordingNote::has_chunks(&options.output) {
@@ -185,7 +185,7 @@ fn record_to(
         failed: None,
     };
     recorder.recorder.round(true, false)?;
-    recorder.report_events(tell);
+    recorder.report_events(notify);
 
     let started = Instant::now();
     let mut child = match options.program.split_first() {
@@ -204,9 +204,9 @@ fn record_to(
             Some(child)
         }
     };
-    let status = recorder.run(child.as_mut(), tell)?;
+    let status = recorder.run(child.as_mut(), notify)?;
     let seconds = started.elapsed().as_secs_f64();
-    let (session, kernel) = recorder.stop(tell)?;
+    let (session, kernel) = recorder.stop(notify)?;
     Ok(Recording {
         trace: options.trace.clone(),
         directory: options.output.clone(),
@@ -284,11 +284,11 @@ impl Recorder {
     fn run(
         &mut self,
         mut child: Option<&mut Child>,
-        tell: &mut dyn FnMut(Notification<'_>),
+        notify: &mut dyn FnMut(Notification<'_>),
     ) -> Result<Option<ExitStatus>, RecordError> {
         let mut reported = Instant::now();
         let mut wait = *WAIT.start();
-        let mut asked = false;
+        let mut is_stopping = false;
         loop {
             self.wait(wait)?;
             while let Some(received) = self.signals.next().map_err(system("read a signal"))? {
@@ -296,10 +296,10 @@ impl Recorder {
                     received.forward_to(child);
                 }
                 if received.asks_to_stop() {
-                    if asked || child.is_none() {
+                    if is_stopping || child.is_none() {
                         return Ok(None);
                     }
-                    asked = true;
+                    is_stopping = true;
                 }
             }
             let status = match &mut child {
@@ -325,7 +325,7 @@ impl Recorder {
                     let _ = self.recorder.trace.stop();
                 }
                 self.share_clock();
-                self.report_events(tell);
+                self.report_events(notify);
             }
             let is_over = child.is_none()
                 && (self.failed.is_some()
@@ -336,8 +336,8 @@ impl Recorder {
                 return Ok(status);
             }
             if reported.elapsed() >= PROGRESS_INTERVAL {
-                tell(Notification::RecordingProgress(
-                    &self.recorder.session.so_far(),
+                notify(Notification::RecordingProgress(
+                    &self.recorder.session.progress(),
                 ));
                 reported = Instant::now();
             }
@@ -345,16 +345,16 @@ impl Recorder {
         }
     }
 
-    fn report_events(&mut self, tell: &mut dyn FnMut(Notification<'_>)) {
-        for news in self.recorder.take_events() {
-            tell(Notification::RecorderEvent(&news));
+    fn report_events(&mut self, notify: &mut dyn FnMut(Notification<'_>)) {
+        for event in self.recorder.take_events() {
+            notify(Notification::RecorderEvent(&event));
         }
     }
 
     /// Stops the trace, and reads the rest of it.
     fn stop(
         mut self,
-        tell: &mut dyn FnMut(Notification<'_>),
+        notify: &mut dyn FnMut(Notification<'_>),
     ) -> Result<(SessionSummary, Option<KernelSummary>), RecordError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -379,7 +379,7 @@ impl Recorder {
             {}
             let round = self.recorder.round(true, false)?;
             self.share_clock();
-            self.report_events(tell);
+            self.report_events(notify);
             if round.files > 0 || round.progress.bytes > 0 {
                 quiet = Instant::now();
             }
@@ -391,7 +391,7 @@ impl Recorder {
             false => self.recorder.finish()?,
         };
         self.share_clock();
-        self.report_events(tell);
+        self.report_events(notify);
         let Some(mut summary) = finished else {
             // The rings keep their data, as if this recorder had been killed.
             self.recorder.trace.keep();

@@ -452,16 +452,16 @@ mod tests {
             pause: AGAIN,
             is_reported: false,
         };
-        let told = ending.ask_again(output.path(), None).unwrap();
-        assert!(told.is_trouble());
-        assert!(told.to_string().contains("usertrace.log"), "{told}");
+        let event = ending.ask_again(output.path(), None).unwrap();
+        assert!(event.is_trouble());
+        assert!(event.to_string().contains("usertrace.log"), "{event}");
         ending.again = since;
         assert!(ending.ask_again(output.path(), None).is_none());
         ending.is_reported = false;
         ending.again = since;
         let error = io::Error::from_raw_os_error(libc::EACCES);
-        let told = ending.ask_again(output.path(), Some(error)).unwrap();
-        assert!(told.to_string().contains("Permission denied"), "{told}");
+        let event = ending.ask_again(output.path(), Some(error)).unwrap();
+        assert!(event.to_string().contains("Permission denied"), "{event}");
     }
 
     /// Requirements: A10

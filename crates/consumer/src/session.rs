@@ -293,15 +293,15 @@ impl<F: ConsumerFile> Session<F> {
 
     /// Statistics as of the last [`drain`](Self::drain).
     #[must_use]
-    pub fn so_far(&self) -> RecordingProgress {
-        let mut so_far = RecordingProgress {
+    pub fn progress(&self) -> RecordingProgress {
+        let mut progress = RecordingProgress {
             processes: self.forgotten + self.processes.len(),
             ..RecordingProgress::default()
         };
         let mut add = |process: &ProcessSummary| {
-            so_far.events += process.events;
-            so_far.bytes += process.bytes;
-            so_far.lost = so_far.lost.saturating_add(process.lost);
+            progress.events += process.events;
+            progress.bytes += process.bytes;
+            progress.lost = progress.lost.saturating_add(process.lost);
         };
         self.summary.processes.iter().for_each(&mut add);
         for slot in self.processes.values() {
@@ -309,7 +309,7 @@ impl<F: ConsumerFile> Session<F> {
                 add(&process.summary());
             }
         }
-        so_far
+        progress
     }
 
     /// Whether a process still runs, or was not read completely.

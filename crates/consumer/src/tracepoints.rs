@@ -79,7 +79,8 @@ pub struct ProcessTracepoints {
     /// The process has ended.
     pub dead: bool,
     /// The source of the list.
-    pub told_by: TracepointSource,
+    #[serde(rename = "told_by")]
+    pub source: TracepointSource,
     /// Sorted by name.
     pub tracepoints: Vec<Tracepoint>,
     /// Problems, as text.
@@ -186,7 +187,7 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
         pid: source.info.pid,
         comm: kernel_name(&source.info.comm),
         dead,
-        told_by: TracepointSource::Trace,
+        source: TracepointSource::Trace,
         tracepoints: Vec::new(),
         problems: Vec::new(),
     };
@@ -229,15 +230,15 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
     }
     let lost = source.lost();
     if lost > 0 && !dead {
-        match ask(process.pid) {
+        match query(process.pid) {
             Ok(listed) => {
-                process.told_by = TracepointSource::Both;
+                process.source = TracepointSource::Both;
                 events.extend(listed.into_iter().map(|(event, _)| (event.line(), event)));
             }
             Err(problem) => process.problems.push(problem),
         }
     }
-    if lost > 0 && process.told_by == TracepointSource::Trace {
+    if lost > 0 && process.source == TracepointSource::Trace {
         let problem = "not all of its tracepoints are known, as there was no room for their descriptions in the channel \
                        control: give it more or larger sub-buffers before the trace starts";
         process.problems.push(problem.to_owned());
@@ -260,7 +261,7 @@ fn sorted(events: impl Iterator<Item = (Event, bool)>) -> Vec<Tracepoint> {
 }
 
 /// Queries a process for its events, and whether each is enabled.
-fn ask(pid: u32) -> Result<Vec<(Event, bool)>, String> {
+fn query(pid: u32) -> Result<Vec<(Event, bool)>, String> {
     let client = Client::connect(pid, PATIENCE).map_err(|error| format!("{error:#}"))?;
     let listed = client
         .events()
@@ -282,8 +283,8 @@ fn ask(pid: u32) -> Result<Vec<(Event, bool)>, String> {
 #[must_use]
 pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Vec<String>) {
     let (mut programs, mut problems) = (Vec::new(), Vec::new());
-    let asked = match control::sockets() {
-        Ok(asked) => asked,
+    let sockets = match control::sockets() {
+        Ok(sockets) => sockets,
         Err(error) => {
             let problem = format!("/proc/net/unix: {error}: it is not known whom to ask");
             problems.push(problem);
@@ -298,7 +299,7 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
             continue;
         }
         let comm = procfs::name(pid);
-        if !asked.contains(&pid) {
+        if !sockets.contains(&pid) {
             match executables.is_traced(pid) {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -319,16 +320,16 @@ pub fn programs(is_wanted: impl Fn(u32) -> bool) -> (Vec<ProcessTracepoints>, Ve
             pid,
             comm,
             dead: false,
-            told_by: TracepointSource::Process,
+            source: TracepointSource::Process,
             tracepoints: Vec::new(),
             problems: Vec::new(),
         };
-        match ask(pid) {
+        match query(pid) {
             Ok(listed) => program.tracepoints = sorted(listed.into_iter()),
             // It has ended since.
             Err(_) if !Path::new(&format!("/proc/{pid}")).exists() => continue,
             Err(problem) => {
-                program.told_by = TracepointSource::Nobody;
+                program.source = TracepointSource::Nobody;
                 program.problems.push(problem);
             }
         }

@@ -619,34 +619,23 @@ fn type_block(
         examples::run_as(line, directory.path(), &variables, environment.user)
     };
     if !case.prepare.is_empty() && !needs_other {
-        let (status, said) = run(case.prepare);
-        assert_eq!(status, Some(0), "{document}: {}: {said}", case.prepare);
+        let (status, output) = run(case.prepare);
+        assert_eq!(status, Some(0), "{document}: {}: {output}", case.prepare);
     }
     let (mut done, mut before) = (0, String::new());
     for line in &commands(block) {
-        let is_left_out = |(words, _): &(&str, &str)| line.contains(words);
         let preloads = ["--malloc", "--pthread", "LD_PRELOAD"]
             .iter()
             .any(|word| line.contains(word));
         if line.trim_start().starts_with('#')
-            || case.without.iter().any(is_left_out)
+            || case.without.iter().any(|(words, _)| line.contains(words))
             || preloads && environment.libraries.is_none()
             || needs_other && works_anywhere(line)
         {
             continue;
         }
-        let typed = line.replace("/tmp", directory.path().to_str().unwrap());
-        let typed = match case.on {
-            BesideProgram => examples::beside_program(&typed),
-            _ if typed.contains("-p server") || typed.contains("-p 4711") => {
-                let typed = typed
-                    .replace("-p 4711", "-p $!")
-                    .replace("-p server", "-p $!");
-                format!("./server & sleep 0.5; {typed}")
-            }
-            _ => typed,
-        };
-        let (status, said) = run(&format!("{before}{typed}"));
+        let typed = typed(line, case, directory.path());
+        let (status, output) = run(&format!("{before}{typed}"));
         done += 1;
         if line.starts_with("export ") || line.starts_with("cd ") {
             before += &format!("{typed}\n");
@@ -654,23 +643,44 @@ fn type_block(
         if needs_other {
             let names_it = ["trace buffers", "patched kernel", "tracefs"]
                 .iter()
-                .any(|what| said.contains(what));
-            assert!(names_it, "{document}: {line}: {said}");
-            continue;
-        }
-        let command = line.split(' ').nth(1).unwrap_or_default();
-        let expected = examples::statuses(command, line);
-        assert!(
-            status.is_some_and(|status| expected.contains(&status))
-                // `top` shows a finished recording once.
-                || command == "top" && status == Some(0),
-            "{document}: {line}: {status:?}: {said}"
-        );
-        for wrong in ["error:", "panicked", "not found", "usertrace: cannot"] {
-            assert!(!said.contains(wrong), "{document}: {line}: {said}");
+                .any(|what| output.contains(what));
+            assert!(names_it, "{document}: {line}: {output}");
+        } else {
+            check_success(document, line, status, &output);
         }
     }
     done
+}
+
+/// The command that is typed for a line of a document: with a temporary directory, and a running
+/// server where the line needs one.
+fn typed(line: &str, case: &Case, directory: &Path) -> String {
+    let typed = line.replace("/tmp", directory.to_str().unwrap());
+    match case.on {
+        BesideProgram => examples::beside_program(&typed),
+        _ if typed.contains("-p server") || typed.contains("-p 4711") => {
+            let typed = typed
+                .replace("-p 4711", "-p $!")
+                .replace("-p server", "-p $!");
+            format!("./server & sleep 0.5; {typed}")
+        }
+        _ => typed,
+    }
+}
+
+/// Checks that a command of a document ended with an expected status, and reported no error.
+fn check_success(document: &str, line: &str, status: Option<i32>, output: &str) {
+    let command = line.split(' ').nth(1).unwrap_or_default();
+    let expected = examples::statuses(command, line);
+    assert!(
+        status.is_some_and(|status| expected.contains(&status))
+            // `top` shows a finished recording once.
+            || command == "top" && status == Some(0),
+        "{document}: {line}: {status:?}: {output}"
+    );
+    for wrong in ["error:", "panicked", "not found", "usertrace: cannot"] {
+        assert!(!output.contains(wrong), "{document}: {line}: {output}");
+    }
 }
 
 /// Prepares a directory like that of the document's reader.

@@ -137,15 +137,15 @@ pub fn run_as(
         bin.display()
     );
     // Use a file: a process left in the background would keep a pipe open.
-    let said = directory.join("said");
+    let output = directory.join(".output");
     let file = || {
         File::options()
             .create(true)
             .append(true)
-            .open(&said)
+            .open(&output)
             .unwrap()
     };
-    let _ = fs::remove_file(&said);
+    let _ = fs::remove_file(&output);
     let mut command = Command::new("sh");
     if let Some(user) = user {
         command.uid(user).gid(user);
@@ -178,7 +178,7 @@ pub fn run_as(
     };
     signal(libc::SIGKILL);
     child.wait().unwrap();
-    (status, fs::read_to_string(said).unwrap())
+    (status, fs::read_to_string(output).unwrap())
 }
 
 /// Waits for the end of a child, and returns its status. `None`: `stop` came first.

@@ -15,13 +15,14 @@ pub struct Runs<'a, L> {
     refuses: u64,
     /// The sink offers a buffer of its own.
     has_room: bool,
-    asked: u64,
+    /// How often the reader has asked for the buffer.
+    requests: u64,
     room: Vec<u8>,
     lengths: &'a L,
 }
 
 /// An item as text.
-pub fn told(item: Item<'_>) -> String {
+pub fn as_text(item: Item<'_>) -> String {
     format!("{item:?}")
 }
 
@@ -33,7 +34,7 @@ impl<'a, L: PayloadLengths> Runs<'a, L> {
             taken_in_room: 0,
             refuses,
             has_room,
-            asked: 0,
+            requests: 0,
             room: Vec::new(),
             lengths,
         }
@@ -52,7 +53,7 @@ impl<'a, L: PayloadLengths> Runs<'a, L> {
             time += passed;
             let len = self.lengths.payload_len(id, &bytes[8..]).unwrap();
             let payload = &bytes[8..8 + len];
-            self.items.push(told(Item::Record { id, time, payload }));
+            self.items.push(as_text(Item::Record { id, time, payload }));
             padding = len.next_multiple_of(8) - len;
             bytes = &bytes[8 + len + padding..];
         }
@@ -66,7 +67,7 @@ impl<L: PayloadLengths> Sink for Runs<'_, L> {
     type Error = Infallible;
 
     fn item(&mut self, item: Item<'_>) -> Result<(), Infallible> {
-        self.items.push(told(item));
+        self.items.push(as_text(item));
         Ok(())
     }
 
@@ -81,8 +82,8 @@ impl<L: PayloadLengths> Sink for Runs<'_, L> {
     }
 
     fn room(&mut self, len: usize) -> Result<Option<&mut [u8]>, Infallible> {
-        self.asked += 1;
-        if !self.has_room || self.asked.is_multiple_of(self.refuses) {
+        self.requests += 1;
+        if !self.has_room || self.requests.is_multiple_of(self.refuses) {
             return Ok(None);
         }
         self.room.clear();

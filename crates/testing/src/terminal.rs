@@ -117,8 +117,8 @@ impl Terminal {
     }
 
     fn tmux(&mut self, arguments: &[&str]) -> String {
-        let said = self.client.ask(arguments);
-        said.unwrap_or_else(|error| panic!("tmux {arguments:?}: {error}"))
+        let answer = self.client.ask(arguments);
+        answer.unwrap_or_else(|error| panic!("tmux {arguments:?}: {error}"))
     }
 
     /// The contents of the screen.
@@ -189,19 +189,19 @@ impl Terminal {
         };
         let prompt = format!("\n$ {command}");
         let from = format!("\n{history}");
-        let said = from
+        let output = from
             .rfind(&prompt)
             .map_or("", |at| &from[at + prompt.len()..]);
-        let said = said
+        let output = output
             .trim_end()
             .trim_end_matches('$')
             .trim_start_matches([' ', '\n']);
-        let said: String = said
+        let output: String = output
             .lines()
             .map(|line| format!("{}\n", line.trim_end()))
             .collect();
-        let _ = write!(self.seen, "$ {command}\n{}", self.normalized(&said));
-        said
+        let _ = write!(self.seen, "$ {command}\n{}", self.normalized(&output));
+        output
     }
 
     /// Adds a screen to the log. Pass the one that [`Self::until`] returned: a later one may

@@ -20,7 +20,7 @@ impl Outcome {
         match (self, result) {
             (_, Err(Dropped::Lost)) | (Self::Lost, _) => Self::Lost,
             (_, Ok(())) => Self::Recorded,
-            (so_far, Err(Dropped::Closed)) => so_far,
+            (unchanged, Err(Dropped::Closed)) => unchanged,
         }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
     let group = Group::of(&child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let both = Mutex::new(Vec::new());
-    let (alive, news) = channel();
+    let (alive, heartbeats) = channel();
     let mut is_hung = false;
     let captured = std::thread::scope(|scope| {
         let alive_too = alive.clone();
@@ -98,7 +98,7 @@ pub(crate) fn run(mut command: Command, silence: Duration) -> Finished {
         let group = &group;
         let watch = scope.spawn(move || {
             loop {
-                match news.recv_timeout(silence) {
+                match heartbeats.recv_timeout(silence) {
                     Ok(()) => {}
                     Err(RecvTimeoutError::Disconnected) => return false,
                     Err(RecvTimeoutError::Timeout) => {

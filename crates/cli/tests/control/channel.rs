@@ -1,4 +1,4 @@
-//! B3: the channel of programs, traced or not.
+//! The control channel of traced and of untraced programs (B3).
 
 use std::process::Stdio;
 
@@ -43,7 +43,7 @@ fn untraced() {
 fn ten_thousand_events() {
     for mode in ["signal", "thread"] {
         let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
-        assert_eq!(program.tell("declare 10000"), "0");
+        assert_eq!(program.request("declare 10000"), "0");
         let events = program.client().events().unwrap();
         assert_eq!(events.len(), 10_001);
         let last = "many:event_9999 6 u64 first;str second";
@@ -55,19 +55,19 @@ fn ten_thousand_events() {
 /// Requirements: B3
 fn chaining() {
     let mut program = Program::start(&[]);
-    assert_eq!(program.tell("handle"), "Ok(())");
-    assert_eq!(program.tell("raise"), "1");
+    assert_eq!(program.request("handle"), "Ok(())");
+    assert_eq!(program.request("raise"), "1");
     let client = program.client();
     for _ in 0..10 {
         assert_eq!(client.events().unwrap().len(), 1);
     }
     // Signals of the channel did not call it.
-    assert_eq!(program.tell("raise"), "2");
+    assert_eq!(program.request("raise"), "2");
     drop(client);
-    assert_eq!(program.tell("handle"), "Err(Started)");
+    assert_eq!(program.request("handle"), "Err(Started)");
     // The handler stays when the channel is closed, and calls the one before.
-    assert_eq!(program.tell("close"), "Ok(())");
-    assert_eq!(program.tell("raise"), "3");
+    assert_eq!(program.request("close"), "Ok(())");
+    assert_eq!(program.request("raise"), "3");
     program.kill();
 }
 
@@ -107,24 +107,24 @@ fn closed(mode: &str, again: &str) {
     let (watcher, other) = (program.client(), program.client());
     watcher.ask("watch").unwrap();
     assert_eq!(other.events().unwrap().len(), 1);
-    assert_eq!(program.tell("close"), "Ok(())");
+    assert_eq!(program.request("close"), "Ok(())");
     assert_eq!(watcher.report().unwrap(), Report::Closing);
     assert_eq!(watcher.report().unwrap(), Report::Closed);
     let text = error(other.ask("list 0"));
     assert!(text.contains("the process closed the channel"), "{text}");
     let text = error(Client::connect(program.pid(), wait::LIMIT));
     assert!(text.contains("has no control channel"), "{text}");
-    let mut surroundings = program.tell("surroundings");
+    let mut surroundings = program.request("surroundings");
     // The thread ends a moment later.
     while !surroundings.starts_with("1 ") {
-        surroundings = program.tell("surroundings");
+        surroundings = program.request("surroundings");
     }
     assert!(!surroundings.contains("socket"), "{surroundings}");
-    assert_eq!(program.tell("close"), "Err(None)");
-    assert_eq!(program.tell(&format!("open {again}")), "Ok(())");
+    assert_eq!(program.request("close"), "Err(None)");
+    assert_eq!(program.request(&format!("open {again}")), "Ok(())");
     assert_eq!(program.client().events().unwrap().len(), 1);
-    assert_eq!(program.tell("close"), "Ok(())");
-    let child: u32 = program.tell("fork").parse().unwrap();
+    assert_eq!(program.request("close"), "Ok(())");
+    let child: u32 = program.request("fork").parse().unwrap();
     assert!(Client::connect(child, wait::LIMIT).is_err());
     // SAFETY: the program's child, which waits.
     unsafe { libc::kill(child as i32, libc::SIGKILL) };
@@ -136,16 +136,16 @@ fn nothing_when_off() {
     let mut off = Program::start(&[]);
     let error = error(Client::connect(off.pid(), wait::LIMIT));
     assert!(error.contains("USERTRACE_CONTROL"), "{error}");
-    let nothing = off.tell("surroundings");
+    let nothing = off.request("surroundings");
     assert!(nothing.starts_with("1 "), "{nothing}");
     assert!(!nothing.contains("socket"), "{nothing}");
     let mut unknown = Program::start(&[("USERTRACE_CONTROL", "on")]);
-    assert_eq!(unknown.tell("surroundings"), nothing);
+    assert_eq!(unknown.request("surroundings"), nothing);
     // The test sees a socket and a thread where there are any.
     let mut signal = Program::start(&[("USERTRACE_CONTROL", "signal")]);
-    assert!(signal.tell("surroundings").contains("socket"));
+    assert!(signal.request("surroundings").contains("socket"));
     let mut thread = Program::start(&[("USERTRACE_CONTROL", "thread")]);
-    assert!(thread.tell("surroundings").starts_with("2 "));
+    assert!(thread.request("surroundings").starts_with("2 "));
     [off, unknown, signal, thread]
         .into_iter()
         .for_each(Program::kill);
@@ -156,7 +156,7 @@ fn children(mode: &str) {
     let mut program = Program::start(&[("USERTRACE_CONTROL", mode)]);
     let of_parent = program.client();
     of_parent.ask("connect test:numbered count").unwrap();
-    let child: u32 = program.tell("fork").parse().unwrap();
+    let child: u32 = program.request("fork").parse().unwrap();
     // The program prints the child's id when the child may have no channel yet.
     let of_child = wait::until_some("the child has a channel", || {
         Client::connect(child, wait::LIMIT).ok()

@@ -1,4 +1,4 @@
-//! F4: malformed packets, to the program and from it.
+//! Malformed packets, to the program and from it (F4).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -110,7 +110,7 @@ fn requests() {
         assert!(send(&socket, b""));
         assert_eq!(receive(&socket), b"");
         assert_eq!(program.client().events().unwrap().len(), 1);
-        assert_eq!(program.tell("event 1"), "Off");
+        assert_eq!(program.request("event 1"), "Off");
         program.kill();
     }
 }

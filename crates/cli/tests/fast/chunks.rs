@@ -57,10 +57,10 @@ pub(crate) fn recorder() {
         },
     };
     let mut notify = |notification: Notification<'_>| {
-        if let Notification::RecorderEvent(news) = notification
-            && news.is_trouble()
+        if let Notification::RecorderEvent(event) = notification
+            && event.is_trouble()
         {
-            eprintln!("{news}");
+            eprintln!("{event}");
         }
     };
     let recording = record_fallback(&options, &mut notify).unwrap();

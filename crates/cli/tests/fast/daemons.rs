@@ -203,7 +203,7 @@ pub(crate) fn full_subbuffer_is_written_while_the_program_runs() {
             .filter(|path| path.join("metadata").exists());
         written
             .next()
-            .map_or(0, |path| trace::read_so_far(path).events.len())
+            .map_or(0, |path| trace::read_unfinished(path).events.len())
     };
     until("the ring is full", || events() >= FULL);
     assert!(child.try_wait().unwrap().is_none());

@@ -70,7 +70,7 @@ pub(crate) fn first_switch_writes_the_files() {
             let directories = trace::directories(run.path());
             directories.len() == 1
                 && is_there(&directories[0])
-                && trace::read_so_far(&directories[0]).events.len() == 2
+                && trace::read_unfinished(&directories[0]).events.len() == 2
         });
         let name = trace::directories(run.path())[0]
             .file_name()
@@ -301,7 +301,7 @@ pub(crate) fn full_disk_is_reported() {
         events = trace::directories(disk)
             .iter()
             .filter(|directory| is_there(directory))
-            .map(|directory| trace::read_so_far(directory).events.len())
+            .map(|directory| trace::read_unfinished(directory).events.len())
             .sum();
         events == 2
     });

@@ -63,11 +63,11 @@ pub(crate) fn read(directory: &Path) -> Trace {
     for name in [NEW_METADATA, UNFINISHED] {
         assert!(!directory.join(name).exists(), "{name}");
     }
-    read_so_far(directory)
+    read_unfinished(directory)
 }
 
 /// Reads the trace of one process, finished or not.
-pub(crate) fn read_so_far(directory: &Path) -> Trace {
+pub(crate) fn read_unfinished(directory: &Path) -> Trace {
     let mut trace = Trace::default();
     let metadata = fs::read_to_string(directory.join("metadata")).unwrap();
     assert!(metadata.starts_with("/* CTF 1.8 */"));

@@ -159,12 +159,12 @@ fn listed() {
     let json = fs::read_to_string(terminal.home().join("list.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let programs = json["programs"].as_array().unwrap();
-    let told = |by: &str| {
+    let has_source = |source: &str| {
         programs
             .iter()
-            .any(|p| p["comm"] == "server" && p["told_by"] == by)
+            .any(|p| p["comm"] == "server" && p["told_by"] == source)
     };
-    assert!(told("process") && told("nobody"), "{json}");
+    assert!(has_source("process") && has_source("nobody"), "{json}");
     terminal.run("kill $asked $silent");
 }
 

@@ -331,20 +331,20 @@ fn excluded_pages_are_reported() {
     );
     assert!(rings.iter().all(|ring| ring.channel == "main"));
 
-    let (mut told, mut of_control) = (0, 0);
+    let (mut reported, mut of_control) = (0, 0);
     for out in whole.memory.pages.keys().copied() {
         let Ok(extracted) = extract_file(&elf(&whole, Style::LeavingOut(out))) else {
             continue;
         };
         let messages = extracted.extraction.problems.messages.join("\n");
-        let is_told =
+        let is_reported =
             messages.contains("1 pages of its areas were left out when the dump was made");
         let processes = || {
             let traces = extracted.extraction.traces.iter();
             traces.flat_map(|trace| &trace.processes)
         };
         let is_cut = processes().any(|process| process.damaged + process.holes > 0);
-        assert_eq!(is_told, is_cut, "{out:#x}: {messages}");
+        assert_eq!(is_reported, is_cut, "{out:#x}: {messages}");
         of_control += u32::from(messages.contains("that was left out when the dump was made"));
         // Each missing event is reported.
         let is_whole = extracted.extraction.events() == 1000;
@@ -352,9 +352,9 @@ fn excluded_pages_are_reported() {
             is_whole || extracted.extraction.is_damaged(),
             "{out:#x}: {messages}"
         );
-        told += u32::from(is_told && extracted.extraction.events() > 0);
+        reported += u32::from(is_reported && extracted.extraction.events() > 0);
     }
-    assert!(told > 0 && of_control > 0);
+    assert!(reported > 0 && of_control > 0);
 }
 
 /// Requirements: F2

@@ -53,7 +53,7 @@ impl Listener {
     /// The next notification.
     fn next(&self) -> String {
         let mut bytes = [0; 1000];
-        let len = self.0.recv(&mut bytes).expect("something is told");
+        let len = self.0.recv(&mut bytes).expect("a message");
         String::from_utf8(bytes[..len].to_vec()).unwrap()
     }
 
@@ -61,13 +61,13 @@ impl Listener {
     fn hear(&self, begin: &str) -> String {
         let begun = Instant::now();
         loop {
-            let told = self.next();
-            if told.starts_with(begin) {
-                return told;
+            let message = self.next();
+            if message.starts_with(begin) {
+                return message;
             }
             assert!(
                 begun.elapsed() < TIME_LIMIT,
-                "waited in vain for {begin}; the last message is {told:?}"
+                "waited in vain for {begin}; the last message is {message:?}"
             );
         }
     }
@@ -147,8 +147,8 @@ fn missing_listener_is_no_error() {
     let mut child = command.spawn().unwrap();
     assert_eq!(listener.next(), "READY=1");
     for _ in 0..2 {
-        let told = listener.next();
-        assert!(told.starts_with("STATUS="), "{told}");
+        let message = listener.next();
+        assert!(message.starts_with("STATUS="), "{message}");
     }
     drop(listener);
     // At SIGHUP, the daemon sends RELOADING=1, which fails, and then logs the new chunk.

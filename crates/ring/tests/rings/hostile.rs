@@ -10,7 +10,7 @@ use usertrace_ring::{
 };
 use usertrace_sys::Protocol;
 
-use usertrace_testing::runs::{Runs, told};
+use usertrace_testing::runs::{Runs, as_text};
 use usertrace_testing::shared::SharedRing;
 use usertrace_testing::{RingWriter, events};
 
@@ -304,7 +304,7 @@ fn overtaken_runs_are_dropped() {
         &mut runs,
     );
     assert_eq!(memory.positions.claimed, SUBBUF);
-    let lost = told(Item::Overwritten { subbuffers: 1 });
+    let lost = as_text(Item::Overwritten { subbuffers: 1 });
     let at = runs.items.iter().position(|item| *item == lost);
     assert_eq!(at, Some(1 + (4096 - 64) / 16));
     assert_eq!(reader.counts().overwritten, 1);
@@ -375,7 +375,7 @@ proptest! {
             let mut items = Vec::new();
             let policy = WaitPolicy::Last;
             let Ok(()) = reader.read(&mut memory, ring.head, policy, usertrace_testing::events(), &mut |item: Item<'_>| {
-                items.push(told(item));
+                items.push(as_text(item));
                 Ok::<_, Infallible>(())
             });
             let mut runs = Runs::new(usertrace_testing::events(), refuses, has_room);

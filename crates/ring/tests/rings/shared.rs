@@ -414,6 +414,114 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     })
 }
 
+/// A ring with its writers and its reader.
+struct Scenario {
+    ring: SharedRing,
+    reader: RingReader,
+    sleepers: Vec<Writer>,
+    records: Vec<(u16, u64, Vec<u8>)>,
+    /// The number of the next event.
+    next: u64,
+    /// Whether `Action::Flip` changes the mode.
+    flips: bool,
+    has_given_up: bool,
+    has_overwritten: bool,
+}
+
+impl Scenario {
+    fn new(overwrites: bool, flips: bool) -> Self {
+        Self {
+            ring: ring(overwrites),
+            reader: RingReader::live(format(), 0, u64::MAX),
+            sleepers: Vec::new(),
+            records: Vec::new(),
+            next: 0,
+            flips,
+            has_given_up: false,
+            has_overwritten: overwrites,
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Write => {
+                fill(&mut self.ring, self.next..self.next + 1);
+                self.next += 1;
+            }
+            Action::Sleep(steps) => {
+                if let Some(mut writer) = reserve(&mut self.ring, self.next) {
+                    self.ring.run(&mut writer, steps);
+                    self.sleepers.push(writer);
+                }
+                self.next += 1;
+            }
+            Action::Wake(who, steps) if !self.sleepers.is_empty() => {
+                let who = who % self.sleepers.len();
+                self.ring.run(&mut self.sleepers[who], steps);
+                if self.sleepers[who].steps.is_empty() {
+                    self.sleepers.swap_remove(who);
+                }
+            }
+            Action::Kill(who) if !self.sleepers.is_empty() => {
+                let who = who % self.sleepers.len();
+                self.sleepers.swap_remove(who);
+            }
+            Action::Wake(..) | Action::Kill(..) => {}
+            Action::Flip => {
+                self.ring.overwrites ^= self.flips;
+                self.has_overwritten |= self.ring.overwrites;
+            }
+            Action::Read => self.read(WaitPolicy::Wait),
+            Action::GiveUp => {
+                let below = self.ring.head.saturating_sub(self.ring.ring_size() / 2);
+                self.has_given_up |= self.reader.position() < below;
+                self.read(WaitPolicy::GiveUp { below });
+            }
+        }
+    }
+
+    fn read(&mut self, policy: WaitPolicy) {
+        let got = read(&mut self.reader, &self.ring, policy);
+        self.records.extend(got.records);
+        self.ring.consumed = self.reader.position();
+    }
+
+    /// Checks what was read, and how the reader counted the rest.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let (ring, records) = (&self.ring, &self.records);
+        let counts = self.reader.counts();
+        prop_assert_eq!(self.reader.position(), ring.head);
+        prop_assert_eq!(counts.damaged, 0);
+
+        // In order, and only written records.
+        let mut all = ring.records.iter();
+        for got in records {
+            prop_assert!(
+                all.any(|record| record.event == *got),
+                "{:?} was reported twice, or was never written",
+                got
+            );
+        }
+        if self.has_overwritten {
+            // The newest records are never missing.
+            let newest = ring.done_from(ring.head.saturating_sub(1) / SUBBUF * SUBBUF);
+            prop_assert!(counts.corrupted > 0 || records.ends_with(&newest));
+        } else if !self.has_given_up {
+            prop_assert_eq!(counts.overwritten, 0);
+            if counts.corrupted == 0 {
+                let done = ring.done_from(0);
+                prop_assert_eq!(records, &done);
+                let unfinished = ring.unfinished_from(0);
+                prop_assert!(counts.unfinished <= unfinished);
+                prop_assert!(unfinished == 0 || counts.unfinished > 0);
+            } else {
+                prop_assert!(ring.unfinished_from(0) > 0);
+            }
+        }
+        Ok(())
+    }
+}
+
 proptest! {
     /// No event is reported twice, torn, or out of order. Only events of killed and given-up
     /// writers are missing, and they are counted.
@@ -425,81 +533,9 @@ proptest! {
         overwrites: bool,
         flips: bool,
     ) {
-        let mut ring = ring(overwrites);
-        let mut reader = RingReader::live(format(), 0, u64::MAX);
-        let (mut sleepers, mut records, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut n, mut gave_up, mut overwrote) = (0, false, overwrites);
-        for action in actions {
-            let mut policy = None;
-            match action {
-                Action::Write => {
-                    fill(&mut ring, n..n + 1);
-                    n += 1;
-                }
-                Action::Sleep(steps) => {
-                    if let Some(mut writer) = reserve(&mut ring, n) {
-                        ring.run(&mut writer, steps);
-                        sleepers.push(writer);
-                    }
-                    n += 1;
-                }
-                Action::Wake(who, steps) if !sleepers.is_empty() => {
-                    let who = who % sleepers.len();
-                    ring.run(&mut sleepers[who], steps);
-                    if sleepers[who].steps.is_empty() {
-                        sleepers.swap_remove(who);
-                    }
-                }
-                Action::Kill(who) if !sleepers.is_empty() => {
-                    let who = who % sleepers.len();
-                    sleepers.swap_remove(who);
-                }
-                Action::Wake(..) | Action::Kill(..) => {}
-                Action::Flip => {
-                    ring.overwrites ^= flips;
-                    overwrote |= ring.overwrites;
-                }
-                Action::Read => policy = Some(WaitPolicy::Wait),
-                Action::GiveUp => {
-                    let below = ring.head.saturating_sub(ring.ring_size() / 2);
-                    policy = Some(WaitPolicy::GiveUp { below });
-                    gave_up |= reader.position() < below;
-                }
-            }
-            if let Some(policy) = policy {
-                let got = read(&mut reader, &ring, policy);
-                records.extend(got.records);
-                gaps.extend(got.gaps);
-                ring.consumed = reader.position();
-            }
-        }
-        let got = read(&mut reader, &ring, WaitPolicy::Last);
-        records.extend(got.records);
-        gaps.extend(got.gaps);
-        let counts = reader.counts();
-        prop_assert_eq!(reader.position(), ring.head);
-        prop_assert_eq!(counts.damaged, 0);
-
-        // In order, and only written records.
-        let mut all = ring.records.iter();
-        for got in &records {
-            prop_assert!(all.any(|record| record.event == *got), "{:?} was told", got);
-        }
-        if overwrote {
-            // The newest records are never missing.
-            let newest = ring.done_from(ring.head.saturating_sub(1) / SUBBUF * SUBBUF);
-            prop_assert!(counts.corrupted > 0 || records.ends_with(&newest));
-        } else if !gave_up {
-            prop_assert_eq!(counts.overwritten, 0);
-            if counts.corrupted == 0 {
-                let done = ring.done_from(0);
-                prop_assert_eq!(&records, &done);
-                let unfinished = ring.unfinished_from(0);
-                prop_assert!(counts.unfinished <= unfinished);
-                prop_assert!(unfinished == 0 || counts.unfinished > 0);
-            } else {
-                prop_assert!(ring.unfinished_from(0) > 0);
-            }
-        }
+        let mut scenario = Scenario::new(overwrites, flips);
+        actions.into_iter().for_each(|action| scenario.act(action));
+        scenario.read(WaitPolicy::Last);
+        scenario.check()?;
     }
 }

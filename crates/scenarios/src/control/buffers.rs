@@ -1,4 +1,4 @@
-//! B3: requests to a traced program, and users whose requests it refuses.
+//! Requests to a traced program, and users whose requests it rejects (B3).
 
 use super::{Backend, Program, Reader as _, Tests, Trace as _};
 
@@ -25,14 +25,14 @@ fn buffers<B: Backend>(mode: &str) {
         .collect();
     assert_eq!(listed, [("test:numbered 6 u64 n", true)]);
     let reader = trace.reader();
-    assert_eq!(program.tell("event 1"), "Recorded");
+    assert_eq!(program.request("event 1"), "Recorded");
     assert_eq!(client.ask("flush").unwrap(), "");
     reader.wait_until_woken();
     assert_eq!(client.ask("finalise").unwrap(), "");
-    assert_eq!(program.tell("event 2"), "Off");
+    assert_eq!(program.request("event 2"), "Off");
     assert!(!client.events().unwrap()[0].enabled);
     assert_eq!(client.ask("initialise").unwrap(), "");
-    assert_eq!(program.tell("event 3"), "Recorded");
+    assert_eq!(program.request("event 3"), "Recorded");
     drop(client);
     assert!(program.end().success());
     assert_eq!(trace.events(), 2);
@@ -48,9 +48,9 @@ fn another_user<B: Backend>() {
     let trace = B::Trace::new();
     let program = Program::<B>::traced("thread", &trace);
     let mut stranger = Program::<B>::start(&[]);
-    let said = stranger.tell(&format!("stranger {}", program.pid()));
+    let answer = stranger.request(&format!("stranger {}", program.pid()));
     assert_eq!(
-        said,
+        answer,
         "Err(\"the process says: this process is another user's\")"
     );
     // Root and the program's own user are accepted.

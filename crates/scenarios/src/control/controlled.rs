@@ -1,6 +1,7 @@
 //! The program that is controlled: it executes the lines of its input.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -42,101 +43,136 @@ pub fn run(record: fn(u64) -> Outcome) {
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        match word {
-            "event" => println!("{:?}", record(rest.parse().unwrap())),
-            // The thread may be in a probe for long.
-            "spawn" => {
-                let n = rest.parse().unwrap();
-                std::thread::spawn(move || println!("{:?}", record(n)));
-            }
-            "close" => println!("{:?}", control::close()),
-            "open" => {
-                let mode = match rest {
-                    "thread" => Mode::Thread,
-                    number => Mode::Signal(number.parse().unwrap()),
-                };
-                println!("{:?}", control::start(mode));
-            }
-            "calls" => {
-                let [calls, sum] = CALLS.each_ref().map(|n| n.load(Ordering::Relaxed));
-                println!("{calls} {sum}");
-            }
-            "serve" => {
-                control::serve();
-                println!("served");
-            }
-            // In one section, as the events of a library are.
-            "declare" => {
-                let entries: Vec<_> = (0..rest.parse::<u32>().unwrap()).map(entry).collect();
-                let entries = Vec::leak(entries).as_ptr_range();
-                // SAFETY: the entries are leaked.
-                let invalid = unsafe { register(entries.start, entries.end) };
-                println!("{invalid}");
-            }
-            // One by one.
-            "each" => {
-                for n in 0..rest.parse::<u32>().unwrap() {
-                    declare(&format!("each:event_{n} 6")).unwrap();
-                }
-                println!("declared");
-            }
-            "come" => {
-                let callsite: &'static Callsite = Box::leak(Box::new(Callsite::new(
-                    "library",
-                    "one",
-                    "library:one 6 u8 n",
-                )));
-                let entries: &'static [Entry] = Box::leak(Box::new([Entry::new(callsite)]));
-                library = Some(entries.as_ptr_range());
-                let entries = entries.as_ptr_range();
-                // SAFETY: the entries are leaked.
-                let invalid = unsafe { register(entries.start, entries.end) };
-                println!("{invalid}");
-            }
-            "go" => {
-                let entries = library.take().unwrap();
-                unregister(entries.start, entries.end);
-                println!("gone");
-            }
-            "flood" => {
-                let lost = (0..1_000_000).find(|&n| record(n) == Outcome::Lost);
-                println!("{}", lost.is_some());
-            }
-            "surroundings" => println!("{}", surroundings()),
-            "handle" => {
-                // SAFETY: a handler that counts.
-                unsafe { libc::signal(libc::SIGIO, on_signal as extern "C" fn(_) as usize) };
-                println!("{:?}", control::start(Mode::Signal(libc::SIGIO)));
-            }
-            "raise" => {
-                // SAFETY: it is handled.
-                unsafe { libc::raise(libc::SIGIO) };
-                println!("{}", SIGNALS.load(Ordering::Relaxed));
-            }
-            "fork" => {
-                // SAFETY: this program has no lock that the child needs.
-                let child = unsafe { libc::fork() };
-                if child == 0 {
-                    loop {
-                        // SAFETY: no memory is involved.
-                        unsafe { libc::pause() };
-                    }
-                }
-                println!("{child}");
-            }
-            "stranger" => {
-                // SAFETY: no memory is involved.
-                assert_eq!(unsafe { libc::setresuid(65534, 65534, 65534) }, 0);
-                let asked = Client::connect(rest.parse().unwrap(), Duration::from_secs(120))
-                    .and_then(|client| client.ask("list 0"));
-                println!(
-                    "{asked:?}",
-                    asked = asked.map_err(|error| error.to_string())
-                );
-            }
-            _ => panic!("{line}"),
-        }
+        let is_known = write_events(word, rest, record)
+            || change_events(word, rest, &mut library)
+            || change_channel(word, rest)
+            || change_process(word, rest);
+        assert!(is_known, "unknown command {line:?}");
     }
+}
+
+/// Executes a command that writes events. Returns whether it is one.
+fn write_events(word: &str, rest: &str, record: fn(u64) -> Outcome) -> bool {
+    match word {
+        "event" => println!("{:?}", record(rest.parse().unwrap())),
+        // The thread may be in a probe for long.
+        "spawn" => {
+            let n = rest.parse().unwrap();
+            std::thread::spawn(move || println!("{:?}", record(n)));
+        }
+        "flood" => {
+            let lost = (0..1_000_000).find(|&n| record(n) == Outcome::Lost);
+            println!("{}", lost.is_some());
+        }
+        "calls" => {
+            let [calls, sum] = CALLS.each_ref().map(|n| n.load(Ordering::Relaxed));
+            println!("{calls} {sum}");
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Executes a command that declares or removes events. Returns whether it is one. `library` has the
+/// events of a library while they are registered.
+fn change_events(word: &str, rest: &str, library: &mut Option<Range<*const Entry>>) -> bool {
+    match word {
+        // In one section, as the events of a library are.
+        "declare" => {
+            let entries: Vec<_> = (0..rest.parse::<u32>().unwrap()).map(entry).collect();
+            let entries = Vec::leak(entries).as_ptr_range();
+            // SAFETY: the entries are leaked.
+            let invalid = unsafe { register(entries.start, entries.end) };
+            println!("{invalid}");
+        }
+        // One by one.
+        "each" => {
+            for n in 0..rest.parse::<u32>().unwrap() {
+                declare(&format!("each:event_{n} 6")).unwrap();
+            }
+            println!("declared");
+        }
+        "come" => {
+            let callsite: &'static Callsite = Box::leak(Box::new(Callsite::new(
+                "library",
+                "one",
+                "library:one 6 u8 n",
+            )));
+            let entries: &'static [Entry] = Box::leak(Box::new([Entry::new(callsite)]));
+            *library = Some(entries.as_ptr_range());
+            let entries = entries.as_ptr_range();
+            // SAFETY: the entries are leaked.
+            let invalid = unsafe { register(entries.start, entries.end) };
+            println!("{invalid}");
+        }
+        "go" => {
+            let entries = library.take().unwrap();
+            unregister(entries.start, entries.end);
+            println!("gone");
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Executes a command that opens, serves or closes the control channel. Returns whether it is one.
+fn change_channel(word: &str, rest: &str) -> bool {
+    match word {
+        "close" => println!("{:?}", control::close()),
+        "open" => {
+            let mode = match rest {
+                "thread" => Mode::Thread,
+                number => Mode::Signal(number.parse().unwrap()),
+            };
+            println!("{:?}", control::start(mode));
+        }
+        "serve" => {
+            control::serve();
+            println!("served");
+        }
+        "handle" => {
+            // SAFETY: a handler that counts.
+            unsafe { libc::signal(libc::SIGIO, on_signal as extern "C" fn(_) as usize) };
+            println!("{:?}", control::start(Mode::Signal(libc::SIGIO)));
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Executes a command about the process itself. Returns whether it is one.
+fn change_process(word: &str, rest: &str) -> bool {
+    match word {
+        "surroundings" => println!("{}", surroundings()),
+        "raise" => {
+            // SAFETY: it is handled.
+            unsafe { libc::raise(libc::SIGIO) };
+            println!("{}", SIGNALS.load(Ordering::Relaxed));
+        }
+        "fork" => {
+            // SAFETY: this program has no lock that the child needs.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                loop {
+                    // SAFETY: no memory is involved.
+                    unsafe { libc::pause() };
+                }
+            }
+            println!("{child}");
+        }
+        "stranger" => {
+            // SAFETY: no memory is involved.
+            assert_eq!(unsafe { libc::setresuid(65534, 65534, 65534) }, 0);
+            let asked = Client::connect(rest.parse().unwrap(), Duration::from_secs(120))
+                .and_then(|client| client.ask("list 0"));
+            println!(
+                "{asked:?}",
+                asked = asked.map_err(|error| error.to_string())
+            );
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// An entry of a section that `declare` registers.

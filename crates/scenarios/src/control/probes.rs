@@ -1,4 +1,4 @@
-//! B2: probes over the channel, and libraries of them.
+//! Probes over the control channel, and libraries of probes (B2).
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,10 +32,10 @@ fn connected<B: Backend>(mode: &str) {
         let client = program.client();
         let ask = |request: &str| client.ask(&format!("{request} test:* count"));
         assert_eq!(ask("connect").unwrap(), "1");
-        assert_eq!(program.tell("event 1"), outcome);
+        assert_eq!(program.request("event 1"), outcome);
         assert_eq!(ask("activate").unwrap(), "1");
-        assert_eq!(program.tell("event 20"), outcome);
-        assert_eq!(program.tell("event 300"), outcome);
+        assert_eq!(program.request("event 20"), outcome);
+        assert_eq!(program.request("event 300"), outcome);
         assert_eq!(
             client.probes().unwrap(),
             [
@@ -48,8 +48,8 @@ fn connected<B: Backend>(mode: &str) {
             ]
         );
         assert_eq!(ask("deactivate").unwrap(), "1");
-        assert_eq!(program.tell("event 4000"), outcome);
-        assert_eq!(program.tell("calls"), "2 320");
+        assert_eq!(program.request("event 4000"), outcome);
+        assert_eq!(program.request("calls"), "2 320");
         assert_eq!(ask("disconnect").unwrap(), "1");
         assert!(error(ask("activate")).contains("the probe is not connected to events"));
         assert!(error(client.ask("connect a:b none")).contains("there is no such probe"));
@@ -80,7 +80,7 @@ fn loaded<B: Backend>() {
     assert_eq!(client.probes().unwrap().len(), 3);
     client.ask("connect test:numbered say").unwrap();
     client.ask("activate test:numbered say").unwrap();
-    assert_eq!(program.tell("event 17"), "said test:numbered 17");
+    assert_eq!(program.request("event 17"), "said test:numbered 17");
     assert_eq!(program.line(), "Recorded");
     let missing = error(load(Path::new("/nowhere/lib.so")));
     assert!(missing.contains("/nowhere/lib.so"), "{missing}");
@@ -126,7 +126,7 @@ fn unloaded<B: Backend>() {
     assert_eq!(client.ask(&load).unwrap(), "2");
     client.ask("connect test:numbered say").unwrap();
     client.ask("activate test:numbered say").unwrap();
-    assert_eq!(program.tell("spawn 1000"), "said test:numbered 1000");
+    assert_eq!(program.request("spawn 1000"), "said test:numbered 1000");
     std::thread::scope(|scope| {
         let unloading = scope.spawn(|| client.ask(&unload));
         // Gives a wrong `unload` the time to unmap the code that the thread executes.
@@ -138,9 +138,9 @@ fn unloaded<B: Backend>() {
     });
     assert!(!is_mapped(&program));
     assert_eq!(program.line(), "Off");
-    assert_eq!(program.tell("event 1"), "Off");
+    assert_eq!(program.request("event 1"), "Off");
     assert_eq!(client.ask(&load).unwrap(), "2");
-    assert_eq!(program.tell("event 1"), "Off");
+    assert_eq!(program.request("event 1"), "Off");
     assert_eq!(client.probes().unwrap().len(), 3);
     program.kill();
 }
@@ -168,7 +168,7 @@ fn loaded_by_serve<B: Backend>() {
         let loading = scope.spawn(|| client.ask(&load));
         // `serve` may run before the request arrives, so it runs until the request is done.
         while !loading.is_finished() {
-            assert_eq!(program.tell("serve"), "served");
+            assert_eq!(program.request("serve"), "served");
         }
         assert_eq!(loading.join().unwrap().unwrap(), "2");
     });
@@ -178,7 +178,7 @@ fn loaded_by_serve<B: Backend>() {
     std::thread::scope(|scope| {
         let unloading = scope.spawn(|| client.ask(&unload));
         while !unloading.is_finished() {
-            assert_eq!(program.tell("serve"), "served");
+            assert_eq!(program.request("serve"), "served");
         }
         assert_eq!(unloading.join().unwrap().unwrap(), "2");
     });

@@ -71,7 +71,7 @@ impl<B: Backend> Program<B> {
     }
 
     /// Writes a line to the program's input, and returns its answer.
-    pub fn tell(&mut self, line: &str) -> String {
+    pub fn request(&mut self, line: &str) -> String {
         let input = self.input.as_mut().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
         self.line()

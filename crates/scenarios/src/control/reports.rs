@@ -1,4 +1,4 @@
-//! B4 and B5: reports of a program to its watchers, and how it ended.
+//! Reports of a program to its watchers, and of its end (B4, B5).
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -30,11 +30,11 @@ fn events<B: Backend>(mode: &str) {
     let mut program = Program::<B>::traced(mode, &trace);
     let (watcher, other) = (program.client(), program.client());
     assert_eq!(watcher.ask("watch").unwrap(), trace.watch_answer());
-    assert_eq!(program.tell("come"), "0");
+    assert_eq!(program.request("come"), "0");
     let one = vec!["library:one".to_owned()];
     assert_eq!(watcher.report().unwrap(), Report::Appeared(one.clone()));
     assert_eq!(other.events().unwrap().len(), 2);
-    assert_eq!(program.tell("go"), "gone");
+    assert_eq!(program.request("go"), "gone");
     assert_eq!(watcher.report().unwrap(), Report::Disappeared(one));
     assert_eq!(other.events().unwrap().len(), 1);
     program.kill();
@@ -46,7 +46,7 @@ fn full<B: Backend>() {
     let mut program = Program::<B>::traced("signal", &trace);
     let watcher = program.client();
     watcher.ask("watch").unwrap();
-    assert_eq!(program.tell("flood"), "true");
+    assert_eq!(program.request("flood"), "true");
     let report = watcher.report().unwrap();
     let Report::Full {
         slot,
@@ -67,7 +67,7 @@ fn slow_watcher<B: Backend>() {
     let watcher = program.client();
     watcher.ask("watch").unwrap();
     // More reports than the socket holds.
-    assert_eq!(program.tell("each 1500"), "declared");
+    assert_eq!(program.request("each 1500"), "declared");
     let mut reports = 0;
     while reports < 100 {
         match watcher.report().unwrap() {
@@ -76,7 +76,7 @@ fn slow_watcher<B: Backend>() {
         }
     }
     // There is room again: the program reports first how many reports were missed.
-    assert_eq!(program.tell("come"), "0");
+    assert_eq!(program.request("come"), "0");
     let one = vec!["library:one".to_owned()];
     let mut missed = 0;
     loop {
@@ -134,7 +134,7 @@ fn killed<B: Backend>() {
     let saved = value(&lines.next().unwrap().unwrap());
     assert_eq!(saved["saved"], trace.saved());
     for n in 0..10 {
-        assert_eq!(program.tell(&format!("event {n}")), "Recorded");
+        assert_eq!(program.request(&format!("event {n}")), "Recorded");
     }
     program.kill();
     let last = value(&lines.next().unwrap().unwrap());
@@ -162,7 +162,7 @@ fn closed<B: Backend>() {
             .unwrap();
         let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
         lines.next().unwrap().unwrap();
-        assert_eq!(program.tell("close"), "Ok(())");
+        assert_eq!(program.request("close"), "Ok(())");
         let last = lines.next().unwrap().unwrap();
         match json {
             [] => assert!(
@@ -172,7 +172,7 @@ fn closed<B: Backend>() {
             _ => assert_eq!(value(&last), json!({ "closed": true, "saved": "nowhere" })),
         }
         assert!(watch.wait().unwrap().success());
-        assert_eq!(program.tell("open thread"), "Ok(())");
+        assert_eq!(program.request("open thread"), "Ok(())");
     }
     program.kill();
 }
@@ -206,12 +206,12 @@ fn command<B: Backend>() {
         json!({ "events": 1 })
     );
     assert_eq!(run(&["probes"]), "count\ncount to test:*: active\n");
-    assert_eq!(program.tell("event 5"), "Recorded");
+    assert_eq!(program.request("event 5"), "Recorded");
     assert_eq!(run(&["deactivate", "test:*", "count"]), "1 events\n");
     assert_eq!(run(&["disconnect", "test:*", "count"]), "1 events\n");
-    assert_eq!(program.tell("calls"), "1 5");
+    assert_eq!(program.request("calls"), "1 5");
     assert_eq!(run(&["finalise"]), "");
-    assert_eq!(program.tell("event 6"), "Off");
+    assert_eq!(program.request("event 6"), "Off");
     assert_eq!(run(&["initialise"]), "");
     assert_eq!(run(&["flush"]), "");
     let fails = |arguments: &[&str]| {

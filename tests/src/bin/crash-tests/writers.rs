@@ -392,13 +392,13 @@ impl Sweep {
     /// event of kind `like`, then earlier by `sooner` instructions each time. Checks the memory
     /// before and after the handler, and at the end.
     fn interrupt(&mut self, event: &Event, like: Kind, sooner: usize) {
-        let so_far = self.seen[&(event.plan, event.kind)].events as usize - 1;
+        let earlier = self.seen[&(event.plan, event.kind)].events as usize - 1;
         let path = &self.seen[&(event.plan, like)].path;
         // Instructions in loops cannot be told apart.
         let is_single = |place: &&u64| path.iter().filter(|other| other == place).count() == 1;
         let mut places = path.iter().rev().filter(is_single);
         let Some(&place) = places
-            .nth(so_far * sooner)
+            .nth(earlier * sooner)
             .filter(|at| **at != event.entry.rip)
         else {
             return self.pass(event);

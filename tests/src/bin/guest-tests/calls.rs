@@ -93,6 +93,13 @@ fn alloc_accepts_a_newer_struct_with_zeros() {
     });
 }
 
+/// Fills a page with words at these indices, and returns its address.
+type FillPage<'a> = dyn Fn(&[(usize, u64)]) -> usize + 'a;
+
+/// A call of `alloc_tracebuf` with an address, a size and flags, which must fail with this error.
+/// The first argument describes the case.
+type CheckFailure<'a> = dyn Fn(&str, usize, usize, usize, Errno) + 'a;
+
 /// Calls `alloc_tracebuf` with all kinds of invalid arguments. `state` must not change.
 fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
     const SIZE: usize = size_of::<LttTracebuf>();
@@ -120,9 +127,7 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
     };
     let signo = |signo: u64| words(&[(6, signo)]);
 
-    for size in [0, 1, SIZE - 8, SIZE - 1] {
-        check("a size too small", words(&[]), size, 0, Errno::EINVAL);
-    }
+    try_bad_sizes(&words, &check);
     for flags in [1, 2, 1 << 31] {
         check(
             "an unknown flag of the call",
@@ -150,6 +155,15 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
             Errno::EINVAL,
         );
     }
+    try_bad_addresses(&check);
+}
+
+/// Bad sizes of the structure, and newer structures with contents that the kernel does not know.
+fn try_bad_sizes(words: &FillPage<'_>, check: &CheckFailure<'_>) {
+    const SIZE: usize = size_of::<LttTracebuf>();
+    for size in [0, 1, SIZE - 8, SIZE - 1] {
+        check("a size too small", words(&[]), size, 0, Errno::EINVAL);
+    }
     check("a size too large", words(&[]), 4097, 0, Errno::E2BIG);
     check("a huge size", words(&[]), usize::MAX, 0, Errno::E2BIG);
     check(
@@ -173,12 +187,10 @@ fn try_bad_allocs<T: PartialEq + std::fmt::Debug>(state: impl Fn() -> T) {
         0,
         Errno::E2BIG,
     );
-
-    try_bad_addresses(&check);
 }
 
-/// Bad addresses of the structure. `check` makes the call, which must fail.
-fn try_bad_addresses(check: &dyn Fn(&str, usize, usize, usize, Errno)) {
+/// Bad addresses of the structure.
+fn try_bad_addresses(check: &CheckFailure<'_>) {
     const SIZE: usize = size_of::<LttTracebuf>();
     check("NULL", 0, SIZE, 0, Errno::EFAULT);
     check("a kernel address", KERNEL_ADDRESS, SIZE, 0, Errno::EFAULT);

@@ -14,6 +14,7 @@ use syscalls::{Errno, Sysno};
 use usertrace_testing::wait;
 use usertrace_tests::areas::{Areas, head_after, peek, poke};
 use usertrace_tests::child::{self, Child};
+use usertrace_tests::control::Trace;
 use usertrace_tests::event::{attach, check_prefix};
 use usertrace_tests::maps::{self, Mapping};
 use usertrace_tests::raw::{Pages, call};
@@ -120,26 +121,9 @@ fn written_events_survive_unmapped_areas() {
         for subset in 1..8 {
             let mut child = Child::spawn(|link| {
                 let areas = Areas::map(0);
-                let slot = areas.must_next();
-                let ring = slot.ring(1, 0);
-                ring.write_records(5);
-                let mapped = maps::areas();
-                for (_, area) in mapped
-                    .iter()
-                    .enumerate()
-                    .filter(|(at, _)| subset >> at & 1 == 1)
-                {
-                    take(area).expect(what);
-                }
+                areas.must_next().ring(1, 0).write_records(5);
+                remove_areas(what, take, subset);
                 let left = maps::areas();
-                assert_eq!(left.len(), 3 - (subset as u32).count_ones() as usize);
-                // The memory in place of an area is the program's own.
-                if what == "MAP_FIXED" {
-                    for area in mapped.iter().filter(|area| !left.contains(area)) {
-                        // SAFETY: the page is this process's own.
-                        unsafe { poke(area.start, 42) };
-                    }
-                }
                 let expected = if left.is_empty() {
                     Ok(())
                 } else {
@@ -164,25 +148,44 @@ fn written_events_survive_unmapped_areas() {
             child.link.send(0);
             let prefix = format!("{}.", child.pid());
             child.join();
-            let rings = || {
-                let stats = scene.trace.stats();
-                let own = stats
-                    .rings
-                    .into_iter()
-                    .filter(|ring| ring.name.starts_with(&prefix));
-                own.map(|ring| (ring.ring, ring.head)).collect::<Vec<_>>()
-            };
-            wait::until("it is dead", || {
-                let processes = scene.trace.stats().processes;
-                let mut own = processes
-                    .iter()
-                    .filter(|process| process.name.starts_with(&prefix));
-                own.all(|process| process.state == "dead")
-            });
-            assert_eq!(rings(), [(0, head_after(5))], "{what} of {subset:b}");
+            let rings = rings_of_dead(&scene.trace, &prefix);
+            assert_eq!(rings, [(0, head_after(5))], "{what} of {subset:b}");
         }
         scene.check();
     }
+}
+
+/// Removes the areas whose bits are set in `subset` from this process.
+fn remove_areas(what: &str, take: RemoveArea<'_>, subset: u32) {
+    let mapped = maps::areas();
+    let chosen = mapped.iter().enumerate();
+    for (_, area) in chosen.filter(|(at, _)| subset >> at & 1 == 1) {
+        take(area).expect(what);
+    }
+    let left = maps::areas();
+    assert_eq!(left.len(), 3 - subset.count_ones() as usize);
+    // The memory in place of an area is the program's own.
+    if what == "MAP_FIXED" {
+        for area in mapped.iter().filter(|area| !left.contains(area)) {
+            // SAFETY: the page is this process's own.
+            unsafe { poke(area.start, 42) };
+        }
+    }
+}
+
+/// The rings of a process, with their heads. Waits until the trace shows the process as dead. The
+/// names of its files begin with `prefix`.
+fn rings_of_dead(trace: &Trace, prefix: &str) -> Vec<(u32, u64)> {
+    wait::until("it is dead", || {
+        let processes = trace.stats().processes;
+        let mut own = processes
+            .iter()
+            .filter(|process| process.name.starts_with(prefix));
+        own.all(|process| process.state == "dead")
+    });
+    let rings = trace.stats().rings.into_iter();
+    let own = rings.filter(|ring| ring.name.starts_with(prefix));
+    own.map(|ring| (ring.ring, ring.head)).collect()
 }
 
 /// Calls that would grow, copy or cover an area in part, and their errors. `elsewhere` are two
@@ -399,7 +402,7 @@ fn mlock_locks_no_area() {
             )
         }
         .expect("mlockall");
-        let trace = usertrace_tests::control::Trace::started("after");
+        let trace = Trace::started("after");
         let slot = Areas::map(0).must_next();
         locked();
         assert_eq!(trace.stats().pages(), 0);

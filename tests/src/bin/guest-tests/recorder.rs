@@ -163,7 +163,7 @@ fn recording_of_a_pid_ends_with_the_process() {
     let [wanted, other] = both
         .each_ref()
         .map(|(stop, recorded, lost)| writers(stop, recorded, lost));
-    let so_far = |which: usize| -> u64 {
+    let recorded_by = |which: usize| -> u64 {
         let recorded = both[which].1.iter();
         recorded.map(|r| r.get().load(Ordering::Relaxed)).sum()
     };
@@ -172,7 +172,9 @@ fn recording_of_a_pid_ends_with_the_process() {
     let pid = wanted.pid().to_string();
     let mut command = usertrace(&["record", "--json", "--pid", &pid], &output);
     let mut recorder = Running::start(command.stdout(Stdio::piped()));
-    wait::until("both are traced", || so_far(0) > 100 && so_far(1) > 100);
+    wait::until("both are traced", || {
+        recorded_by(0) > 100 && recorded_by(1) > 100
+    });
     assert!(recorder.0.try_wait().expect("a child").is_none());
     both[0].0.get().store(1, Ordering::Relaxed);
     wanted.join();
@@ -187,7 +189,7 @@ fn recording_of_a_pid_ends_with_the_process() {
     let lost = both[0].2.get().load(Ordering::Relaxed);
     assert_eq!(
         (read.events.len() as u64, read.discarded),
-        (so_far(0), lost)
+        (recorded_by(0), lost)
     );
     both[1].0.get().store(1, Ordering::Relaxed);
     other.join();
@@ -378,24 +380,24 @@ fn snapshot_has_the_newest_events_and_stops_no_writer() {
     trace.start();
     let (stop, recorded, lost) = (Shared::new(), shared(), Shared::new());
     let writers = writers(&stop, &recorded, &lost);
-    let so_far = || -> [u64; THREADS] {
+    let counts = || -> [u64; THREADS] {
         std::array::from_fn(|thread| recorded[thread].get().load(Ordering::Relaxed))
     };
     let directory = tempfile::tempdir().expect("a directory");
     for turn in 0..3 {
-        let begun = so_far();
+        let begun = counts();
         wait::until("it was overwritten", || {
-            so_far()
+            counts()
                 .iter()
                 .zip(begun)
                 .all(|(now, begun)| *now > begun + 2000)
         });
-        let before = so_far();
+        let before = counts();
         let output = directory.path().join(turn.to_string());
         let ran = usertrace(&["snapshot", "--quiet", trace.name()], &output)
             .output()
             .expect("usertrace runs");
-        let after = so_far();
+        let after = counts();
         assert!(
             ran.status.success(),
             "{}",

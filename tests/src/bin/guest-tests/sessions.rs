@@ -211,29 +211,8 @@ fn list_shows_the_events_of_processes() {
     // No process is in a trace. One has a control channel, and one has not.
     let asked = server(&[("USERTRACE_CONTROL", "thread")], &[]);
     let silent = server(&[], &[]);
-    let of = |list: &Value, running: &Running| -> Value {
-        let programs = list["programs"].as_array().expect("programs").iter();
-        let mut of_it = programs.filter(|program| program["pid"] == running.0.id());
-        of_it.next().cloned().unwrap_or_default()
-    };
-    let list = wait::until_some("it can be asked", || {
-        let (status, list) = usertrace(&["list", "--events"]);
-        assert_eq!(status, Some(3), "{list}");
-        (of(&list, &asked)["told_by"] == "process" && !of(&list, &silent).is_null()).then_some(list)
-    });
-    assert_eq!(
-        wanted(&of(&list, &asked)),
-        [("shop:served", false), ("shop:tick", false)]
-    );
-    let problem = of(&list, &silent)["problems"][0]
-        .as_str()
-        .expect("a problem")
-        .to_owned();
-    assert!(
-        problem.contains("has no control channel; USERTRACE_CONTROL=signal"),
-        "{problem}"
-    );
-    // Their descriptions stay, also after reads, and after the end of a process.
+    check_untraced(&asked, &silent);
+
     let trace = Trace::create("listed");
     trace.write("filter", "!shop:tick").expect("a filter");
     trace.write("filter", "shop:served").expect("a filter");
@@ -242,17 +221,60 @@ fn list_shows_the_events_of_processes() {
     let recorder = Recorder::start(&trace, &directory.path().join("trace"));
     let consumed = || trace.stats().rings.iter().any(|ring| ring.consumed > 0);
     wait::until("it reads", consumed);
-    let processes = || {
-        let (status, list) = usertrace(&["list", "--events", "listed"]);
-        (
-            status,
-            list["traces"][0]["processes"]
-                .as_array()
-                .expect("processes")
-                .clone(),
-        )
+    check_traced(&trace);
+    drop(recorder);
+    drop((asked, silent));
+    wait::until("they have ended", || {
+        let (status, list) = listed(&trace);
+        status == Some(0) && list.len() == 2 && list.iter().all(|process| process["dead"] == true)
+    });
+    let (_, list) = usertrace(&["list", "--events"]);
+    let pids: Vec<_> = list["programs"]
+        .as_array()
+        .expect("programs")
+        .iter()
+        .map(|p| &p["comm"])
+        .collect();
+    assert!(!pids.iter().any(|comm| **comm == "server"), "{list}");
+}
+
+/// The status of a list of a trace's events, and the processes in the list.
+fn listed(trace: &Trace) -> (Option<i32>, Vec<Value>) {
+    let (status, list) = usertrace(&["list", "--events", trace.name()]);
+    let processes = list["traces"][0]["processes"].as_array();
+    (status, processes.expect("processes").clone())
+}
+
+/// Lists the events of two untraced processes: one with a control channel, one without.
+fn check_untraced(asked: &Running, silent: &Running) {
+    let of = |list: &Value, running: &Running| -> Value {
+        let programs = list["programs"].as_array().expect("programs").iter();
+        let mut of_it = programs.filter(|program| program["pid"] == running.0.id());
+        of_it.next().cloned().unwrap_or_default()
     };
-    let (status, before) = processes();
+    let list = wait::until_some("it can be asked", || {
+        let (status, list) = usertrace(&["list", "--events"]);
+        assert_eq!(status, Some(3), "{list}");
+        (of(&list, asked)["told_by"] == "process" && !of(&list, silent).is_null()).then_some(list)
+    });
+    assert_eq!(
+        wanted(&of(&list, asked)),
+        [("shop:served", false), ("shop:tick", false)]
+    );
+    let problem = of(&list, silent)["problems"][0]
+        .as_str()
+        .expect("a problem")
+        .to_owned();
+    assert!(
+        problem.contains("has no control channel; USERTRACE_CONTROL=signal"),
+        "{problem}"
+    );
+}
+
+/// Lists the events of two processes in a trace. Their descriptions stay, also after they were
+/// read.
+fn check_traced(trace: &Trace) {
+    let (status, before) = listed(trace);
     assert_eq!((status, before.len()), (Some(0), 2), "{before:?}");
     for process in &before {
         assert_eq!(process["told_by"], "trace");
@@ -270,26 +292,12 @@ fn list_shows_the_events_of_processes() {
     // The list consumed and lost nothing.
     trace.write("filter_mask", "0x4000").expect("a mask");
     trace.write("filter", "1").expect("a filter");
-    let (_, masked) = processes();
+    let (_, masked) = listed(trace);
     assert_eq!(
         wanted(&masked[0]),
         [("shop:served", false), ("shop:tick", true)]
     );
     trace.write("filter_mask", "0xffffffff").expect("a mask");
-    drop(recorder);
-    drop((asked, silent));
-    wait::until("they have ended", || {
-        let (status, list) = processes();
-        status == Some(0) && list.len() == 2 && list.iter().all(|process| process["dead"] == true)
-    });
-    let (_, list) = usertrace(&["list", "--events"]);
-    let pids: Vec<_> = list["programs"]
-        .as_array()
-        .expect("programs")
-        .iter()
-        .map(|p| &p["comm"])
-        .collect();
-    assert!(!pids.iter().any(|comm| **comm == "server"), "{list}");
 }
 
 /// A channel that is too small for all descriptions.

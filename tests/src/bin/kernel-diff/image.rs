@@ -229,8 +229,98 @@ fn reason_of(name: &str) -> Option<&'static str> {
         .map(|(_, reason)| *reason)
 }
 
+/// The sections that the kernel has in memory.
+fn sections<'a>(file: &ElfFile64<'a, Endianness>) -> Result<Vec<Section<'a>>, Error> {
+    let mut sections = Vec::new();
+    for section in file.sections() {
+        let SectionFlags::Elf { sh_flags } = section.flags() else {
+            continue;
+        };
+        if sh_flags & u64::from(object::elf::SHF_ALLOC) == 0 || section.size() == 0 {
+            continue;
+        }
+        sections.push(Section {
+            name: section.name()?.into(),
+            address: section.address(),
+            len: section.size(),
+            data: section.data()?,
+            executable: sh_flags & u64::from(object::elf::SHF_EXECINSTR) != 0,
+        });
+    }
+    Ok(sections)
+}
+
+/// The symbols of functions and data, by address.
+fn symbols(file: &ElfFile64<'_, Endianness>) -> Result<Vec<Symbol>, Error> {
+    let mut symbols = Vec::new();
+    for symbol in file.symbols() {
+        let is_part = symbol.section_index().is_some()
+            && symbol.elf_symbol().st_type() != STT_SECTION
+            && symbol.size() > 0;
+        if is_part {
+            symbols.push(Symbol {
+                address: symbol.address(),
+                len: symbol.size(),
+                name: symbol.name()?.into(),
+            });
+        }
+    }
+    add_symbols_without_length(file, &mut symbols);
+    symbols.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+    Ok(symbols)
+}
+
+/// The relocations of all sections, by address. Fails if there are none.
+fn relocations(
+    file: &ElfFile64<'_, Endianness>,
+    sections: &[Section<'_>],
+) -> Result<Vec<Relocation>, Error> {
+    let is_code = |address: u64| {
+        sections.iter().any(|section| {
+            section.executable
+                && (section.address..section.address + section.len).contains(&address)
+        })
+    };
+    let mut relocations = Vec::new();
+    for section in file.sections() {
+        for (address, relocation) in section.relocations() {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                continue;
+            };
+            let RelocationTarget::Symbol(index) = relocation.target() else {
+                continue;
+            };
+            let symbol = file.symbol_by_index(index)?;
+            let kind = symbol.elf_symbol().st_type();
+            let target = if kind == STT_SECTION || symbol.name()?.is_empty() {
+                // In an instruction, a relative address is relative to the end of the field.
+                let bias = match r_type {
+                    R_X86_64_PC32 | R_X86_64_PLT32 if is_code(address) => 4,
+                    _ => 0,
+                };
+                let at = symbol
+                    .address()
+                    .wrapping_add_signed(relocation.addend() + bias);
+                Target::Address(at)
+            } else {
+                Target::Symbol(format!("{}+{:#x}", symbol.name()?, relocation.addend()))
+            };
+            relocations.push(Relocation {
+                address,
+                kind: r_type,
+                target,
+            });
+        }
+    }
+    if relocations.is_empty() {
+        return Err("it has no relocations".into());
+    }
+    relocations.sort_by_key(|relocation| relocation.address);
+    Ok(relocations)
+}
+
 /// Adds tables of assembler files, whose symbols have no lengths.
-fn add_what_has_no_length(file: &ElfFile64<'_, Endianness>, symbols: &mut Vec<Symbol>) {
+fn add_symbols_without_length(file: &ElfFile64<'_, Endianness>, symbols: &mut Vec<Symbol>) {
     let address = |name: &str| {
         let mut all = file.symbols();
         all.find(|symbol| symbol.name() == Ok(name))
@@ -260,79 +350,9 @@ fn add_what_has_no_length(file: &ElfFile64<'_, Endianness>, symbols: &mut Vec<Sy
 impl<'a> Image<'a> {
     fn parse(data: &'a [u8]) -> Result<Self, Error> {
         let file = ElfFile64::<Endianness>::parse(data)?;
-        let mut sections = Vec::new();
-        for section in file.sections() {
-            let SectionFlags::Elf { sh_flags } = section.flags() else {
-                continue;
-            };
-            if sh_flags & u64::from(object::elf::SHF_ALLOC) == 0 || section.size() == 0 {
-                continue;
-            }
-            sections.push(Section {
-                name: section.name()?.into(),
-                address: section.address(),
-                len: section.size(),
-                data: section.data()?,
-                executable: sh_flags & u64::from(object::elf::SHF_EXECINSTR) != 0,
-            });
-        }
-        let mut symbols = Vec::new();
-        for symbol in file.symbols() {
-            let is_part = symbol.section_index().is_some()
-                && symbol.elf_symbol().st_type() != STT_SECTION
-                && symbol.size() > 0;
-            if is_part {
-                symbols.push(Symbol {
-                    address: symbol.address(),
-                    len: symbol.size(),
-                    name: symbol.name()?.into(),
-                });
-            }
-        }
-        add_what_has_no_length(&file, &mut symbols);
-        symbols.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
-        let executable = |address: u64| {
-            sections.iter().any(|section: &Section<'_>| {
-                section.executable
-                    && (section.address..section.address + section.len).contains(&address)
-            })
-        };
-        let mut relocations = Vec::new();
-        for section in file.sections() {
-            for (address, relocation) in section.relocations() {
-                let RelocationFlags::Elf { r_type } = relocation.flags() else {
-                    continue;
-                };
-                let RelocationTarget::Symbol(index) = relocation.target() else {
-                    continue;
-                };
-                let symbol = file.symbol_by_index(index)?;
-                let kind = symbol.elf_symbol().st_type();
-                let target = if kind == STT_SECTION || symbol.name()?.is_empty() {
-                    // In an instruction, a relative address is relative to the end of the field.
-                    let is_code = executable(address);
-                    let bias = match r_type {
-                        R_X86_64_PC32 | R_X86_64_PLT32 if is_code => 4,
-                        _ => 0,
-                    };
-                    let at = symbol
-                        .address()
-                        .wrapping_add_signed(relocation.addend() + bias);
-                    Target::Address(at)
-                } else {
-                    Target::Symbol(format!("{}+{:#x}", symbol.name()?, relocation.addend()))
-                };
-                relocations.push(Relocation {
-                    address,
-                    kind: r_type,
-                    target,
-                });
-            }
-        }
-        if relocations.is_empty() {
-            return Err("it has no relocations".into());
-        }
-        relocations.sort_by_key(|relocation| relocation.address);
+        let sections = sections(&file)?;
+        let symbols = symbols(&file)?;
+        let relocations = relocations(&file, &sections)?;
         Ok(Self {
             sections,
             symbols,

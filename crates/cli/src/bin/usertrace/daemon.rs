@@ -115,9 +115,9 @@ impl Args {
             lost: 0,
             last_warning: None,
         };
-        let so_far = daemon(&options, &mut |notification| reporter.report(&notification))?;
+        let progress = daemon(&options, &mut |notification| reporter.report(&notification))?;
         if !self.quiet {
-            let ended = format!("ended: {}; the traces go on", totals(&so_far));
+            let ended = format!("ended: {}; the traces go on", totals(&progress));
             reporter.log.say(Level::Info, ended);
         }
         Ok(())
@@ -149,13 +149,13 @@ fn default_output() -> PathBuf {
 }
 
 /// The totals of a recording, for people.
-fn totals(so_far: &RecordingProgress) -> String {
+fn totals(progress: &RecordingProgress) -> String {
     format!(
         "{} events of {}, {} bytes, {} lost",
-        so_far.events,
-        output::count(so_far.processes, "process", "processes"),
-        so_far.bytes,
-        so_far.lost
+        progress.events,
+        output::count(progress.processes, "process", "processes"),
+        progress.bytes,
+        progress.lost
     )
 }
 
@@ -187,15 +187,15 @@ impl Reporter<'_> {
             DaemonNotification::Started { trace, directory } => {
                 self.info(format_args!("{trace}: recorded to {}", directory.display()));
             }
-            DaemonNotification::RecorderEvent { trace, news } => {
-                let line = format!("{trace}: {news}");
-                match news.is_trouble() {
+            DaemonNotification::RecorderEvent { trace, event } => {
+                let line = format!("{trace}: {event}");
+                match event.is_trouble() {
                     true => self.log.say(Level::Error, line),
                     false => self.info(line),
                 }
             }
-            DaemonNotification::Ended { trace, so_far } => {
-                self.info(format_args!("{trace} was removed: {}", totals(so_far)));
+            DaemonNotification::Ended { trace, progress } => {
+                self.info(format_args!("{trace} was removed: {}", totals(progress)));
             }
             DaemonNotification::Problem { trace, problem } => {
                 self.log
@@ -205,11 +205,12 @@ impl Reporter<'_> {
                 let why = describe(error);
                 self.log.say(Level::Error, format_args!("{trace}: {why}"));
             }
-            DaemonNotification::RecordingProgress { traces, so_far } => {
+            DaemonNotification::RecordingProgress { traces, progress } => {
                 let traces = output::count(*traces, "trace", "traces");
-                self.notify.status(&format!("{traces}: {}", totals(so_far)));
+                self.notify
+                    .status(&format!("{traces}: {}", totals(progress)));
                 self.notify.alive();
-                self.warn_about_losses(so_far.lost);
+                self.warn_about_losses(progress.lost);
             }
             _ => {}
         }

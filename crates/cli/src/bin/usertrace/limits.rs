@@ -50,10 +50,10 @@ impl From<Limits> for Wanted {
 }
 
 /// Reports an event of the recorder. With `quiet`, only trouble and its end are reported.
-pub(crate) fn say(news: &RecorderEvent, quiet: bool) {
-    let is_important = news.is_trouble() || matches!(news, RecorderEvent::SpaceAvailable { .. });
+pub(crate) fn report(event: &RecorderEvent, quiet: bool) {
+    let is_important = event.is_trouble() || matches!(event, RecorderEvent::SpaceAvailable { .. });
     if is_important || !quiet {
-        output::say(news);
+        output::say(event);
     }
 }
 

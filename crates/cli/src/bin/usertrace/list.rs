@@ -298,7 +298,7 @@ fn problems(problems: &[String]) -> String {
 fn process_events(process: &ProcessTracepoints) -> String {
     let count = process.tracepoints.len();
     let mut text = format!("  {} ({})", process.comm.escape_debug(), process.pid);
-    if process.told_by != TracepointSource::Nobody {
+    if process.source != TracepointSource::Nobody {
         text += &format!(": {}", output::count(count, "event", "events"));
     }
     if process.dead {

@@ -33,20 +33,20 @@ impl Progress {
     }
 
     /// Shows the recording's totals so far, if a line is due.
-    pub(crate) fn show(&mut self, so_far: &RecordingProgress) {
+    pub(crate) fn show(&mut self, progress: &RecordingProgress) {
         let since = self.last.elapsed();
         if !self.terminal && since < LINES {
             return;
         }
-        let new = so_far.events.saturating_sub(self.events);
-        let line = line(self.started.elapsed(), so_far, new, since);
+        let new = progress.events.saturating_sub(self.events);
+        let line = line(self.started.elapsed(), progress, new, since);
         if self.terminal {
             // Return to the start of the line, and erase the rest of a longer one.
             output::draw(format_args!("\r{}\x1b[K", output::readable(&line)));
         } else {
             output::say(line);
         }
-        (self.last, self.events) = (Instant::now(), so_far.events);
+        (self.last, self.events) = (Instant::now(), progress.events);
     }
 
     /// Ends the display, so that the summary can be printed.
@@ -64,15 +64,15 @@ impl Progress {
 
 /// Formats a line that fits a terminal, unless numbers are huge. `new` events came in the time
 /// `since` the last line.
-fn line(elapsed: Duration, so_far: &RecordingProgress, new: u64, since: Duration) -> String {
+fn line(elapsed: Duration, progress: &RecordingProgress, new: u64, since: Duration) -> String {
     let rate = new as f64 / since.as_secs_f64().max(1e-3);
     format!(
         "{} s, {}, {} events ({rate:.0}/s), {}, {} lost",
         elapsed.as_secs(),
-        output::count(so_far.processes, "process", "processes"),
-        so_far.events,
-        size(so_far.bytes),
-        so_far.lost
+        output::count(progress.processes, "process", "processes"),
+        progress.events,
+        size(progress.bytes),
+        progress.lost
     )
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn line_has_rate_since_last_one() {
-        let so_far = RecordingProgress {
+        let progress = RecordingProgress {
             processes: 1,
             events: 3000,
             bytes: 2048,
@@ -116,7 +116,7 @@ mod tests {
         };
         let text = line(
             Duration::from_secs(90),
-            &so_far,
+            &progress,
             1000,
             Duration::from_millis(500),
         );

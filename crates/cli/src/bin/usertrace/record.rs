@@ -225,21 +225,21 @@ fn run_recording(
     let watch = program.map(|_| Watch::start(preloads));
     // Do not draw over a program's output.
     let shows = !quiet && options.program.is_empty();
-    let mut progress = shows.then(Progress::new);
+    let mut display = shows.then(Progress::new);
     let mut notify = |notification: Notification<'_>| match notification {
-        Notification::RecordingProgress(so_far) => progress
+        Notification::RecordingProgress(progress) => display
             .iter_mut()
-            .for_each(|progress| progress.show(so_far)),
-        Notification::RecorderEvent(news) => {
-            progress.iter_mut().for_each(Progress::clear_line);
-            limits::say(news, quiet);
+            .for_each(|display| display.show(progress)),
+        Notification::RecorderEvent(event) => {
+            display.iter_mut().for_each(Progress::clear_line);
+            limits::report(event, quiet);
         }
     };
     let recorded = match fallback {
         true => record_fallback(options, &mut notify),
         false => record(options, &mut notify),
     };
-    progress.into_iter().for_each(Progress::end);
+    display.into_iter().for_each(Progress::end);
     let obstacles = Obstacles {
         of_program,
         of_descendants: watch.map(Watch::end).unwrap_or_default(),
@@ -433,8 +433,8 @@ mod tests {
 
     /// The process that the advice gives to `--pid`.
     fn named(processes: &[ProcessSummary]) -> Option<String> {
-        let said = how_to_see_the_busiest(processes, Path::new("a b"))?;
-        let (_, command) = said.split_once("usertrace view --pid ").unwrap();
+        let text = how_to_see_the_busiest(processes, Path::new("a b"))?;
+        let (_, command) = text.split_once("usertrace view --pid ").unwrap();
         Some(command.strip_suffix(" 'a b')").unwrap().to_owned())
     }
 
