@@ -440,9 +440,9 @@ fn a_reader_is_overtaken_by_two_writers() {
     });
 }
 
-/// A ring stops overwriting while two writers are about to overwrite, and a reader copies the oldest
-/// sub-buffer. The copy and all later sub-buffers are valid unless the head moved. After the reader
-/// has consumed everything, the ring accepts records again.
+/// A ring stops overwriting while two writers are about to overwrite, and a reader copies the
+/// oldest sub-buffer. The copy and all later sub-buffers are valid unless the head moved. After the
+/// reader has consumed everything, the ring accepts records again.
 ///
 /// Requirements: E3
 #[test]

@@ -137,7 +137,8 @@ mod tests {
         SECTIONS.into_iter().flat_map(section).collect()
     }
 
-    /// Adds the Rust files below a path, which may be a file itself, except those that a build made.
+    /// Adds the Rust files below a path, which may be a file itself, except those that a build
+    /// made.
     fn add_files(path: &Path, files: &mut Vec<PathBuf>) {
         if path.ends_with("target") {
             return;
