@@ -167,7 +167,7 @@ fn notes(results: &Results) -> Vec<&'static str> {
     ];
     notes.push(match &results.instructions {
         Some(_) => {
-            "user_events and uprobes have no native figures: they were counted in the guest only."
+            "user_events and uprobes have counts only: the guest is emulated, and times in it mean nothing."
         }
         None => "user_events and uprobes were not measured.",
     });

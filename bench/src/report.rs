@@ -22,7 +22,7 @@ pub fn report(results: &Results) -> String {
     let _ = writeln!(
         text,
         "Measured on {}: {}, {} processors, {virtualised}; {}; {}; {}; {}.\n\n\
-         The **floor** is the time stamp and the same stores into a ring of the same size: nothing that time-stamps each \
+         The **[floor](../glossary.md#floor)** is the time stamp and the same stores into a ring of the same size: nothing that time-stamps each \
          event can do with less. (Below 1 is what tells the cache of the lines that come, which the floor does not.) Ratios are medians of the ratios of neighbours in time, of batches in turns, in one run; \
          `docs/bench.md` says how.\n",
         results.date,
@@ -169,7 +169,10 @@ fn counts(text: &mut String, results: &Results) {
     ] {
         let _ = writeln!(text, "| {what} | {count:.0} | {:.1} |", count / counts.ours);
     }
-    text.push('\n');
+    text.push_str(
+        "\nThere are no times of `user_events` and uprobes: QEMU emulates the guest's processor, so a time in it is one of \
+         the emulator. A count leaves out what a trap or a system call costs a processor besides its instructions.\n\n",
+    );
     kernel(text, counts);
 }
 

@@ -9,6 +9,7 @@ mod events;
 mod libraries;
 mod probes;
 mod static_tls;
+mod tutorial;
 mod warnings;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         warnings::ALL,
         binding::ALL,
         static_tls::ALL,
+        tutorial::ALL,
     ];
     let tests = all.into_iter().flatten();
     let trials = tests.map(|&(name, test)| {

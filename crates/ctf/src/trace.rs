@@ -1,9 +1,10 @@
 //! Writes the directory of a trace.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use usertrace_os::random;
 use usertrace_ring::schema::{Contexts, Description, Event};
 use usertrace_sys::Scope;
 
@@ -338,7 +339,7 @@ fn mend_metadata(path: &Path) -> io::Result<()> {
 /// If there is no random number generator.
 pub fn new_uuid() -> io::Result<[u8; 16]> {
     let mut uuid = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut uuid)?;
+    random::fill(&mut uuid)?;
     uuid[6] = uuid[6] & 0x0f | 0x40;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     Ok(uuid)

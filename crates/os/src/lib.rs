@@ -1,9 +1,10 @@
 //! Access to files and processes, for the tools and the fallback.
 //!
 //! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
-//! `/proc` has of other processes, and [`process`] opens descriptors of them. Nothing here knows a
-//! file of a trace or of a ring.
+//! `/proc` has of other processes, [`process`] opens descriptors of them, and [`random`] has random
+//! bytes. Nothing here knows a file of a trace or of a ring.
 
 pub mod files;
 pub mod process;
 pub mod procfs;
+pub mod random;

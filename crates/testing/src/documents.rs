@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::examples;
+use super::{containers, examples};
 
 /// Kernels on which a block's commands work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,18 +168,19 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case(
                 "cargo new",
-                TestedElsewhere("it fetches and builds crates"),
+                TestedElsewhere("tests/tools, tutorial, which builds the program"),
                 "",
             ),
             case("cargo build --release", TestedElsewhere("likewise"), ""),
             case(
                 "usertrace record -o traces -- target/release/shop",
-                TestedElsewhere("docs/how-to/record.md, with a program of such events"),
+                TestedElsewhere("likewise"),
                 "",
             ),
+            case("usertrace record -e", TestedElsewhere("likewise"), ""),
             case(
-                "usertrace record -e",
-                TestedElsewhere("docs/how-to/filters.md"),
+                "cargo add usertrace-tracing",
+                TestedElsewhere("likewise"),
                 "",
             ),
         ],
@@ -353,12 +354,18 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/containers.md",
         &[
-            case(
-                "docker run",
-                TestedElsewhere("they take an image: tests/fast, containers"),
+            // By a script in place of Docker: `containers::docker`.
+            preloaded(case(
+                "docker run -v \"$PWD/traces:/traces\" -e",
+                Unpatched,
                 "",
-            ),
-            case("usertrace view traces", Each, TRACES),
+            )),
+            preloaded(then("usertrace view traces", Unpatched)),
+            preloaded(case(
+                "docker run -v \"$PWD/traces:/traces\" image usertrace",
+                Unpatched,
+                "",
+            )),
             root("usertrace start --context", Patched, ""),
         ],
     ),
@@ -438,20 +445,40 @@ const CASES: &[(&str, &[Case])] = &[
 
 /// The blocks of shell commands in a document.
 fn blocks(text: &str) -> Vec<Vec<&str>> {
+    fenced(text, "sh")
+}
+
+/// The blocks of a language in a document, as lines. `""` is for blocks that name none.
+pub fn fenced<'a>(text: &'a str, language: &str) -> Vec<Vec<&'a str>> {
     let mut blocks: Vec<Vec<&str>> = Vec::new();
-    let mut is_inside = false;
+    let (mut is_block, mut is_wanted) = (false, false);
     for line in text.lines() {
-        match line {
-            "```sh" => {
-                is_inside = true;
-                blocks.push(Vec::new());
+        match line.strip_prefix("```") {
+            Some(_) if is_block => (is_block, is_wanted) = (false, false),
+            Some(of) => {
+                (is_block, is_wanted) = (true, of == language);
+                if is_wanted {
+                    blocks.push(Vec::new());
+                }
             }
-            "```" => is_inside = false,
-            line if is_inside => blocks.last_mut().unwrap().push(line),
-            _ => {}
+            None if is_wanted => blocks.last_mut().unwrap().push(line),
+            None => {}
         }
     }
     blocks
+}
+
+/// A line that shows an event, without what differs between two runs: the time, the host, the
+/// process and the CPU. Other lines stay.
+pub fn event_of(line: &str) -> String {
+    let Some((head, fields)) = line.split_once(": {") else {
+        return line.to_owned();
+    };
+    let name = head.rsplit(' ').next().unwrap_or_default();
+    match fields.split_once(" }, ") {
+        Some((cpu, fields)) if cpu.starts_with(" cpu_id = ") => format!("{name}: {fields}"),
+        _ => format!("{name}: {{{fields}"),
+    }
 }
 
 /// The files that a document tells its reader to save: blocks whose first line is a comment that is
@@ -700,9 +727,50 @@ fn prepare(directory: &Path, environment: &Environment<'_>, files: &[(&str, &str
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     // Everything is built already.
     symlink("/bin/true", at("bin/cargo")).unwrap();
+    docker(&at("bin"), environment);
     if let Some(user) = environment.user {
         for path in [directory.to_owned(), at("bin")] {
             chown(path, Some(user), Some(user)).unwrap();
         }
+    }
+}
+
+/// Writes a `docker` whose image has the programs, and the libraries to preload.
+fn docker(bin: &Path, environment: &Environment<'_>) {
+    let mut image = vec![
+        ("/server".to_owned(), environment.server.clone()),
+        (
+            "/usr/bin/usertrace".to_owned(),
+            environment.usertrace.clone(),
+        ),
+    ];
+    if let Some(libraries) = &environment.libraries {
+        for name in ["malloc", "pthread", "dl", "function"] {
+            let file = format!("libusertrace_{name}.so");
+            image.push((format!("/usr/lib/usertrace/{file}"), libraries.join(&file)));
+        }
+    }
+    containers::docker(bin, &image, "./server 3");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_found_by_language() {
+        let text = "a\n```sh\nb\n\nc\n```\n```\nd\n```\n```sh\ne\n```\n";
+        assert_eq!(fenced(text, "sh"), [vec!["b", "", "c"], vec!["e"]]);
+        assert_eq!(fenced(text, ""), [["d"]]);
+    }
+
+    #[test]
+    fn events_of_two_runs_are_equal() {
+        let line = "[07:05:55.9] (+?.?) vm:shop:(62) shop:served: { cpu_id = 0 }, { n = 1 }";
+        for line in [line, "shop:served: { cpu_id = 10 }, { n = 1 }"] {
+            assert_eq!(event_of(line), "shop:served: { n = 1 }");
+        }
+        assert_eq!(event_of("shop:served: { n = 1 }"), "shop:served: { n = 1 }");
+        assert_eq!(event_of("attached"), "attached");
     }
 }

@@ -205,8 +205,10 @@ fn has_recorded(line: &str, directory: &Path) -> bool {
         return true;
     };
     let name = rest.split(' ').next().unwrap_or_default();
+    // In a container, the volume has the name of a directory here.
+    let inside = name.trim_start_matches('/');
     // With chunks, traces are one directory deeper.
-    has_trace(&directory.join(name), 2)
+    has_trace(&directory.join(name), 2) || has_trace(&directory.join(inside), 2)
 }
 
 fn has_trace(directory: &Path, depth: u32) -> bool {

@@ -68,6 +68,55 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
 }
 
+/// Each term of the glossary has an anchor that a writer can guess, and stands where a reader
+/// looks.
+#[test]
+fn terms_of_the_glossary_can_be_linked_to() {
+    let text = fs::read_to_string(repository().join("docs/glossary.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| "));
+    let mut terms = Vec::new();
+    for row in rows.filter(|row| !row.starts_with("term ")) {
+        let cell = row.split(" | ").next().unwrap_or_default();
+        let (anchor, term) = cell
+            .strip_prefix("<a id=\"")
+            .and_then(|rest| rest.split_once("\"></a>"))
+            .unwrap_or_else(|| panic!("{cell:?} has no anchor"));
+        let term = term.split(',').next().unwrap_or_default();
+        assert_eq!(anchor, term.to_lowercase().replace(' ', "-"));
+        terms.push(term);
+    }
+    assert!(terms.len() > 50, "{} terms", terms.len());
+    assert!(
+        terms.is_sorted(),
+        "not in the order of the alphabet: {terms:?}"
+    );
+}
+
+/// The style of the book names pages by their headings. A heading that changes would lose its
+/// style.
+#[test]
+fn the_style_names_headings_that_exist() {
+    let docs = repository().join("docs");
+    let style = fs::read_to_string(docs.join("book.css")).unwrap();
+    let mut anchors = BTreeSet::new();
+    for path in pages(repository()) {
+        anchors.extend(Page::read(&path).anchors);
+    }
+    let ends = |c: char| !c.is_alphanumeric() && c != '-';
+    let named: Vec<_> = style
+        .split("h1#")
+        .skip(1)
+        .map(|rest| rest.split(ends).next().unwrap_or_default())
+        .collect();
+    assert!(!named.is_empty(), "docs/book.css names no page");
+    for heading in named {
+        assert!(
+            anchors.contains(heading),
+            "docs/book.css: no page has the heading {heading:?}"
+        );
+    }
+}
+
 /// Each page of `docs` is in the book. `SUMMARY.md` is no page.
 #[test]
 fn each_page_is_in_the_summary() {

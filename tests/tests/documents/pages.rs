@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) struct Page {
     /// Targets of links and images.
     pub(crate) links: Vec<String>,
-    /// Anchors of headings, as GitHub and mdBook make them.
+    /// Anchors of headings, as GitHub and mdBook make them, and those that the page sets itself.
     pub(crate) anchors: BTreeSet<String>,
 }
 
@@ -40,7 +40,13 @@ impl Page {
                 }
             }
         }
-        page.add_links(&without_code(&prose));
+        let prose = without_code(&prose);
+        page.add_links(&prose);
+        for (at, mark) in prose.match_indices("<a id=\"") {
+            let rest = &prose[at + mark.len()..];
+            let id = rest.split('"').next().unwrap_or_default();
+            page.anchors.insert(id.to_owned());
+        }
         page
     }
 
@@ -58,7 +64,7 @@ impl Page {
         *count += 1;
     }
 
-    /// `[text](target)`, `![text](target)`, and `src="target"`, `href="target"`.
+    /// `[text](target)`, `![text](target)`, `src="target"`, `href="target"`, and definitions.
     fn add_links(&mut self, prose: &str) {
         for (mark, end) in [("](", ')'), ("src=\"", '"'), ("href=\"", '"')] {
             for (at, _) in prose.match_indices(mark) {
@@ -69,6 +75,13 @@ impl Page {
                 self.links.push(target.trim_matches(['<', '>']).to_owned());
             }
         }
+        // `[label]: target`, for links that are written as `[label]`.
+        let definitions = prose.lines().filter_map(|line| {
+            let (label, target) = line.strip_prefix('[')?.split_once("]: ")?;
+            (!label.contains(']')).then_some(target)
+        });
+        self.links
+            .extend(definitions.map(|target| target.trim().to_owned()));
     }
 }
 
@@ -121,6 +134,18 @@ fn anchors_are_those_of_both() {
     }
     let twice = Page::parse("# A\n\n# A\n");
     assert!(twice.anchors.contains("a-1"), "{twice:?}");
+}
+
+#[test]
+fn a_page_can_set_anchors() {
+    let page = Page::parse("| <a id=\"root-page\"></a>root page | `<a id=\"none\">` |\n");
+    assert_eq!(page.anchors, BTreeSet::from(["root-page".to_owned()]));
+}
+
+#[test]
+fn definitions_are_links() {
+    let page = Page::parse("A [ring], and [no]: link.\n\n[ring]: glossary.md#ring\n");
+    assert_eq!(page.links, ["glossary.md#ring"]);
 }
 
 #[test]

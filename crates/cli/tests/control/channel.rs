@@ -1,9 +1,10 @@
 //! The control channel of traced and of untraced programs (B3).
 
-use std::process::Stdio;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use usertrace_control::{Client, Report};
-use usertrace_scenarios::control::{command, error};
+use usertrace_scenarios::control::{Backend as _, command, error};
 use usertrace_testing::wait;
 
 use crate::Program;
@@ -19,6 +20,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         closed("signal", "29");
         closed("thread", "thread");
     }),
+    ("channel_belongs_to_its_namespaces", namespaces),
     ("children_have_their_own_channels", || {
         ["signal", "thread"].iter().for_each(|mode| children(mode));
     }),
@@ -171,4 +173,65 @@ fn children(mode: &str) {
     unsafe { libc::kill(child as i32, libc::SIGKILL) };
     assert_eq!(program.client().events().unwrap().len(), 1);
     program.kill();
+}
+
+/// A program in network and PID namespaces of its own, as in a container, is controlled from inside
+/// these, by its id there. Users other than root need a user namespace for that, which not every
+/// system allows.
+fn namespaces() {
+    // SAFETY: `geteuid` takes no pointers.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let program = command::<Fallback>(&[("USERTRACE_CONTROL", "thread")]);
+    let mut unshare = Command::new("unshare");
+    if !is_root {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare
+        .args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .arg(program.get_program());
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => unshare.env(name, value),
+            None => unshare.env_remove(name),
+        };
+    }
+    let mut unshare = unshare
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let mut output = BufReader::new(unshare.stdout.take().unwrap());
+    output.read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+    let children = std::fs::read_to_string(children).unwrap();
+    let pid = children.trim();
+
+    let outside = Fallback::usertrace()
+        .args(["ctl", pid, "list"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(outside.stderr).unwrap();
+    assert!(!outside.status.success());
+    assert!(said.contains("has no control channel"), "{said}");
+
+    let mut nsenter = Command::new("nsenter");
+    if !is_root {
+        nsenter.args(["--user", "--preserve-credentials"]);
+    }
+    // The command is the host's, with a `/proc` of the program's PID namespace.
+    let inside = nsenter
+        .args(["--target", pid, "--net", "--pid", "unshare", "--mount-proc"])
+        .arg(Fallback::usertrace().get_program())
+        .args(["ctl", "1", "list"])
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(inside.stdout).unwrap();
+    assert!(
+        inside.status.success() && listed.contains("test:numbered"),
+        "{listed}"
+    );
+    unshare.kill().unwrap();
+    unshare.wait().unwrap();
 }

@@ -1,9 +1,13 @@
-//! Programs in PID namespaces, as process 1, and as parents of orphans.
+//! Programs in containers: in PID namespaces, as process 1 and as parents of orphans, and with a
+//! root of their own.
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use usertrace_testing::containers;
+
+use super::filter;
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
 
@@ -141,4 +145,114 @@ pub(crate) fn subreaper_waits_for_its_own_children_only() {
     assert_success(output.status, &output.stderr);
     assert_eq!(output.stdout, b"3\n");
     assert_eq!(run.trace().threads()[&1].len(), 20);
+}
+
+/// A container with this program and `usertrace`, and the volume `traces` of a directory.
+struct Container {
+    directory: tempfile::TempDir,
+    docker: PathBuf,
+}
+
+impl Container {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let image = [
+            ("/program".to_owned(), std::env::current_exe().unwrap()),
+            (
+                "/usr/bin/usertrace".to_owned(),
+                PathBuf::from(env!("CARGO_BIN_EXE_usertrace")),
+            ),
+        ];
+        let docker = containers::docker(directory.path(), &image, "/program");
+        Self { directory, docker }
+    }
+
+    /// The host's directory of the volume.
+    fn volume(&self) -> PathBuf {
+        self.directory.path().join("traces")
+    }
+
+    /// Runs a command of the image, or the program. `variables` are those of `docker run -e`.
+    fn run(&self, variables: &[&str], command: &[&str]) -> Output {
+        let mut docker = Command::new(&self.docker);
+        docker.args(["run", "-v"]);
+        docker.arg(format!("{}:/traces", self.volume().display()));
+        for variable in variables {
+            docker.args(["-e", variable]);
+        }
+        docker.arg("image").args(command).output().unwrap()
+    }
+}
+
+/// The fallback needs nothing but a directory to write to: the root is read-only, and has no
+/// `/dev`, `/sys` or `/tmp`. Two containers have a process 1 each, and share the volume.
+pub(crate) fn containers_write_to_a_volume() {
+    let container = Container::new();
+    let program = format!("{VARIABLE}=ten");
+    for _ in 0..2 {
+        let output = container.run(&["USERTRACE_OUTPUT=/traces", &program], &[]);
+        assert_success(output.status, &output.stderr);
+    }
+    let directories = trace::directories(&container.volume());
+    assert_eq!(directories.len(), 2, "{directories:?}");
+    for directory in directories {
+        let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(name.rsplit('-').nth(1), Some("1"), "{name}");
+        assert_eq!(events(&directory), 10);
+    }
+}
+
+/// As process 1, `usertrace record` completes the trace of a program that is killed, before the
+/// kernel kills the daemons.
+pub(crate) fn recorder_as_process_1_completes_a_killed_programs_trace() {
+    let container = Container::new();
+    let program = format!("{VARIABLE}=killed");
+    let record = [
+        "usertrace",
+        "record",
+        "-q",
+        "-o",
+        "/traces/now",
+        "--",
+        "/program",
+    ];
+    let output = container.run(&[&program], &record);
+    assert_eq!(
+        output.status.code(),
+        Some(128 + libc::SIGKILL),
+        "{output:?}"
+    );
+    let directories = trace::directories(&container.volume().join("now"));
+    assert_eq!(directories.len(), 1, "{directories:?}");
+    assert_eq!(events(&directories[0]), 1000);
+}
+
+/// A profile of seccomp that refuses the question for the kernel's trace buffers leaves the
+/// fallback, if the program is asked for a trace.
+pub(crate) fn profile_that_refuses_the_discovery_leaves_the_fallback() {
+    for (backend, is_traced) in [(None, true), (Some("auto"), true), (Some("kernel"), false)] {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            let run = Run::new();
+            let mut command = run.command("report", &[]);
+            command.env_remove("USERTRACE_BACKEND");
+            command.envs(backend.map(|backend| ("USERTRACE_BACKEND", backend)));
+            // SAFETY: between fork and exec, the child makes system calls only.
+            unsafe {
+                command.pre_exec(move || {
+                    let refusal = libc::SECCOMP_RET_ERRNO | errno as u32;
+                    filter::refuse([libc::SYS_prctl], refusal);
+                    Ok(())
+                });
+            }
+            let output = command.output().unwrap();
+            assert_success(output.status, &output.stderr);
+            let report = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(
+                report.starts_with("attached, fast ("),
+                is_traced,
+                "{backend:?}: {report}"
+            );
+            run.wait();
+        }
+    }
 }

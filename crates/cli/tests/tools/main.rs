@@ -15,4 +15,5 @@ mod export;
 mod reader;
 mod report;
 mod top;
+mod tutorial;
 mod view;

@@ -174,3 +174,41 @@ pub(crate) fn of(command: &Command) -> impl Iterator<Item = &'static Variable> +
     ALL.iter()
         .filter(move |variable| variable.commands.contains(&name.as_str()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::Cli;
+
+    /// The names of a command and of all below it, as [`of`] compares them.
+    fn names(command: &Command, into: &mut BTreeSet<String>) {
+        let whole = command.get_bin_name().unwrap_or(command.get_name());
+        into.insert(whole.strip_prefix("usertrace ").unwrap_or(whole).to_owned());
+        for command in command.get_subcommands() {
+            names(command, into);
+        }
+    }
+
+    /// A command that is renamed, or named here by an alias, would lose its variables in the
+    /// manual.
+    #[test]
+    fn each_variable_is_read_by_commands_that_exist() {
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        let mut known = BTreeSet::new();
+        names(&command, &mut known);
+        for variable in ALL {
+            for name in variable.commands {
+                assert!(
+                    known.contains(*name),
+                    "{}: there is no command {name:?}",
+                    variable.name
+                );
+            }
+        }
+    }
+}

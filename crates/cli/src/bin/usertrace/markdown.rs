@@ -1,4 +1,8 @@
 //! `usertrace generate markdown`: the reference of all commands, as one page.
+//!
+//! `clap-markdown` 0.1.5 cannot make this page: it prints examples as prose without escaping `*`,
+//! `_` and `<`, writes `--json[=FILE]` as `--json <FILE>`, and has no place for the variables of a
+//! command. Its options change only the title, the contents, aliases and the footer.
 
 use std::fmt::Write as _;
 
