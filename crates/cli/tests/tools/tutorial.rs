@@ -95,6 +95,7 @@ fn dependency(name: &str) -> String {
 ///
 /// Requirements: F3
 #[test]
+#[ignore = "full tier: builds the library and all that it needs as a release"]
 fn the_programs_of_the_rust_tutorial_work() {
     let page = fs::read_to_string(repository().join("docs/tutorials/instrument-rust.md")).unwrap();
     let [new, build, record, choose, add] = &fenced(&page, "sh")[..] else {
