@@ -1,7 +1,8 @@
 //! The tutorial for programs in C: its program is built and run as the page says.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use usertrace_testing::babeltrace;
@@ -14,6 +15,22 @@ pub(crate) const ALL: &[(&str, fn())] = &[(
     "program_of_the_tutorial_records_what_the_page_shows",
     program,
 )];
+
+/// Shows the installed library below a directory, with a file for `pkg-config` there. The path has
+/// no blank, which the command of the page would split.
+fn installed(directory: &Path) -> PathBuf {
+    let installed = directory.join("installed");
+    symlink(INSTALLED.prefix(), &installed).unwrap();
+    let name = "usertrace.pc";
+    let text = fs::read_to_string(installed.join("lib/pkgconfig").join(name)).unwrap();
+    let lines = text.lines().map(|line| match line.split_once('=') {
+        Some(("prefix", _)) => format!("prefix={}\n", installed.display()),
+        Some(("libdir", _)) => format!("libdir={}/lib\n", installed.display()),
+        _ => format!("{line}\n"),
+    });
+    fs::write(directory.join(name), lines.collect::<String>()).unwrap();
+    installed
+}
 
 /// Types the commands that build the program, and those that trace it without the command
 /// `usertrace`. The trace has the events that the page shows.
@@ -33,14 +50,14 @@ fn program() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(program[0], "/* server.c */");
     fs::write(directory.path().join("server.c"), program.join("\n")).unwrap();
-    let libraries = INSTALLED.prefix().join("lib");
+    let installed = installed(directory.path());
     let types = |command: &str| {
         let mut shell = Command::new("sh");
         shell
             .args(["-euc", command])
             .current_dir(directory.path())
-            .env("PKG_CONFIG_PATH", libraries.join("pkgconfig"))
-            .env("LD_LIBRARY_PATH", &libraries);
+            .env("PKG_CONFIG_PATH", directory.path())
+            .env("LD_LIBRARY_PATH", installed.join("lib"));
         succeed(&shell.output().unwrap());
     };
     types(&build.join("\n"));

@@ -12,31 +12,34 @@ use std::path::{Path, PathBuf};
 /// The script. `IMAGE` stands for lines that add files, and `COMMAND` for the command of the image.
 const DOCKER: &str = r#"#!/bin/sh
 # docker run [-v HOST:DIRECTORY] [-e NAME=VALUE]... image [COMMAND]...
-# The words have no blanks in them.
 set -euf
 PATH=$PATH:/usr/sbin:/sbin
-from= to= variables=
-start=$1
+if [ "$1" = run ]; then
+    shift
+    # Like docker, make the directory of the volume.
+    before=
+    for word; do
+        [ "$before" != -v ] || mkdir -p "${word%%:*}"
+        before=$word
+    done
+    mkdir -p "$0.root"
+    user=
+    [ "$(id -u)" = 0 ] || user='--user --map-root-user'
+    exec unshare $user --mount-proc --pid --fork --net --ipc --uts "$0" start "$@"
+fi
+
+# This is process 1 of the namespaces.
 shift
-words=$*
+from= to= variables=
 while [ $# -gt 0 ]; do
     case $1 in
     -v) from=${2%%:*} to=${2#*:}; shift 2 ;;
-    -e) variables="$variables $2"; shift 2 ;;
+    -e) variables="$variables '$2'"; shift 2 ;;
     image) shift; break ;;
     *) echo "docker: unknown argument $1" >&2; exit 125 ;;
     esac
 done
 [ $# -gt 0 ] || set -- COMMAND
-if [ "$start" = run ]; then
-    # Like docker, make the directory of the volume.
-    mkdir -p "$from" "$0.root"
-    user=
-    [ "$(id -u)" = 0 ] || user='--user --map-root-user'
-    exec unshare $user --mount-proc --pid --fork --net --ipc --uts "$0" start $words
-fi
-
-# This is process 1 of the namespaces.
 root=$0.root
 # add FILE PATH: shows a file of the machine in the container.
 add() {
@@ -60,19 +63,20 @@ mkdir -p "$root/proc" "$root$to"
 mount -t proc none "$root/proc"
 mount --bind "$from" "$root$to"
 mount -o remount,bind,ro "$root"
-exec chroot "$root" /usr/bin/env -i PATH=/usr/bin $variables "$@"
+eval "set -- $variables \"\$@\""
+exec chroot "$root" /usr/bin/env -i PATH=/usr/bin "$@"
 "#;
 
 /// Writes the script as `docker` into a directory, and returns its path. The image has each file at
 /// the path that is named first, and starts `command` if the command line has none.
 ///
 /// # Panics
-/// If a path of a file has a blank or a quotation mark in it, or the script cannot be written.
+/// If a path of a file has a quotation mark in it, or the script cannot be written.
 pub fn docker(directory: &Path, image: &[(String, PathBuf)], command: &str) -> PathBuf {
     let mut lines = String::new();
     for (path, file) in image {
         let file = file.to_str().unwrap();
-        assert!(!file.contains([' ', '\'']), "{file}");
+        assert!(!file.contains('\''), "{file}");
         lines += &format!("add_program '{file}' {path}\n");
     }
     let text = DOCKER

@@ -36,7 +36,7 @@ impl Reader {
     /// Types commands, and returns what they print. Crates come from those that were fetched for
     /// our workspace.
     fn types(&self, commands: &[&str]) -> String {
-        let checkout = format!("{}/", repository().display());
+        let checkout = format!("'{}'/", repository().display());
         let text = commands.join("\n").replace("../usertrace/", &checkout);
         let path = env::var("PATH").unwrap();
         let path = format!("{}/bin:{path}", self.0.path().display());
@@ -62,13 +62,15 @@ impl Reader {
         self.types(commands).lines().map(event_of).collect()
     }
 
-    /// Gives the program the versions of our workspace, and what earlier runs have built.
+    /// Gives the program the versions of our workspace. Cargo drops those that are not needed.
+    fn lock(&self) {
+        let lock = self.shop().join("Cargo.lock");
+        fs::copy(repository().join("Cargo.lock"), lock).unwrap();
+    }
+
+    /// Gives the program what earlier runs have built.
     fn prepare(&self) {
-        fs::copy(
-            repository().join("Cargo.lock"),
-            self.shop().join("Cargo.lock"),
-        )
-        .unwrap();
+        self.lock();
         let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tutorial");
         fs::create_dir_all(&built).unwrap();
         symlink(built, self.shop().join("target")).unwrap();
@@ -132,6 +134,7 @@ fn the_programs_of_the_rust_tutorial_work() {
         text += &format!("{}\n", dependency(name));
     }
     fs::write(manifest, text).unwrap();
+    reader.lock();
     reader.writes_main(&format!(
         "fn main() -> Result<(), Box<dyn std::error::Error>> {{\n{}\n\
          tracing::info!(bytes = 400, \"found\");\nlog::warn!(\"late\");\nOk(())\n}}\n",
