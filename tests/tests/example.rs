@@ -22,9 +22,9 @@ fn recorded() -> Vec<String> {
     read.lines
 }
 
-/// B1, D.
+/// Requirements: B1
 #[test]
-fn its_trace() {
+fn example_records_its_spans_and_events() {
     shop::check(recorded().iter().map(|line| {
         let (head, fields) = line.split_once(": {").unwrap();
         (head.rsplit(' ').next().unwrap(), fields)

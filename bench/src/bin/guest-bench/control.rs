@@ -21,7 +21,8 @@ impl Trace {
     /// Creates a trace, sets the geometry of `main`, and starts the trace.
     pub(crate) fn started_with(name: &str, subbuf_size: u32, subbuf_count: u32) -> Result<Self> {
         let trace = Self::create(name)?;
-        // Each value is set alone. With the other one at its default, the ring is not too large.
+        // The kernel checks the ring after each write. It is not too large with one value set and
+        // the other at its default.
         write(
             &trace.channel().join("subbuf_count"),
             &subbuf_count.to_string(),

@@ -266,7 +266,7 @@ fn ftrace() -> Result<f64> {
     // Restore the buffer for the next measurements.
     drop((meta, subbufs, ring));
     File::create(tracefs.join("trace"))?;
-    // In "7 (expanded: 1408)", the latter is the size since the first event.
+    // In "7 (expanded: 1408)", 1408 is the size since the first event.
     let mut sizes = size_before.split(|c: char| !c.is_ascii_digit());
     let size = sizes.rfind(|size| !size.is_empty());
     write(&size_file, size.context("buffer_size_kb")?)?;

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use usertrace_control::{Client, Report};
+use usertrace_os::procfs;
 use usertrace_scenarios::control::{Backend as _, command, error};
 use usertrace_testing::wait;
 
@@ -204,9 +205,10 @@ fn namespaces() {
     let mut output = BufReader::new(unshare.stdout.take().unwrap());
     output.read_line(&mut ready).unwrap();
     assert_eq!(ready, "ready\n");
-    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
-    let children = std::fs::read_to_string(children).unwrap();
-    let pid = children.trim();
+    let [pid] = procfs::children(unshare.id())[..] else {
+        panic!("unshare has another number of children");
+    };
+    let pid = &pid.to_string();
 
     let outside = Fallback::usertrace()
         .args(["ctl", pid, "list"])

@@ -227,8 +227,8 @@ pub(crate) fn recorder_as_process_1_completes_a_killed_programs_trace() {
     assert_eq!(events(&directories[0]), 1000);
 }
 
-/// A profile of seccomp that refuses the question for the kernel's trace buffers leaves the
-/// fallback, if the program is asked for a trace.
+/// A seccomp profile may refuse the call by which the library discovers trace buffers. The fallback
+/// records then, unless the environment chooses the kernel.
 pub(crate) fn profile_that_refuses_the_discovery_leaves_the_fallback() {
     for (backend, is_traced) in [(None, true), (Some("auto"), true), (Some("kernel"), false)] {
         for errno in [libc::EPERM, libc::ENOSYS] {

@@ -13,7 +13,7 @@ fn repository() -> PathBuf {
     path.canonicalize().unwrap()
 }
 
-/// What the reader of the page has: a directory, and the command.
+/// The directory of a reader of the page, with the command in it.
 ///
 /// The directory is not below the checkout, where `cargo new` would add the program to our
 /// workspace.
