@@ -35,6 +35,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-report",
         &["usertrace-ctf", "usertrace-reader", "usertrace-ring"],
     ),
+    ("usertrace-columns", &["usertrace-reader", "usertrace-ring"]),
     (
         "usertrace-crash",
         &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
@@ -67,6 +68,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "sys/src",
     "crates/cli/src",
     "crates/cli/src/bin/usertrace",
+    "crates/columns/src",
     "crates/consumer/src",
     "crates/control/src",
     "crates/crash/src",

@@ -1,0 +1,73 @@
+//! Writes traces as columns: [Parquet](https://parquet.apache.org) files, in directories that query
+//! engines such as DuckDB and Spark know as partitions.
+//!
+//! ```text
+//! DIR/host=web1/date=2026-11-27/event=libc%3Amalloc/part-000001.parquet
+//! ```
+//!
+//! Each event is a row of the table of its kind, with a typed column for each field. Losses are rows
+//! of a table of their own, `event=lost`. `docs/how-to/columns.md` describes the columns.
+//!
+//! This is a crate of its own, and not a part of `usertrace-report`, because `parquet` brings 13
+//! packages that nothing else here needs. They take as long to build as all of the reader. The
+//! command has it behind the feature `parquet`. It is built on `parquet` alone, without `arrow`: rows
+//! come one by one, and the columns are written directly.
+//!
+//! # Memory
+//!
+//! Rows wait in memory until there are enough of them for a group of rows ([`Limits::rows`],
+//! [`Limits::group_bytes`]). If the rows of all tables take more than [`Limits::bytes`], the largest
+//! tables are written until they take three quarters of that. Two groups more may be in memory while a
+//! thread encodes and writes them. At most [`Limits::open_files`] files are open: before another one is
+//! opened, the file that was written the longest ago is completed. Later rows of its table begin a new
+//! file.
+//!
+//! # Errors
+//!
+//! The directory appears as a whole at the end, and it is not there after an error.
+
+mod columns;
+mod destination;
+mod file;
+mod files;
+mod names;
+mod rows;
+mod schema;
+mod time;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use columns::{Columns, Limits};
+
+/// An export failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ColumnsError {
+    /// A file or directory cannot be written.
+    #[error("cannot write {}: {error}", path.display())]
+    Write {
+        /// The file or directory, as it would be called after the export.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The directory has files that no export wrote.
+    #[error("{}: this directory is not empty, and not of an earlier export; name another one", path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The thread that writes has ended without an error.
+    #[error("the thread that writes files has ended")]
+    Ended,
+}
+
+impl ColumnsError {
+    fn write(path: &Path, error: io::Error) -> Self {
+        Self::Write {
+            path: path.to_owned(),
+            error,
+        }
+    }
+}
