@@ -55,3 +55,37 @@ pub fn trace_processor(trace: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
     assert!(output.status.success(), "{}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }
+
+/// Reads queries as a JSON array, and prints the rows of each.
+const DUCKDB: &str = "
+import json, sys, duckdb
+database = duckdb.connect()
+answers = []
+for query in json.load(sys.stdin):
+    answer = database.sql(query)
+    answers.append([list(row) for row in answer.fetchall()] if answer else [])
+json.dump(answers, sys.stdout, default=str)
+";
+
+/// Runs queries in DuckDB, in this directory, and returns the rows of each.
+pub fn duckdb(directory: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
+    let duckdb = tools().join("duckdb-2.0.1");
+    assert!(
+        duckdb.join("duckdb").exists(),
+        "DuckDB 2.0.1 (fetched by scripts/setup) must be there to run this test"
+    );
+    let mut child = Command::new("/usr/bin/python3")
+        .args(["-c", DUCKDB])
+        .env("PYTHONPATH", duckdb)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let text = serde_json::to_vec(queries).unwrap();
+    child.stdin.take().unwrap().write_all(&text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
