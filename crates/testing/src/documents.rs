@@ -400,6 +400,14 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/columns.md",
+        &[case(
+            "usertrace record --malloc --context",
+            Unpatched,
+            UNLESS_RECORDED,
+        )],
+    ),
+    (
         "docs/how-to/trace-compass.md",
         &[case(
             "usertrace record --pthread --context",

@@ -4,6 +4,8 @@
 //! They are one program: linking the tools takes as long as running most of these tests.
 
 mod chunks;
+#[cfg(feature = "parquet")]
+mod columns;
 mod command;
 mod consumer;
 mod crash;

@@ -1,10 +1,12 @@
-//! `usertrace export`: converts traces to JSON or to Perfetto's format.
+//! `usertrace export`: converts traces to JSON, to Perfetto's format, or to Parquet.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+#[cfg(feature = "parquet")]
+use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
 use usertrace_report::export::{Json, Perfetto};
 
@@ -22,6 +24,7 @@ Examples:
   usertrace export --json traces | jq -r 'select(.event == \"libc:malloc\") | .fields.size'
   usertrace export --json -e 'shop:*' --pid 4710 -o events.json traces
   usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
+  usertrace export --parquet columns traces                           # to query with DuckDB or Spark
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970
@@ -43,12 +46,18 @@ context, and the ring's below packet. Events of one thread that say that somethi
 _enter, .enter; _begin, _start and _end; _req and _acq) make a slice, all others are instants. What is missing is a slice,
 on a track of the stream that it is missing in. Times are those that view prints.
 
+With --parquet, DIR becomes a directory of tables, one for each kind of event, in Parquet files:
+DIR/host=HOST/date=DATE/event=EVENT/part-N.parquet. Each event is a row: time, trace, process, pid, tid, cpu, provider, name,
+loglevel, its fields by their names, and contexts with ctx_ in front. Losses are rows of a table of their own, event=lost. Times
+are in nanoseconds since 1970, dates are those of UTC. DIR appears when all of it is written. It replaces an earlier export; a
+directory with anything else is refused. docs/how-to/columns.md says more.
+
 What cannot be read is said on standard error, and the rest is written.
 
 TIME is HH:MM:SS as usertrace view prints it, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970;
 all with up to nine decimals.
 
-Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE not be written; 2 for a wrong command line; 3 if
+Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE or DIR not be written; 2 for a wrong command line; 3 if
 something of the traces is damaged or missing, and the rest was written.")]
 #[command(group = clap::ArgGroup::new("format").required(true))]
 pub(crate) struct Args {
@@ -59,6 +68,10 @@ pub(crate) struct Args {
     /// As a trace of Perfetto
     #[arg(long, group = "format")]
     perfetto: bool,
+
+    /// As tables of Parquet files in DIR, in place of an earlier export that is there
+    #[arg(long, group = "format", value_name = "DIR", conflicts_with = "output")]
+    parquet: Option<PathBuf>,
 
     #[command(flatten)]
     selected: Selected,
@@ -82,6 +95,9 @@ impl Args {
         let Some(mut reader) = self.selected.open()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
+        if let Some(directory) = &self.parquet {
+            return write_columns(directory, &mut reader);
+        }
         let format = match self.perfetto {
             true => Format::Perfetto(Box::default()),
             false => Format::Json(Json::new()),
@@ -100,6 +116,34 @@ impl Args {
         })?;
         Ok(if is_damaged { DAMAGED } else { 0 })
     }
+}
+
+/// Writes tables. Returns the exit status.
+#[cfg(feature = "parquet")]
+fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
+    let mut columns = Columns::new(directory, Limits::default())?;
+    let mut is_damaged = false;
+    while let Some(item) = reader.next() {
+        match item {
+            Item::Event(event) => columns.event(&event)?,
+            Item::Lost(lost) => {
+                if let Some(trace) = reader.traces().get(lost.trace) {
+                    columns.lost(&lost, trace)?;
+                }
+            }
+            Item::Error(error) => {
+                is_damaged |= error.is_damage();
+                output::say(error);
+            }
+        }
+    }
+    columns.finish()?;
+    Ok(if is_damaged { DAMAGED } else { 0 })
+}
+
+#[cfg(not(feature = "parquet"))]
+fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
+    anyhow::bail!("this usertrace was built without --parquet (feature \"parquet\")")
 }
 
 enum Format {
