@@ -1,6 +1,7 @@
 //! The tables of an export.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -112,18 +113,19 @@ pub struct Columns {
 }
 
 impl Writer {
-    fn start(mut files: Files) -> Self {
+    fn start(mut files: Files) -> io::Result<Self> {
         let (groups, received): (_, Receiver<Group>) = sync_channel(WAITING);
-        let thread = thread::spawn(move || {
+        let write = move || {
             for (partition, rows) in received {
                 files.write(&partition, rows)?;
             }
             files.finish()
-        });
-        Self {
+        };
+        let thread = thread::Builder::new().name("columns".to_owned());
+        Ok(Self {
             groups: Some(groups),
-            thread: Some(thread),
-        }
+            thread: Some(thread.spawn(write)?),
+        })
     }
 
     fn write(&mut self, group: Group) -> Result<(), ColumnsError> {
@@ -156,7 +158,7 @@ impl Columns {
     /// Begins an export to a directory, in place of an earlier export that is there.
     ///
     /// # Errors
-    /// Something else is in the directory, or there can be no directory beside it.
+    /// Something else is in the directory, there can be no directory beside it, or no thread.
     pub fn new(directory: &Path, limits: Limits) -> Result<Self, ColumnsError> {
         let destination = Destination::new(directory)?;
         let of_files = FileLimits {
@@ -164,9 +166,10 @@ impl Columns {
             len: limits.file_bytes,
             groups: limits.file_groups,
         };
-        let (root, shown) = (destination.new_files(), destination.path().to_owned());
+        let (root, shown) = (destination.new_files(), destination.named().to_owned());
+        let writer = Writer::start(Files::new(root, shown, of_files));
         Ok(Self {
-            writer: Writer::start(Files::new(root, shown, of_files)),
+            writer: writer.map_err(ColumnsError::Thread)?,
             destination,
             limits,
             classes: Vec::new(),

@@ -15,8 +15,9 @@ const MARK: &str = "_usertrace.json";
 /// A directory that is being filled.
 #[derive(Debug)]
 pub(crate) struct Destination {
-    /// The directory that it becomes.
+    /// The directory that it becomes, and how it was named.
     path: PathBuf,
+    named: PathBuf,
     /// A directory beside it, for the new one and then the earlier one.
     beside: TempDir,
 }
@@ -32,32 +33,35 @@ enum Present {
 impl Destination {
     /// Prepares a directory that will replace what an earlier export left at `path`. Anything else
     /// that is there is refused.
-    pub(crate) fn new(path: &Path) -> Result<Self, ColumnsError> {
+    pub(crate) fn new(named: &Path) -> Result<Self, ColumnsError> {
+        let failed = |error| ColumnsError::write(named, error);
         // The target of symbolic links, so that the links stay.
-        let path = match fs::canonicalize(path) {
-            Ok(path) => path,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
-                path.to_owned()
+        let path = match fs::canonicalize(named) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !named.is_symlink() => {
+                named.to_owned()
             }
-            Err(error) => return Err(ColumnsError::write(path, error)),
+            path => path.map_err(failed)?,
         };
-        present(&path)?;
+        present(&path, named)?;
         let parent = path.parent().filter(|parent| *parent != Path::new(""));
-        let parent = parent.unwrap_or(Path::new("."));
         // Nobody else may look in before the directory has its permissions.
         let beside = tempfile::Builder::new()
             .prefix(".usertrace-")
             .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(parent)
-            .map_err(|error| ColumnsError::write(parent, error))?;
-        let destination = Self { path, beside };
-        fs::create_dir(destination.new_files())
-            .map_err(|error| ColumnsError::write(&destination.path, error))?;
+            .tempdir_in(parent.unwrap_or(Path::new(".")))
+            .map_err(failed)?;
+        let destination = Self {
+            path,
+            named: named.to_owned(),
+            beside,
+        };
+        fs::create_dir(destination.new_files()).map_err(failed)?;
         Ok(destination)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Its name, for messages.
+    pub(crate) fn named(&self) -> &Path {
+        &self.named
     }
 
     /// Where to write the files.
@@ -70,10 +74,10 @@ impl Destination {
         let new = self.new_files();
         let mark = fs::File::create_new(new.join(MARK))
             .and_then(|mut file| file.write_all(summary.as_bytes()));
-        mark.map_err(|error| ColumnsError::write(&self.path.join(MARK), error))?;
-        let present = present(&self.path)?;
+        mark.map_err(|error| ColumnsError::write(&self.named.join(MARK), error))?;
+        let present = present(&self.path, &self.named)?;
         self.replace(&new, present)
-            .map_err(|error| ColumnsError::write(&self.path, error))
+            .map_err(|error| ColumnsError::write(&self.named, error))
     }
 
     fn replace(&self, new: &Path, present: Present) -> io::Result<()> {
@@ -98,15 +102,15 @@ impl Destination {
 }
 
 /// Finds out what is there, and refuses what must not be replaced.
-fn present(path: &Path) -> Result<Present, ColumnsError> {
+fn present(path: &Path, named: &Path) -> Result<Present, ColumnsError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Present::Nothing),
-        Err(error) => return Err(ColumnsError::write(path, error)),
+        Err(error) => return Err(ColumnsError::write(named, error)),
     };
     let (mut is_marked, mut others, mut is_empty) = (false, 0, true);
     for entry in entries {
-        let entry = entry.map_err(|error| ColumnsError::write(path, error))?;
+        let entry = entry.map_err(|error| ColumnsError::write(named, error))?;
         is_empty = false;
         let name = entry.file_name();
         if name == MARK {
@@ -119,7 +123,7 @@ fn present(path: &Path) -> Result<Present, ColumnsError> {
         (true, _) => Ok(Present::Empty),
         (_, true) => Ok(Present::EarlierExport),
         _ => Err(ColumnsError::NotEmpty {
-            path: path.to_owned(),
+            path: named.to_owned(),
         }),
     }
 }

@@ -58,6 +58,9 @@ pub enum ColumnsError {
         /// The directory.
         path: PathBuf,
     },
+    /// There is no thread that writes.
+    #[error("cannot start the thread that writes files: {0}")]
+    Thread(io::Error),
     /// The thread that writes has ended without an error.
     #[error("the thread that writes files has ended")]
     Ended,
