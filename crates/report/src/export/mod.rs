@@ -1,10 +1,12 @@
 //! Exports traces to other formats: event by event in order of time, as [`usertrace_reader`] reads
-//! them. Memory holds only the current event.
+//! them. Memory holds only the current event, and what has begun and not ended.
 
 mod json;
+mod otlp;
 mod pairs;
 mod perfetto;
 mod proto;
 
 pub use json::Json;
+pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;

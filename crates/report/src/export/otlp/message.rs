@@ -1,0 +1,234 @@
+//! The messages of OTLP in its JSON encoding: `opentelemetry/proto/trace/v1/trace.proto` and what it
+//! uses.
+//!
+//! Names are in lower camel case, ids are hexadecimal, and integers of 64 bits are strings.
+
+use std::io::{self, Write};
+
+use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
+use usertrace_reader::{Field, Number, Value, Values};
+
+/// A line of a file: a batch of spans of one process and one instrumentation.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TracesData<'a> {
+    pub(super) resource_spans: [ResourceSpans<'a>; 1],
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ResourceSpans<'a> {
+    pub(super) resource: Resource<'a>,
+    pub(super) scope_spans: [ScopeSpans<'a>; 1],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Resource<'a> {
+    pub(super) attributes: &'a [KeyValue],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ScopeSpans<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) spans: &'a [Span],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Scope<'a> {
+    pub(super) name: &'a str,
+}
+
+/// The ids of a span and of its trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Ids {
+    #[serde(serialize_with = "hex32")]
+    pub(super) trace_id: u128,
+    #[serde(serialize_with = "hex16")]
+    pub(super) span_id: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Span {
+    #[serde(flatten)]
+    pub(super) ids: Ids,
+    #[serde(serialize_with = "hex16", skip_serializing_if = "is_zero")]
+    pub(super) parent_span_id: u64,
+    pub(super) name: String,
+    pub(super) kind: u32,
+    #[serde(serialize_with = "nanoseconds")]
+    pub(super) start_time_unix_nano: i64,
+    #[serde(serialize_with = "nanoseconds")]
+    pub(super) end_time_unix_nano: i64,
+    pub(super) attributes: Vec<KeyValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) events: Vec<SpanEvent>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) dropped_events_count: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) links: Vec<Ids>,
+}
+
+/// `SPAN_KIND_INTERNAL`.
+pub(super) const INTERNAL: u32 = 1;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SpanEvent {
+    #[serde(serialize_with = "nanoseconds")]
+    pub(super) time_unix_nano: i64,
+    pub(super) name: String,
+    pub(super) attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct KeyValue {
+    pub(super) key: String,
+    pub(super) value: AnyValue,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum AnyValue {
+    StringValue(String),
+    /// The digits of an integer that fits into 64 bits with a sign.
+    IntValue(String),
+    /// A finite number.
+    DoubleValue(f64),
+    ArrayValue {
+        values: Vec<AnyValue>,
+    },
+}
+
+fn hex16<S: Serializer>(id: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{id:016x}"))
+}
+
+fn hex32<S: Serializer>(id: &u128, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{id:032x}"))
+}
+
+/// OTLP has no times before 1970.
+fn nanoseconds<S: Serializer>(ns: &i64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&(*ns).max(0))
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
+}
+
+/// Escapes DEL and C1 control characters: JSON does not require that, but some terminals interpret
+/// them.
+struct Printable;
+
+impl Formatter for Printable {
+    fn write_string_fragment<W>(&mut self, to: &mut W, mut fragment: &str) -> io::Result<()>
+    where
+        W: Write + ?Sized,
+    {
+        let is_special = |c| matches!(c, '\u{7f}'..='\u{9f}');
+        while let Some(at) = fragment.find(is_special) {
+            let (plain, rest) = fragment.split_at(at);
+            to.write_all(plain.as_bytes())?;
+            let mut chars = rest.chars();
+            for c in chars.by_ref().take(1) {
+                write!(to, "\\u{:04x}", u32::from(c))?;
+            }
+            fragment = chars.as_str();
+        }
+        to.write_all(fragment.as_bytes())
+    }
+}
+
+impl TracesData<'_> {
+    /// Appends the message as a line.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let before = out.len();
+        let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Printable);
+        match self.serialize(&mut serializer) {
+            Ok(()) => out.push(b'\n'),
+            // It cannot fail: a vector takes everything, and all keys are text.
+            Err(_) => out.truncate(before),
+        }
+    }
+}
+
+impl KeyValue {
+    pub(super) fn text(key: &str, value: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: AnyValue::StringValue(value.to_owned()),
+        }
+    }
+
+    pub(super) fn integer(key: &str, value: i64) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: AnyValue::IntValue(value.to_string()),
+        }
+    }
+}
+
+/// Adds fields as attributes, except the first ones. A key that is there already gets `prefix` in
+/// front.
+pub(super) fn add_fields(
+    to: &mut Vec<KeyValue>,
+    fields: &[Field],
+    bytes: &[u8],
+    without: usize,
+    prefix: &str,
+) {
+    for (field, value) in Values::new(fields, bytes).skip(without) {
+        let is_taken = to.iter().any(|known| known.key == field.name);
+        let key = match is_taken {
+            true => format!("{prefix}{}", field.name),
+            false => field.name.clone(),
+        };
+        // Keys are unique: of more fields with one name, the first counts.
+        if !is_taken || to.iter().all(|known| known.key != key) {
+            to.push(KeyValue {
+                key,
+                value: value_of(value),
+            });
+        }
+    }
+}
+
+pub(super) fn value_of(value: Value<'_>) -> AnyValue {
+    match value {
+        Value::Scalar(value) => number(value),
+        Value::Text(text) => AnyValue::StringValue(String::from_utf8_lossy(text).into_owned()),
+        Value::Enum(value) => {
+            let labels: Vec<_> = value.names().collect();
+            match &labels[..] {
+                [] => number(Number::Integer(value.kind, value.bits)),
+                labels => AnyValue::StringValue(labels.join(", ")),
+            }
+        }
+        Value::List(elements) => AnyValue::ArrayValue {
+            values: elements.map(number).collect(),
+        },
+    }
+}
+
+fn number(value: Number) -> AnyValue {
+    let double = |number: f64| match number.is_finite() {
+        true => AnyValue::DoubleValue(number),
+        // Most readers of JSON have no such numbers.
+        false => AnyValue::StringValue(number.to_string()),
+    };
+    match value {
+        Number::Integer(kind, bits) if kind.signed => {
+            AnyValue::IntValue(bits.cast_signed().to_string())
+        }
+        Number::Integer(_, bits) => match i64::try_from(bits) {
+            Ok(_) => AnyValue::IntValue(bits.to_string()),
+            Err(_) => AnyValue::StringValue(bits.to_string()),
+        },
+        Number::Bool(byte) => AnyValue::IntValue(byte.to_string()),
+        Number::F32(number) => double(number.into()),
+        Number::F64(number) => double(number),
+    }
+}
