@@ -408,6 +408,14 @@ const CASES: &[(&str, &[Case])] = &[
         )],
     ),
     (
+        "docs/how-to/opentelemetry.md",
+        &[case(
+            "usertrace record --pthread --context",
+            Unpatched,
+            UNLESS_RECORDED,
+        )],
+    ),
+    (
         "docs/how-to/trace-compass.md",
         &[case(
             "usertrace record --pthread --context",

@@ -138,6 +138,7 @@ fn export_with_limit(bytes: u64, directory: &Path) -> Output {
 fn full_disk_is_an_error_that_names_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
+    fs::create_dir(path.join("traces")).unwrap();
     numbered(&path.join("traces"), 5000);
     let file = "cannot write out/host=web1/date=2023-11-14/event=t%3Anumber/part-0000";
     for bytes in [0, 3, 1000] {
@@ -170,7 +171,7 @@ fn cut_trace_is_exported_as_far_as_it_goes() {
     numbered(path, 12);
     let stream = path.join("web1-7/main_0");
     let bytes = fs::read(&stream).unwrap();
-    fs::write(&stream, &bytes[..bytes.len() - 1]).unwrap();
+    fs::write(&stream, &bytes[..bytes.len() - 8]).unwrap();
     let cut = export(path, &["--parquet", "out", "."]);
     says(&cut, 3, "a packet is cut short");
     let count = &["select count(*)::int from 'out/**/*.parquet'"];
@@ -251,8 +252,8 @@ fn duckdb_counts_what_view_prints() {
 
 /// The blocks of SQL on the page, in order.
 fn recipes() -> Vec<String> {
-    let page = self::page();
-    let blocks = page.split("```sql\n").skip(1);
+    let text = page();
+    let blocks = text.split("```sql\n").skip(1);
     let blocks = blocks.map(|block| block.split("```").next().unwrap().to_owned());
     blocks.collect()
 }

@@ -685,3 +685,28 @@ fn the_trace_processor_complains() {
     let said = std::panic::catch_unwind(|| usertrace_testing::tools::trace_processor(&file, count));
     assert!(said.map_or(true, |answers| answers[0] != [[Value::from("12")]]));
 }
+
+/// Spans are written as they end, and the others are counted.
+#[test]
+fn otlp_counts_what_it_leaves_out() {
+    let directory = tempfile::tempdir().unwrap();
+    write_threads(directory.path());
+    let output = command(directory.path(), &["export", "--otlp", "-o", "out", "."]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(
+        said,
+        "usertrace: spans that are left out: 1 without a begin, 1 without an end\n"
+    );
+    let lines = fs::read_to_string(directory.path().join("out")).unwrap();
+    let messages = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let scopes = messages.map(|message| message["resourceSpans"][0]["scopeSpans"][0].clone());
+    let spans: Vec<_> = scopes
+        .flat_map(|scope| scope["spans"].as_array().unwrap().clone())
+        .collect();
+    let mut names: Vec<_> = spans.iter().map(|span| string(&span["name"])).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["f", "f", "f", "lock", "open"].map(Some));
+}

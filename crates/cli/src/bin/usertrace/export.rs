@@ -1,4 +1,4 @@
-//! `usertrace export`: converts traces to JSON, to Perfetto's format, or to Parquet.
+//! `usertrace export`: converts traces to JSON, to Perfetto's format, to OTLP, or to Parquet.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 #[cfg(feature = "parquet")]
 use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
-use usertrace_report::export::{Json, Perfetto};
+use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto};
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
@@ -25,6 +25,7 @@ Examples:
   usertrace export --json -e 'shop:*' --pid 4710 -o events.json traces
   usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
   usertrace export --parquet columns traces                           # to query with DuckDB or Spark
+  usertrace export --otlp -o spans.jsonl traces                       # for the OpenTelemetry Collector
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970
@@ -45,6 +46,10 @@ threads (record --context vtid,procname), or else one for each CPU. Fields are a
 context, and the ring's below packet. Events of one thread that say that something begins and ends (NAME_entry and NAME_exit, or
 _enter, .enter; _begin, _start and _end; _req and _acq) make a slice, all others are instants. What is missing is a slice,
 on a track of the stream that it is missing in. Times are those that view prints.
+
+With --otlp, each line is a message of OTLP with spans, as the OpenTelemetry Collector reads them from files. Spans are those of
+programs that use tracing, with their events; and those that make a slice with --perfetto. What is missing is a span of scope
+usertrace. All other events are left out. How many spans have no begin or no end, and so are left out, is said on standard error.
 
 With --parquet, DIR becomes a directory of tables, one for each kind of event, in Parquet files:
 DIR/host=HOST/date=DATE/event=EVENT/part-N.parquet. Each event is a row: time, trace, process, pid, tid, cpu, provider, name,
@@ -68,6 +73,10 @@ pub(crate) struct Args {
     /// As a trace of Perfetto
     #[arg(long, group = "format")]
     perfetto: bool,
+
+    /// As spans for OpenTelemetry, a message of OTLP in each line
+    #[arg(long, group = "format")]
+    otlp: bool,
 
     /// As tables of Parquet files in DIR, in place of an earlier export that is there
     #[arg(long, group = "format", value_name = "DIR", conflicts_with = "output")]
@@ -98,9 +107,10 @@ impl Args {
         if let Some(directory) = &self.parquet {
             return write_columns(directory, &mut reader);
         }
-        let format = match self.perfetto {
-            true => Format::Perfetto(Box::default()),
-            false => Format::Json(Json::new()),
+        let format = match (self.perfetto, self.otlp) {
+            (true, _) => Format::Perfetto(Box::default()),
+            (_, true) => Format::Otlp(Box::default()),
+            _ => Format::Json(Json::new()),
         };
         let path = self.output.as_deref().unwrap_or(Path::new("-"));
         let mut is_damaged = false;
@@ -149,6 +159,7 @@ fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
 enum Format {
     Json(Json),
     Perfetto(Box<Perfetto>),
+    Otlp(Box<Otlp>),
 }
 
 impl Format {
@@ -156,6 +167,7 @@ impl Format {
         match self {
             Self::Json(json) => json.event(out, event),
             Self::Perfetto(perfetto) => perfetto.event(out, event),
+            Self::Otlp(otlp) => otlp.event(out, event),
         }
     }
 
@@ -163,6 +175,20 @@ impl Format {
         match self {
             Self::Json(json) => json.lost(out, lost, trace),
             Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
+            Self::Otlp(otlp) => otlp.lost(out, lost, trace),
+        }
+    }
+
+    /// Appends what comes behind all events.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        let Self::Otlp(otlp) = self else {
+            return;
+        };
+        let LeftOut { unbegun, unended } = otlp.finish(out);
+        if unbegun > 0 || unended > 0 {
+            output::say(format_args!(
+                "spans that are left out: {unbegun} without a begin, {unended} without an end"
+            ));
         }
     }
 }
@@ -202,6 +228,7 @@ impl<W: Write> Export<W> {
                 self.flush()?;
             }
         }
+        self.format.finish(&mut self.bytes);
         self.flush()
     }
 
