@@ -335,8 +335,8 @@ impl Columns {
         index
     }
 
-    /// Writes the rows of a table if they are a group, and of the largest tables if all rows take too
-    /// much memory.
+    /// Writes the rows of a table if they are a group, and of the largest tables if all rows take
+    /// too much memory.
     fn write_groups(&mut self, table: usize) -> Result<(), ColumnsError> {
         if let Some(Some(Table { rows, .. })) = self.tables.get(table)
             && (rows.len() >= self.limits.rows || rows.bytes() >= self.limits.group_bytes)

@@ -5,22 +5,22 @@
 //! DIR/host=web1/date=2026-11-27/event=libc%3Amalloc/part-000001.parquet
 //! ```
 //!
-//! Each event is a row of the table of its kind, with a typed column for each field. Losses are rows
-//! of a table of their own, `event=lost`. `docs/how-to/columns.md` describes the columns.
+//! Each event is a row of the table of its kind, with a typed column for each field. Losses are
+//! rows of a table of their own, `event=lost`. `docs/how-to/columns.md` describes the columns.
 //!
-//! This is a crate of its own, and not a part of `usertrace-report`, because `parquet` brings 13
-//! packages that nothing else here needs. They take as long to build as all of the reader. The
-//! command has it behind the feature `parquet`. It is built on `parquet` alone, without `arrow`: rows
-//! come one by one, and the columns are written directly.
+//! This is a crate of its own, and not a part of `usertrace-report`: with `parquet` come 12 packages
+//! that nothing else here needs, and a command that is built without its feature `parquet` has
+//! none of them. It is built on `parquet` alone, without `arrow`: rows come
+//! one by one, and the columns are written directly.
 //!
 //! # Memory
 //!
 //! Rows wait in memory until there are enough of them for a group of rows ([`Limits::rows`],
-//! [`Limits::group_bytes`]). If the rows of all tables take more than [`Limits::bytes`], the largest
-//! tables are written until they take three quarters of that. Two groups more may be in memory while a
-//! thread encodes and writes them. At most [`Limits::open_files`] files are open: before another one is
-//! opened, the file that was written the longest ago is completed. Later rows of its table begin a new
-//! file.
+//! [`Limits::group_bytes`]). If the rows of all tables take more than [`Limits::bytes`], the
+//! largest tables are written until they take three quarters of that. Two groups more may be in
+//! memory while a thread encodes and writes them. At most [`Limits::open_files`] files are open:
+//! before another one is opened, the file that was written the longest ago is completed. Later rows
+//! of its table begin a new file.
 //!
 //! # Errors
 //!

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-/// Longest name that the escaped value of a directory may have; the key and `=` come before it. File
-/// systems take 255 bytes.
+/// Longest name that the escaped value of a directory may have; the key and `=` come before it.
+/// File systems take 255 bytes.
 const MAX_VALUE: usize = 200;
 
 /// The value that Hive and its successors read as null.
@@ -12,8 +12,8 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// The name of a directory of a partition: `KEY=VALUE`.
 ///
 /// The value is escaped as Hive does: `%` and two hexadecimal digits for each character that a path
-/// or a shell may take for something else. A value that would be too long is cut, and `~` and a hash
-/// of the whole value follow. No value, and an empty one, become Hive's name for null.
+/// or a shell may take for something else. A value that would be too long is cut, and `~` and a
+/// hash of the whole value follow. No value, and an empty one, become Hive's name for null.
 pub(crate) fn directory(key: &str, value: Option<&str>) -> String {
     let value = value.unwrap_or_default();
     if value.is_empty() {
@@ -60,8 +60,8 @@ impl ColumnNames {
         Self(reserved.iter().map(|name| (*name).to_owned()).collect())
     }
 
-    /// Takes the first free name: the wanted one, with `prefix` in front if that is taken, or with a
-    /// number from 2 on behind.
+    /// Takes the first free name: the wanted one, with `prefix` in front if that is taken, or with
+    /// a number from 2 on behind.
     pub(crate) fn take(&mut self, wanted: &str, prefix: &str) -> String {
         if !wanted.is_empty() && self.0.insert(wanted.to_lowercase()) {
             return wanted.to_owned();

@@ -1,5 +1,5 @@
-//! The messages of OTLP in its JSON encoding: `opentelemetry/proto/trace/v1/trace.proto` and what it
-//! uses.
+//! The messages of OTLP in its JSON encoding: `opentelemetry/proto/trace/v1/trace.proto` and what
+//! it uses.
 //!
 //! Names are in lower camel case, ids are hexadecimal, and integers of 64 bits are strings.
 

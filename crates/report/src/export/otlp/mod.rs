@@ -1,10 +1,10 @@
 //! Writes spans as OTLP in JSON: OpenTelemetry's protocol, a message in each line, as the
 //! OpenTelemetry Collector writes and reads files.
 //!
-//! Two things are spans: those of programs that use `tracing`, from `.new` to `.close`; and what two
-//! events of one thread begin and end, as for Perfetto. Events within a span of `tracing` are events
-//! of the span. Others have no place in OTLP's traces, and are left out. A loss is a span from its
-//! begin to its end.
+//! Two things are spans: those of programs that use `tracing`, from `.new` to `.close`; and what
+//! two events of one thread begin and end, as for Perfetto. Events within a span of `tracing` are
+//! events of the span. Others have no place in OTLP's traces, and are left out. A loss is a span
+//! from its begin to its end.
 //!
 //! Spans are written when they end. Their ids are hashes of the process, the span and its begin.
 
