@@ -132,14 +132,10 @@ fn write_event(stream: &mut StreamWriter, (id, time, thread): (u16, u64, u32), f
         .unwrap();
 }
 
-/// A span begins and ends with the span of the program. It has its fields, events and links.
-///
-/// Requirements: E8
-#[test]
-fn spans_of_tracing_are_spans() {
-    let directory = tempfile::tempdir().unwrap();
+/// Writes a request with another one in it, a further request, and one that never ends.
+fn write_requests(directory: &Path) {
     let events = [&OF_TRACING[..], &["9 libc:read_exit 6 u32 fd;s32 result"]].concat();
-    let (_trace, mut stream) = trace(directory.path(), &events);
+    let (_trace, mut stream) = trace(directory, &events);
     let id = |id: u64| id.to_ne_bytes();
     let mut write = |of, fields: &[&[u8]]| write_event(&mut stream, of, fields);
     write((1, 100, 51), &[&id(1), &id(0), b"/\0"]);
@@ -161,6 +157,15 @@ fn spans_of_tracing_are_spans() {
     write((1, 320, 51), &[&id(3), &id(0), b"/open\0"]);
     write((6, 330, 51), &[&id(99)]);
     stream.finish().unwrap();
+}
+
+/// A span begins and ends with the span of the program. It has its fields, events and links.
+///
+/// Requirements: E8
+#[test]
+fn spans_of_tracing_are_spans() {
+    let directory = tempfile::tempdir().unwrap();
+    write_requests(directory.path());
     let (lines, left_out) = export(directory.path());
     assert_eq!((left_out.unbegun, left_out.unended), (1, 1));
     let messages = messages(&lines);
