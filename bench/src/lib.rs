@@ -8,7 +8,6 @@
 //! - `extraction` measures time and memory to extract traces from dumps (`scripts/bench crash`).
 //! - `bench-report` writes `docs/bench` from the results. `scripts/bench` runs them all.
 
-mod exited;
 pub mod lttng;
 mod machine;
 mod picture;
@@ -18,7 +17,6 @@ mod results;
 mod statistics;
 mod targets;
 
-pub use self::exited::{ExitedProcess, reap, size};
 pub use self::machine::Machine;
 pub use self::picture::picture;
 pub use self::program::{now, report_start, wait};

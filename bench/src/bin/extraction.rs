@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use usertrace_bench::{median, now, reap, size};
+use usertrace_bench::{median, now};
+use usertrace_testing::exited::{reap, size};
 
 /// Turns that count; one more comes first.
 const ROUNDS: usize = 21;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, Session};
-use usertrace_bench::{Disk, ToDisk, median, now, reap, size};
+use usertrace_bench::{Disk, ToDisk, median, now};
+use usertrace_testing::exited::{reap, size};
 
 /// Turns of each: half a minute, as neighbours on the machine are noisy for seconds.
 const ROUNDS: usize = 9;

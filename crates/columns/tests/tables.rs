@@ -508,7 +508,7 @@ fn open_files_are_bounded() {
             .filter(|file| file.starts_with(directory.path()))
             .count()
     };
-    let mut reader = Reader::open(&[traces.clone()], Selection::default()).unwrap();
+    let mut reader = Reader::open(std::slice::from_ref(&traces), Selection::default()).unwrap();
     let mut columns = Columns::new(&to, limits).unwrap();
     let (mut most, mut count) = (0, 0);
     while let Some(Item::Event(event)) = reader.next() {

@@ -5,8 +5,8 @@
 //!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
 //! - [`babeltrace`], [`tools`] and [`browser`] run other projects' programs, which judge traces.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
-//! - [`wait`], [`counts`], [`daemons`], [`seccomp`] and [`containers`] are for tests that run
-//!   programs; [`shop`] checks the trace of one.
+//! - [`wait`], [`counts`], [`daemons`], [`exited`], [`seccomp`] and [`containers`] are for tests
+//!   that run programs; [`shop`] checks the trace of one.
 //!
 //! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program
 //! cannot have the library twice. So the library itself has the simulated kernel for tests, as
@@ -28,6 +28,7 @@ pub mod daemons;
 pub mod documents;
 pub mod dump;
 pub mod examples;
+pub mod exited;
 pub mod extraction;
 pub mod fields;
 pub mod processes;

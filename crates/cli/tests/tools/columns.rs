@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::resource::{Resource, setrlimit};
 use serde_json::{Value, json};
 use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
-use usertrace_testing::processes::{clock, event, info};
+use usertrace_testing::exited::{self, size};
+use usertrace_testing::processes::{clock, event, info, random};
 use usertrace_testing::tools::duckdb;
 
 fn export(directory: &Path, arguments: &[&str]) -> Output {
@@ -248,6 +250,117 @@ fn duckdb_counts_what_view_prints() {
         json!([[40, 1667], [41, 1667], [42, 1666]])
     );
     assert_eq!(answers[5], [[json!("it's\n")]]);
+}
+
+/// Writes so many events of a server with two CPUs: allocations, requests and numbers.
+fn many(directory: &Path, count: u64) {
+    let path = directory.join("server-7");
+    let mut trace =
+        TraceWriter::create(&path, info("server", 7, Some("web1")), clock(1_000_000_000));
+    let trace = trace.as_mut().unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    for line in [
+        "1 libc:malloc 12 u64 size;x64 ptr",
+        "2 libc:free 12 x64 ptr",
+        "3 shop:served 6 u16 status;u64 bytes;str path",
+        "4 test:numbered 6 u32 thread;u64 number",
+    ] {
+        trace.declare(&event(line)).unwrap();
+    }
+    let channel = StreamChannel::new("main", 1);
+    let mut streams = [0, 1].map(|cpu| trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap());
+    let (mut random, mut time) = (random(1), 1_000_000);
+    for n in 0..count {
+        let drawn = random();
+        time += drawn % 300;
+        let pointer = (0x5581_0000_0000 + (drawn >> 8 & 0xffff) * 16).to_ne_bytes();
+        let size = (drawn >> 30 & 0x3ff).to_ne_bytes();
+        let (id, payload) = match n % 10 {
+            0..=3 => (1, [size, pointer].concat()),
+            4..=7 => (2, pointer.to_vec()),
+            8 => {
+                let path = format!("/item/{}\0", drawn >> 40 & 0xfff);
+                (
+                    3,
+                    [&200u16.to_ne_bytes()[..], &size, path.as_bytes()].concat(),
+                )
+            }
+            _ => (
+                4,
+                [&(n as u32 % 8).to_ne_bytes()[..], &n.to_ne_bytes()].concat(),
+            ),
+        };
+        let stream = &mut streams[(drawn >> 20 & 1) as usize];
+        stream.event(id, time, &[], &payload).unwrap();
+    }
+    for mut stream in streams {
+        stream.finish().unwrap();
+    }
+}
+
+/// The number of events that `view` prints, and the sums of the fields `size` and `number`.
+fn viewed(directory: &Path) -> [u64; 3] {
+    let mut view = Command::new(env!("CARGO_BIN_EXE_usertrace"))
+        .args(["view", "traces"])
+        .current_dir(directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut sums = [0; 3];
+    for line in BufReader::new(view.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let number = |name: &str| {
+            let (_, value) = line.rsplit_once(name)?;
+            value.split([',', ' ']).next()?.parse::<u64>().ok()
+        };
+        sums[0] += 1;
+        sums[1] += number(" size = ").unwrap_or(0);
+        sums[2] += number(" number = ").unwrap_or(0);
+    }
+    assert!(view.wait().unwrap().success());
+    sums
+}
+
+/// A large trace takes bounded memory, and DuckDB finds what `view` prints. docs/bench.md has the
+/// figures of `USERTRACE_TEST_EVENTS=10000000` in a release build, which this prints.
+///
+/// Requirements: E8
+#[test]
+fn large_traces_become_tables_in_bounded_memory() {
+    let events = std::env::var("USERTRACE_TEST_EVENTS");
+    let events: u64 = events.map_or(100_000, |events| events.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::create_dir(path.join("traces")).unwrap();
+    many(&path.join("traces"), events);
+    println!(
+        "{events} events: {} KiB of CTF",
+        size(&path.join("traces")).unwrap() >> 10
+    );
+    for (format, output) in [("--json", "json"), ("--parquet", "tables")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
+        command.args(["export", format]);
+        match format {
+            "--json" => command.args(["-o", output]),
+            _ => command.arg(output),
+        };
+        let (exited, elapsed) = exited::run(command.arg("traces").current_dir(path)).unwrap();
+        assert!(exited.status.success(), "{}", exited.status);
+        println!(
+            "{format}: {elapsed:.1?}, {:.1?} of processors, {} KiB of memory, {} KiB written",
+            exited.processor,
+            exited.peak_kib,
+            size(&path.join(output)).unwrap() >> 10
+        );
+        assert!(exited.peak_kib < 128 << 10, "{} KiB", exited.peak_kib);
+    }
+    let sums = [
+        "create view events as select * from read_parquet('tables/**/*.parquet', \
+        union_by_name = true)",
+        "select count(*)::bigint, sum(size)::bigint, sum(number)::bigint from events",
+    ];
+    let answers = duckdb(path, &sums);
+    assert_eq!(json!(answers[1]), json!([viewed(path)]));
 }
 
 /// The blocks of SQL on the page, in order.

@@ -11,6 +11,7 @@ use usertrace_sys::Scope;
 
 use usertrace_testing::browser::Browser;
 use usertrace_testing::dump::{Machine, Process, SYNC, Style, Trace, elf, machine};
+use usertrace_testing::exited;
 use usertrace_testing::processes::{event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
@@ -774,24 +775,12 @@ fn large_traces_take_bounded_time_and_memory() {
     let directory = tempfile::tempdir().unwrap();
     write_many(directory.path(), events);
     let page = directory.path().join("page.html");
-    let began = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
     let command = command.args(["report", ".", "-o", "page.html"]);
-    #[allow(
-        clippy::zombie_processes,
-        reason = "it is waited for, with what it has used"
-    )]
-    let child = command.current_dir(directory.path()).spawn().unwrap();
-    // SAFETY: `rusage` consists of integers, so zeros are valid.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    let (pid, mut status) = (child.id().cast_signed(), 0);
-    // SAFETY: `status` and `usage` have room for what the call writes.
-    let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) };
-    assert_eq!((waited, status), (pid, 0));
-    let (elapsed, rss) = (began.elapsed(), usage.ru_maxrss >> 10);
+    let (exited, elapsed) = exited::run(command.current_dir(directory.path())).unwrap();
+    assert!(exited.status.success(), "{}", exited.status);
     // Measure CPU time, which does not depend on other processes.
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let worked = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    let (worked, rss) = (exited.processor.as_secs_f64(), exited.peak_kib >> 10);
     let mut browser = Browser::start(1280, 900);
     let opened = Instant::now();
     browser.open(&page);

@@ -90,16 +90,19 @@ pub(super) struct KeyValue {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) enum AnyValue {
-    StringValue(String),
+    #[serde(rename = "stringValue")]
+    String(String),
+    #[serde(rename = "boolValue")]
+    Bool(bool),
     /// The digits of an integer that fits into 64 bits with a sign.
-    IntValue(String),
+    #[serde(rename = "intValue")]
+    Int(String),
     /// A finite number.
-    DoubleValue(f64),
-    ArrayValue {
-        values: Vec<AnyValue>,
-    },
+    #[serde(rename = "doubleValue")]
+    Double(f64),
+    #[serde(rename = "arrayValue")]
+    Array { values: Vec<AnyValue> },
 }
 
 fn hex16<S: Serializer>(id: &u64, to: S) -> Result<S::Ok, S::Error> {
@@ -159,14 +162,14 @@ impl KeyValue {
     pub(super) fn text(key: &str, value: &str) -> Self {
         Self {
             key: key.to_owned(),
-            value: AnyValue::StringValue(value.to_owned()),
+            value: AnyValue::String(value.to_owned()),
         }
     }
 
     pub(super) fn integer(key: &str, value: i64) -> Self {
         Self {
             key: key.to_owned(),
-            value: AnyValue::IntValue(value.to_string()),
+            value: AnyValue::Int(value.to_string()),
         }
     }
 }
@@ -199,15 +202,15 @@ pub(super) fn add_fields(
 pub(super) fn value_of(value: Value<'_>) -> AnyValue {
     match value {
         Value::Scalar(value) => number(value),
-        Value::Text(text) => AnyValue::StringValue(String::from_utf8_lossy(text).into_owned()),
+        Value::Text(text) => AnyValue::String(String::from_utf8_lossy(text).into_owned()),
         Value::Enum(value) => {
             let labels: Vec<_> = value.names().collect();
             match &labels[..] {
                 [] => number(Number::Integer(value.kind, value.bits)),
-                labels => AnyValue::StringValue(labels.join(", ")),
+                labels => AnyValue::String(labels.join(", ")),
             }
         }
-        Value::List(elements) => AnyValue::ArrayValue {
+        Value::List(elements) => AnyValue::Array {
             values: elements.map(number).collect(),
         },
     }
@@ -215,19 +218,19 @@ pub(super) fn value_of(value: Value<'_>) -> AnyValue {
 
 fn number(value: Number) -> AnyValue {
     let double = |number: f64| match number.is_finite() {
-        true => AnyValue::DoubleValue(number),
+        true => AnyValue::Double(number),
         // Most readers of JSON have no such numbers.
-        false => AnyValue::StringValue(number.to_string()),
+        false => AnyValue::String(number.to_string()),
     };
     match value {
-        Number::Integer(kind, bits) if kind.signed => {
-            AnyValue::IntValue(bits.cast_signed().to_string())
-        }
+        Number::Integer(kind, bits) if kind.signed => AnyValue::Int(bits.cast_signed().to_string()),
         Number::Integer(_, bits) => match i64::try_from(bits) {
-            Ok(_) => AnyValue::IntValue(bits.to_string()),
-            Err(_) => AnyValue::StringValue(bits.to_string()),
+            Ok(_) => AnyValue::Int(bits.to_string()),
+            Err(_) => AnyValue::String(bits.to_string()),
         },
-        Number::Bool(byte) => AnyValue::IntValue(byte.to_string()),
+        Number::Bool(byte @ 0..=1) => AnyValue::Bool(byte == 1),
+        // A hostile program's.
+        Number::Bool(byte) => AnyValue::Int(byte.to_string()),
         Number::F32(number) => double(number.into()),
         Number::F64(number) => double(number),
     }

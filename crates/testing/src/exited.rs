@@ -5,8 +5,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::ExitStatus;
-use std::time::Duration;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// A process that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,18 @@ pub struct ExitedProcess {
     pub processor: Duration,
     /// Its peak resident memory, in KiB.
     pub peak_kib: u64,
+}
+
+/// Runs a command to its end. Returns what it used, and how long it took.
+///
+/// # Errors
+/// It cannot be started, or somebody else waited for it.
+pub fn run(command: &mut Command) -> io::Result<(ExitedProcess, Duration)> {
+    let began = Instant::now();
+    #[allow(clippy::zombie_processes, reason = "`reap` waits for it")]
+    let child = command.spawn()?;
+    let exited = reap(Some(child.id()))?.ok_or(io::ErrorKind::NotFound)?;
+    Ok((exited, began.elapsed()))
 }
 
 /// Waits for a child, or for any, and returns its resource usage. None: there is no such child.
