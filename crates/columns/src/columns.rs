@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use ahash::RandomState;
 use usertrace_reader::{Event, Field, Lost, Trace, Value, Values};
 
 use crate::ColumnsError;
 use crate::destination::Destination;
 use crate::files::{FileLimits, Files, Partition};
-use crate::rows::{Origin, Rows};
+use crate::origin::Origin;
+use crate::rows::Rows;
 use crate::schema::{self, Column, Layout, Place, Raw};
 use crate::time::day;
 
@@ -62,7 +64,7 @@ struct Class {
     has_text: bool,
     host: Option<Arc<str>>,
     event: Arc<str>,
-    origin: Origin,
+    origin: Arc<Origin>,
     /// The table of its last event: its day, index and number.
     table: Option<(i64, usize, u64)>,
 }
@@ -93,8 +95,8 @@ pub struct Columns {
     destination: Destination,
     limits: Limits,
     classes: Vec<Class>,
-    /// By trace, class of streams, and id.
-    class_indices: HashMap<(usize, u32, u16), usize>,
+    /// By trace, class of streams, and id. Each event is looked up.
+    class_indices: HashMap<(usize, u32, u16), usize, RandomState>,
     /// Sets of columns that some event has, each once.
     known: HashSet<Arc<[Column]>>,
     hosts: HashSet<Arc<str>>,
@@ -129,12 +131,13 @@ impl Writer {
     }
 
     fn write(&mut self, group: Group) -> Result<(), ColumnsError> {
-        let sent = self.groups.as_ref().map(|groups| groups.send(group));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            // The thread has ended, because it failed.
-            Some(Err(_)) | None => Err(self.finish().err().unwrap_or(ColumnsError::Ended)),
+        if let Some(groups) = &self.groups
+            && groups.send(group).is_ok()
+        {
+            return Ok(());
         }
+        // The thread has ended, because it failed.
+        Err(self.finish().err().unwrap_or(ColumnsError::Ended))
     }
 
     /// Waits for the thread. Returns how many files it wrote.
@@ -173,7 +176,7 @@ impl Columns {
             destination,
             limits,
             classes: Vec::new(),
-            class_indices: HashMap::new(),
+            class_indices: HashMap::default(),
             known: HashSet::new(),
             hosts: HashSet::new(),
             of_losses: schema::of_losses().into(),
@@ -221,7 +224,9 @@ impl Columns {
         let table = self.table(partition);
         if let Some(Some(table)) = self.tables.get_mut(table) {
             let before = table.rows.bytes();
-            table.rows.lost(&Origin::of(trace, LOST), lost);
+            table
+                .rows
+                .lost(&Arc::new(Origin::of(trace, LOST, None)), lost);
             self.bytes += table.rows.bytes() - before;
         }
         self.losses += 1;
@@ -260,7 +265,11 @@ impl Columns {
             raw,
             host: host(&mut self.hosts, event.trace),
             event: event.class.name.as_str().into(),
-            origin: Origin::of(event.trace, &event.class.name),
+            origin: Arc::new(Origin::of(
+                event.trace,
+                &event.class.name,
+                event.class.loglevel,
+            )),
             table: None,
         });
         self.class_indices.insert(key, self.classes.len() - 1);

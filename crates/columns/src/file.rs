@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{
     ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
@@ -15,6 +16,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
+use crate::chunk::chunk;
 use crate::rows::{Buffer, Data, Rows};
 use crate::schema::{self, Column};
 
@@ -90,14 +92,18 @@ impl OpenFile {
     }
 
     fn try_write(&mut self, mut rows: Rows) -> Result<(), ParquetError> {
+        let descriptor = self.writer.schema_descr().clone();
         let mut group = self.writer.next_row_group()?;
-        let mut index = 0;
-        while let Some(mut column) = group.next_column()? {
-            if let Some(buffer) = rows.take(index) {
-                write_column(&mut column, buffer)?;
+        for (index, of) in descriptor.columns().iter().enumerate() {
+            if let Some(constants) = rows.of_origins(index) {
+                let (pages, close) = chunk(of, &constants)?;
+                group.append_column(&Bytes::from(pages), close)?;
+                continue;
             }
-            column.close()?;
-            index += 1;
+            if let (Some(mut column), Some(buffer)) = (group.next_column()?, rows.take(index)) {
+                write_column(&mut column, buffer)?;
+                column.close()?;
+            }
         }
         group.close()?;
         Ok(())

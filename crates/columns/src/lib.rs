@@ -8,10 +8,10 @@
 //! Each event is a row of the table of its kind, with a typed column for each field. Losses are
 //! rows of a table of their own, `event=lost`. `docs/how-to/columns.md` describes the columns.
 //!
-//! This is a crate of its own, and not a part of `usertrace-report`: with `parquet` come 12 packages
-//! that nothing else here needs, and a command that is built without its feature `parquet` has
-//! none of them. It is built on `parquet` alone, without `arrow`: rows come
-//! one by one, and the columns are written directly.
+//! This is a crate of its own, and not a part of `usertrace-report`: with `parquet` come 12
+//! packages that nothing else here needs, and a command that is built without its feature `parquet`
+//! has none of them. It is built on `parquet` alone, without `arrow`: rows come one by one, and the
+//! columns are written directly.
 //!
 //! # Memory
 //!
@@ -26,11 +26,13 @@
 //!
 //! The directory appears as a whole at the end, and it is not there after an error.
 
+mod chunk;
 mod columns;
 mod destination;
 mod file;
 mod files;
 mod names;
+mod origin;
 mod rows;
 mod schema;
 mod time;

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use ahash::RandomState;
 use parquet::data_type::ByteArray;
-use usertrace_reader::{
-    Enumeration, Event, Field, LossKind, Lost, Number, Trace, Value, Values, value,
-};
+use usertrace_reader::{Enumeration, Event, Field, LossKind, Lost, Number, Value, Values, value};
 
+use crate::origin::{Constants, Origin, Origins};
 use crate::schema::{Column, Count, Fixed, Kind, Layout, OfLoss, Place};
 
 /// Memory of a column without values, in bytes: about what its buffers take from the first row on.
@@ -32,7 +33,7 @@ pub(crate) enum Data {
 pub(crate) struct Symbols {
     pub(crate) values: Vec<ByteArray>,
     pub(crate) rows: Vec<u32>,
-    numbers: HashMap<Box<[u8]>, u32>,
+    numbers: HashMap<Box<[u8]>, u32, RandomState>,
 }
 
 impl Symbols {
@@ -194,33 +195,6 @@ fn mismatch(data: &Data) {
     debug_assert!(false, "a value of another type for {data:?}");
 }
 
-/// Where events come from, and what they are called.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    trace: Option<String>,
-    process: Option<String>,
-    pid: Option<i64>,
-    provider: Option<String>,
-    name: String,
-}
-
-impl Origin {
-    pub(crate) fn of(trace: &Trace, event: &str) -> Self {
-        let metadata = trace.metadata();
-        let (provider, name) = match event.split_once(':') {
-            Some((provider, name)) => (Some(provider), name),
-            None => (None, event),
-        };
-        Self {
-            trace: metadata.env_text("trace_name").map(str::to_owned),
-            process: metadata.owner_name().map(str::to_owned),
-            pid: metadata.pid(),
-            provider: provider.map(str::to_owned),
-            name: name.to_owned(),
-        }
-    }
-}
-
 /// The labels of a value, as one text.
 fn labels<'a>(of: &Enumeration<'a>) -> Option<Cow<'a, str>> {
     let mut names = of.names();
@@ -237,7 +211,9 @@ fn labels<'a>(of: &Enumeration<'a>) -> Option<Cow<'a, str>> {
 /// Rows of one file.
 #[derive(Debug)]
 pub(crate) struct Rows {
+    /// The columns. Those of origins stay empty.
     columns: Vec<Buffer>,
+    origins: Origins,
     len: usize,
     /// Memory that the values take.
     bytes: usize,
@@ -248,11 +224,14 @@ pub(crate) struct Rows {
 impl Rows {
     pub(crate) fn new(columns: &[Column]) -> Self {
         let columns: Vec<_> = columns.iter().map(Buffer::new).collect();
+        let own = columns.iter().enumerate();
+        let own = own.filter(|(index, _)| !Origins::have(*index));
         Self {
             len: 0,
             bytes: columns.len() * EMPTY_COLUMN,
-            width: columns.iter().map(Buffer::width).sum(),
+            width: own.map(|(_, column)| column.width()).sum(),
             columns,
+            origins: Origins::default(),
         }
     }
 
@@ -277,8 +256,13 @@ impl Rows {
         Some(std::mem::replace(column, empty))
     }
 
+    /// The values of a column of origins.
+    pub(crate) fn of_origins(&self, column: usize) -> Option<Constants<'_>> {
+        self.origins.column(column)
+    }
+
     /// Adds a row of an event, whose columns are those of the layout.
-    pub(crate) fn event(&mut self, layout: &Layout, origin: &Origin, event: &Event<'_>) {
+    pub(crate) fn event(&mut self, layout: &Layout, origin: &Arc<Origin>, event: &Event<'_>) {
         let (mut cpu, mut thread) = (None, None);
         for (place, (_, value)) in layout
             .packet
@@ -301,7 +285,7 @@ impl Rows {
         if let Some(index) = layout.thread {
             thread = value::integer(contexts, index, event.contexts).or(thread);
         }
-        self.fixed(event.ns, origin, cpu, thread, event.class.loglevel);
+        self.fixed(event.ns, origin, cpu, thread);
     }
 
     fn fields(&mut self, places: &[Place], fields: &[Field], bytes: &[u8]) {
@@ -337,7 +321,7 @@ impl Rows {
     }
 
     /// Adds a row of a loss.
-    pub(crate) fn lost(&mut self, origin: &Origin, lost: &Lost) {
+    pub(crate) fn lost(&mut self, origin: &Arc<Origin>, lost: &Lost) {
         let (what, count) = match lost.kind {
             LossKind::Events(count) => ("events", count),
             LossKind::Packets(count) => ("packets", count),
@@ -348,40 +332,20 @@ impl Rows {
         self.columns[OfLoss::Since as usize].integer(lost.begin.cast_unsigned());
         bytes += self.columns[OfLoss::File as usize].bytes(file.as_bytes());
         self.bytes += bytes;
-        self.fixed(lost.end, origin, lost.cpu.map(u64::from), None, None);
+        self.fixed(lost.end, origin, lost.cpu.map(u64::from), None);
     }
 
     /// Completes a row.
-    fn fixed(
-        &mut self,
-        ns: i64,
-        origin: &Origin,
-        cpu: Option<u64>,
-        thread: Option<u64>,
-        loglevel: Option<u32>,
-    ) {
+    fn fixed(&mut self, ns: i64, origin: &Arc<Origin>, cpu: Option<u64>, thread: Option<u64>) {
         self.columns[Fixed::Time as usize].integer(ns.cast_unsigned());
-        for (column, value) in [
-            (Fixed::Pid, origin.pid.map(i64::cast_unsigned)),
-            (Fixed::Tid, thread),
-            (Fixed::Cpu, cpu),
-            (Fixed::Loglevel, loglevel.map(u64::from)),
-        ] {
+        for (column, value) in [(Fixed::Tid, thread), (Fixed::Cpu, cpu)] {
             let column = &mut self.columns[column as usize];
             match value {
                 Some(value) => column.integer(value),
                 None => column.null(),
             }
         }
-        for (column, value) in [
-            (Fixed::Trace, &origin.trace),
-            (Fixed::Process, &origin.process),
-            (Fixed::Provider, &origin.provider),
-        ] {
-            self.bytes += self.columns[column as usize].optional(value.as_deref());
-        }
-        self.bytes += self.columns[Fixed::Name as usize].bytes(origin.name.as_bytes());
-        self.bytes += self.width;
+        self.bytes += self.origins.push(origin) + self.width;
         self.len += 1;
     }
 }
