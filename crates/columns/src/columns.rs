@@ -163,7 +163,19 @@ impl Columns {
     /// # Errors
     /// Something else is in the directory, there can be no directory beside it, or no thread.
     pub fn new(directory: &Path, limits: Limits) -> Result<Self, ColumnsError> {
-        let destination = Destination::new(directory)?;
+        Self::begin(Destination::new(directory)?, limits)
+    }
+
+    /// Begins an export to the directory `name` below `root`, which other exports may share:
+    /// engines can read them all as one. What killed exports left in `root` is removed.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), and if there is no directory `root`.
+    pub fn below(root: &Path, name: &Path, limits: Limits) -> Result<Self, ColumnsError> {
+        Self::begin(Destination::below(root, name)?, limits)
+    }
+
+    fn begin(destination: Destination, limits: Limits) -> Result<Self, ColumnsError> {
         let of_files = FileLimits {
             open: limits.open_files,
             len: limits.file_bytes,

@@ -41,6 +41,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use columns::{Columns, Limits};
+pub use destination::is_export;
+pub use names::directory;
 
 /// An export failed.
 #[derive(Debug, thiserror::Error)]

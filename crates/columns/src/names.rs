@@ -14,7 +14,8 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// The value is escaped as Hive does: `%` and two hexadecimal digits for each character that a path
 /// or a shell may take for something else. A value that would be too long is cut, and `~` and a
 /// hash of the whole value follow. No value, and an empty one, become Hive's name for null.
-pub(crate) fn directory(key: &str, value: Option<&str>) -> String {
+#[must_use]
+pub fn directory(key: &str, value: Option<&str>) -> String {
     let value = value.unwrap_or_default();
     if value.is_empty() {
         return format!("{key}={NULL}");

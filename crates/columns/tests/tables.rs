@@ -550,3 +550,43 @@ fn dropped_export_leaves_nothing() {
     drop(columns);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 }
+
+/// Exports below one directory do not disturb each other, and what killed ones left is removed.
+#[test]
+fn exports_share_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    let begin = |name: &str| Columns::below(&root, Path::new(name), Limits::default());
+    let Err(missing) = begin("chunk=1") else {
+        panic!("there is no such directory");
+    };
+    assert!(
+        missing.to_string().contains("root: No such file"),
+        "{missing}"
+    );
+    fs::create_dir(&root).unwrap();
+    fs::create_dir_all(root.join(".usertrace-dead/new")).unwrap();
+    // Where somebody else's directory would be.
+    let other = directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    std::os::unix::fs::symlink(&other, root.join(".usertrace-link")).unwrap();
+    let first = begin("recording=a/chunk=1").unwrap();
+    let second = begin("recording=a/chunk=2").unwrap();
+    let names = || {
+        let entries = fs::read_dir(&root).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.retain(|name| name != ".usertrace-link");
+        names.sort();
+        names
+    };
+    // The first one is in use, and the dead one is gone.
+    assert_eq!(names().len(), 2);
+    first.finish().unwrap();
+    drop(second);
+    assert_eq!(names(), ["recording=a"]);
+    assert!(usertrace_columns::is_export(
+        &root.join("recording=a/chunk=1")
+    ));
+    assert!(!root.join("recording=a/chunk=2").exists());
+    assert!(other.exists() && root.join(".usertrace-link").is_symlink());
+}

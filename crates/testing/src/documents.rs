@@ -401,11 +401,23 @@ const CASES: &[(&str, &[Case])] = &[
     ),
     (
         "docs/how-to/columns.md",
-        &[case(
-            "usertrace record --malloc --context",
-            Unpatched,
-            UNLESS_RECORDED,
-        )],
+        &[
+            case(
+                "usertrace record --malloc --context",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace daemon --start web",
+                TestedElsewhere("guest-tests, long_running, has the daemon's tables"),
+                "",
+            ),
+            case(
+                "usertrace record --rotate-size 64M --parquet",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+        ],
     ),
     (
         "docs/how-to/opentelemetry.md",

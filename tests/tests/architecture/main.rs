@@ -35,7 +35,10 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-report",
         &["usertrace-ctf", "usertrace-reader", "usertrace-ring"],
     ),
-    ("usertrace-columns", &["usertrace-reader", "usertrace-ring"]),
+    (
+        "usertrace-columns",
+        &["usertrace-os", "usertrace-reader", "usertrace-ring"],
+    ),
     (
         "usertrace-crash",
         &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],

@@ -82,12 +82,12 @@ fn often(run: &Run, ms: u32, program: &str, mode: &str) -> Command {
     command
 }
 
-fn traces(run: &Run) -> PathBuf {
+pub(crate) fn traces(run: &Run) -> PathBuf {
     run.path().join("traces")
 }
 
 /// `usertrace record` of one of the programs.
-fn record(run: &Run, options: &[&str], program: &str) -> Command {
+pub(crate) fn record(run: &Run, options: &[&str], program: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
     command.args(["record", "-o"]).arg(traces(run));
     command.args(options).arg("--");
@@ -96,7 +96,7 @@ fn record(run: &Run, options: &[&str], program: &str) -> Command {
     command
 }
 
-fn start(mut command: Command) -> Child {
+pub(crate) fn start(mut command: Command) -> Child {
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     pipes.stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -117,7 +117,7 @@ fn number(chunk: &str) -> u64 {
 }
 
 /// All chunks of a finished recording, the oldest first. Nothing else is in the directory.
-fn chunks(run: &Run) -> Vec<PathBuf> {
+pub(crate) fn chunks(run: &Run) -> Vec<PathBuf> {
     let names = names(&traces(run));
     assert!(names.is_sorted_by_key(|name| number(name)), "{names:?}");
     let paths = names.iter().map(|name| traces(run).join(name));
@@ -158,7 +158,7 @@ fn read_all(run: &Run) -> Trace {
 }
 
 /// Waits until `count` chunks are finished.
-fn until_finished(run: &Run, count: usize) {
+pub(crate) fn until_finished(run: &Run, count: usize) {
     // The name of an unfinished chunk is longer.
     let is_finished = |name: &String| name.starts_with('2') && name.len() == 23;
     until("chunks are finished", || {
@@ -169,7 +169,7 @@ fn until_finished(run: &Run, count: usize) {
 
 /// Ends `steps`. Returns the events that it wrote and lost, its status, and the recorder's
 /// messages.
-fn end(child: &mut Child) -> (u64, u64, ExitStatus, String) {
+pub(crate) fn end(child: &mut Child) -> (u64, u64, ExitStatus, String) {
     child.stdin.take().unwrap().write_all(b"q").unwrap();
     let (mut printed, mut said) = (String::new(), String::new());
     child

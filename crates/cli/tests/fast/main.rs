@@ -17,6 +17,7 @@ mod processes;
 mod programs;
 mod run;
 mod stepped;
+mod tables;
 mod trace;
 mod unnoticed;
 mod unwritable;
@@ -127,6 +128,9 @@ fn of_daemons() -> Vec<Trial> {
 /// Recordings in chunks, and programs that are controlled while they run.
 fn of_chunks() -> Vec<Trial> {
     trials![
+        tables::chunks_become_tables_as_they_end,
+        tables::full_disk_of_tables_is_reported,
+        tables::tables_need_chunks,
         chunks::each_event_is_in_one_chunk,
         chunks::chunks_of_a_process_are_one_process,
         chunks::chunks_are_followed,

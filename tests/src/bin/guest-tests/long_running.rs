@@ -1,6 +1,7 @@
 //! Long-running recorders: stalled ones, full disks, chunks, and the daemon (C5, D3, D7, E3, E7,
 //! E8, F1).
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixDatagram;
@@ -13,6 +14,7 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use usertrace::Outcome;
+use usertrace_consumer::finished_chunks;
 use usertrace_testing::babeltrace::{self, Printed, Read};
 use usertrace_testing::counts::counts;
 use usertrace_testing::wait;
@@ -31,6 +33,7 @@ pub(crate) const CASES: &[Case] = cases![stalled_recorder_loses_per_mode];
 
 pub(crate) const ON_ONE_KERNEL: &[Case] = cases![
     restarted_and_rotating_daemon_loses_and_repeats_nothing,
+    daemon_makes_tables_of_each_finished_chunk,
     view_follows_events_that_were_not_flushed,
     full_disk_loses_nothing_silently,
     recording_stopped_by_a_full_disk_can_be_continued,
@@ -535,6 +538,73 @@ fn file_size_limit_acts_like_a_full_disk() {
     assert!(recorder.wait().success(), "{}", log.text());
     assert_eq!(log.text().lines().count(), 2, "{}", log.text());
     check(&babeltrace::read(&output), &written);
+}
+
+/// The chunks that have tables in this directory, with the numbers of events that these have.
+fn tables(root: &Path) -> BTreeMap<String, u64> {
+    let recordings = fs::read_dir(root).into_iter().flatten();
+    let chunks = recordings.flat_map(|of| fs::read_dir(of.expect("an entry").path()).expect("it"));
+    let complete = chunks.filter_map(|chunk| {
+        let path = chunk.expect("an entry").path();
+        let summary = fs::read_to_string(path.join("_usertrace.json")).ok()?;
+        let (_, events) = summary.split_once("\"events\":").expect("a number");
+        let events = events.split(',').next().expect("a number");
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let name = name.strip_prefix("chunk=").expect("a chunk").to_owned();
+        Some((name, events.parse().expect("a number")))
+    });
+    complete.collect()
+}
+
+/// A killed daemon's chunks get their tables from the next one, and none has them twice.
+///
+/// Requirements: D7, E8
+fn daemon_makes_tables_of_each_finished_chunk() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (output, root) = (
+        directory.path().join("out"),
+        directory.path().join("tables"),
+    );
+    let root_option = root.to_str().expect("text");
+    let trace = Trace::started_with("tables", 4096, 8);
+    let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
+    // Chunks without tables, as a daemon of an earlier version would leave them.
+    let daemon = Daemon::start(&["--rotate-size", "50k"], directory.path());
+    let writing = writers(&stop, &written);
+    let finished = || {
+        finished_chunks(&output.join("tables"))
+            .unwrap_or_default()
+            .len()
+    };
+    wait::until("chunks are finished", || finished() >= 2);
+    drop(daemon);
+    let options = ["--rotate-size", "50k", "--parquet", root_option];
+    let daemon = Daemon::start(&options, directory.path());
+    wait::until("there are tables", || tables(&root).len() >= 3);
+    // It is killed, perhaps while it writes some.
+    drop(daemon);
+    let mut daemon = Daemon::start(&options, directory.path());
+    stop.get().store(1, Ordering::Relaxed);
+    writing.join();
+    wait::until("all was read", || trace.stats().processes.is_empty());
+    drop(trace);
+    wait::until("it says so", || {
+        daemon.log.count("tables was removed: ") > 0
+    });
+    let chunks = finished_chunks(&output.join("tables")).expect("chunks");
+    wait::until("all have tables", || tables(&root).len() >= chunks.len());
+    signal(&daemon.running, Signal::SIGTERM);
+    assert!(daemon.running.wait().success(), "{}", daemon.log.text());
+    let counted = chunks.iter().map(|chunk| {
+        let name = chunk.file_name().expect("a name").to_string_lossy();
+        (
+            name.into_owned(),
+            babeltrace::read(chunk).events.len() as u64,
+        )
+    });
+    assert_eq!(tables(&root), counted.collect());
+    let hidden = fs::read_dir(&root).expect("it").count();
+    assert_eq!(hidden, 1, "one recording, and nothing else");
 }
 
 /// A daemon, and its notifications to the service manager.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace_consumer::{
-    ControlFs, DaemonNotification, DaemonOptions, RecordingProgress, TraceSetup, daemon, describe,
+    ControlFs, DaemonNotification, DaemonOptions, RecorderEvent, RecordingProgress, TraceSetup,
+    daemon, describe,
 };
 
 use crate::kernel_commands;
@@ -16,6 +17,7 @@ use crate::output;
 use crate::root::Root;
 use crate::setup::Setup;
 use crate::status::WRONG_COMMAND_LINE;
+use crate::tables::{Message, TableOptions, Tables};
 
 /// Default directory for traces, without `--output` and `$STATE_DIRECTORY`.
 const OUTPUT: &str = "/var/lib/usertrace";
@@ -40,6 +42,10 @@ Each trace has a directory of its name, and in there chunks, whose names sort by
 SIGTERM and SIGINT end it, and the traces go on: their events stay in the kernel's rings, and the next daemon with the same
 directory reads them, with nothing missing and nothing twice, unless a ring was full meanwhile. So it is if it is killed. Writers that
 wait for a reader (mode block) wait for no daemon that is not there: what has no room then is lost, and counted.
+
+With --parquet, each finished chunk also becomes tables in DIR/recording=HOST:DIRECTORY/chunk=CHUNK, for DuckDB, Spark and the
+like: docs/how-to/columns.md. --keep and --max-size remove chunks, and no tables. What could not be converted, for example as the
+disk of DIR was full, is tried again each minute, and by the next daemon.
 
 When the disk is full, nothing is read until there is room, which is looked for each second. What was lost is said once a minute,
 if anything was. Under systemd it tells when it is ready, how far it is, and that it is alive (Type=notify, WatchdogSec=). It
@@ -66,6 +72,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     limits: Limits,
+
+    #[command(flatten)]
+    tables: TableOptions,
 
     /// Say only what is wrong
     #[arg(short, long)]
@@ -108,8 +117,18 @@ impl Args {
             output: self.output.unwrap_or_else(default_output),
             limits: self.limits.into(),
         };
+        let quiet = self.quiet;
+        let tables = self.tables.parquet.map(|root| {
+            let mut log = Log::new();
+            Tables::start(&root, move |message| match message {
+                Message::Trouble(text) => log.say(Level::Error, text),
+                Message::Done(text) if !quiet => log.say(Level::Info, text),
+                Message::Done(_) => {}
+            })
+        });
         let mut reporter = Reporter {
             log,
+            tables: tables.transpose()?,
             notify: Notify::from_environment().context("$NOTIFY_SOCKET cannot be used")?,
             quiet: self.quiet,
             lost: 0,
@@ -162,6 +181,7 @@ fn totals(progress: &RecordingProgress) -> String {
 /// Passes the daemon's notifications to the log and to systemd.
 struct Reporter<'a> {
     log: &'a mut Log,
+    tables: Option<Tables>,
     notify: Notify,
     quiet: bool,
     /// Lost events at the last warning, and the time of that warning.
@@ -186,8 +206,14 @@ impl Reporter<'_> {
             DaemonNotification::Stopping => self.notify.stopping(),
             DaemonNotification::Started { trace, directory } => {
                 self.info(format_args!("{trace}: recorded to {}", directory.display()));
+                if let Some(tables) = &self.tables {
+                    tables.add_left(directory);
+                }
             }
             DaemonNotification::RecorderEvent { trace, event } => {
+                if let (RecorderEvent::ChunkFinished(chunk), Some(tables)) = (event, &self.tables) {
+                    tables.add(chunk);
+                }
                 let line = format!("{trace}: {event}");
                 match event.is_trouble() {
                     true => self.log.say(Level::Error, line),

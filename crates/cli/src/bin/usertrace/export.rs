@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use std::sync::atomic::AtomicBool;
 #[cfg(feature = "parquet")]
 use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
@@ -12,6 +13,8 @@ use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto};
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+#[cfg(feature = "parquet")]
+use crate::tables;
 use crate::{destination, output};
 
 /// Size of a write, in bytes.
@@ -133,20 +136,15 @@ impl Args {
 fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
     let mut columns = Columns::new(directory, Limits::default())?;
     let mut is_damaged = false;
-    while let Some(item) = reader.next() {
-        match item {
-            Item::Event(event) => columns.event(&event)?,
-            Item::Lost(lost) => {
-                if let Some(trace) = reader.traces().get(lost.trace) {
-                    columns.lost(&lost, trace)?;
-                }
-            }
-            Item::Error(error) => {
-                is_damaged |= error.is_damage();
-                output::say(error);
-            }
-        }
-    }
+    tables::fill(
+        &mut columns,
+        reader,
+        &AtomicBool::new(false),
+        &mut |error| {
+            is_damaged |= error.is_damage();
+            output::say(error);
+        },
+    )?;
     columns.finish()?;
     Ok(if is_damaged { DAMAGED } else { 0 })
 }

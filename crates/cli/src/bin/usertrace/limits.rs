@@ -8,7 +8,7 @@ use crate::byte_size::{self, SizeError};
 use crate::output;
 
 /// Heading of these options in help texts.
-const HEADING: &str = "Rotation and limits";
+pub(crate) const HEADING: &str = "Rotation and limits";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Limits {
@@ -32,9 +32,14 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Whether the options make chunks.
+    pub(crate) fn rotates(&self) -> bool {
+        self.rotate_size.is_some() || self.rotate_time.is_some()
+    }
+
     /// Whether `--keep` is given without any option that makes chunks.
     pub(crate) fn keeps_nothing(&self) -> bool {
-        self.keep.is_some() && self.rotate_size.is_none() && self.rotate_time.is_none()
+        self.keep.is_some() && !self.rotates()
     }
 }
 

@@ -35,6 +35,7 @@ mod setup;
 mod snapshot;
 mod start;
 mod status;
+mod tables;
 mod target;
 mod terminal;
 mod top;

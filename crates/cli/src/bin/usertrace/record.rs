@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use usertrace_consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Notification, Options, RecordError,
-    Recording, TraceSetup, record, record_fallback,
+    RecorderEvent, Recording, TraceSetup, record, record_fallback,
 };
 use usertrace_ctf::recording::RecordingNote;
 use usertrace_ctf::{ProcessSummary, Version};
@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::root::Root;
 use crate::setup::{DEFAULT_SUBBUF, MAX_SUBBUF, Setup};
 use crate::status::WRONG_COMMAND_LINE;
+use crate::tables::{Message, TableOptions, Tables};
 
 /// Exit status if recording failed, as of `env`, `nohup` and `timeout`.
 const FAILED: u8 = 125;
@@ -115,6 +116,9 @@ pub(crate) struct Args {
     limits: Limits,
 
     #[command(flatten)]
+    tables: TableOptions,
+
+    #[command(flatten)]
     summary: output::Summary,
 
     #[command(flatten)]
@@ -132,6 +136,10 @@ impl Args {
     pub(crate) fn run(self) -> ExitCode {
         if self.limits.keeps_nothing() {
             output::say("--keep is for chunks: it needs --rotate-size or --rotate-time");
+            return WRONG_COMMAND_LINE.into();
+        }
+        if self.tables.parquet.is_some() && !self.limits.rotates() {
+            output::say("--parquet is for chunks: it needs --rotate-size or --rotate-time");
             return WRONG_COMMAND_LINE.into();
         }
         self.try_run().unwrap_or_else(|error| {
@@ -166,7 +174,19 @@ impl Args {
             limits: self.limits.into(),
         };
         let quiet = self.summary.quiet;
-        let (recorded, obstacles) = run_recording(&options, preload.is_some(), quiet);
+        let tables = self.tables.parquet.map(|root| {
+            Tables::start(&root, move |message| match message {
+                Message::Trouble(text) => output::say(text),
+                Message::Done(text) if !quiet => output::say(text),
+                Message::Done(_) => {}
+            })
+        });
+        let tables = tables.transpose()?;
+        if let Some(tables) = &tables {
+            tables.add_left(&options.output);
+        }
+        let (recorded, obstacles) =
+            run_recording(&options, preload.is_some(), quiet, tables.as_ref());
         let recording = match recorded {
             Ok(recording) => recording,
             Err(error) => {
@@ -188,7 +208,8 @@ impl Args {
         if let Some(to) = &self.summary.json {
             output::json(to, &recording)?;
         }
-        if recording.incomplete > 0 {
+        let is_converted = tables.is_none_or(Tables::end);
+        if recording.incomplete > 0 || !is_converted {
             return Ok(FAILED.into());
         }
         Ok(match recording.exit_status {
@@ -212,6 +233,7 @@ fn run_recording(
     options: &Options,
     preloads: bool,
     quiet: bool,
+    tables: Option<&Tables>,
 ) -> (Result<Recording, RecordError>, Obstacles) {
     // An explicit --root that cannot be opened is an error, and no reason to fall back.
     let fallback = options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
@@ -232,6 +254,9 @@ fn run_recording(
             .for_each(|display| display.show(progress)),
         Notification::RecorderEvent(event) => {
             display.iter_mut().for_each(Progress::clear_line);
+            if let (RecorderEvent::ChunkFinished(chunk), Some(tables)) = (event, tables) {
+                tables.add(chunk);
+            }
             limits::report(event, quiet);
         }
     };
