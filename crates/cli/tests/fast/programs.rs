@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use usertrace::fake::process::{child, wait};
 use usertrace::{Backend, report};
 use usertrace::{Outcome, Status, event};
+use usertrace_testing::wait::until;
 
 use super::filter;
 
@@ -582,6 +583,22 @@ fn namespaces() {
             // Longer than the daemons' period of looking for ended processes.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+        // Nobody can ask for the ids of a process that is gone.
+        assert_eq!(usertrace::flush(), Ok(()));
+        let outer = std::fs::read_link("/proc/self").unwrap();
+        let ids = [
+            outer.to_str().unwrap().to_owned(),
+            std::process::id().to_string(),
+        ];
+        let output = std::env::var_os("USERTRACE_OUTPUT").unwrap();
+        until("this process has a trace", || {
+            let traces = std::fs::read_dir(&output).unwrap();
+            traces.into_iter().any(|trace| {
+                let name = trace.unwrap().file_name().into_string().unwrap();
+                let id = name.rsplit('-').nth(1);
+                id.is_some_and(|id| ids.iter().any(|of| of == id))
+            })
+        });
     }
     write(1, 0..10);
     // SAFETY: `unshare` takes no pointers.
