@@ -65,7 +65,7 @@ When the disk is full, nothing is read until there is room: events stay in the r
 there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
 with the same directory goes on.
 
-Exit status: the program's, 128+N if signal N ended it; 125 if recording failed, 126 if the program cannot be
+Exit status: the program's, 128+N if signal N ended it; 125 if recording failed or tables are missing, 126 if the program cannot be
 executed, 127 if there is none, 130 if it was left running; 2 for a wrong command line.")]
 pub(crate) struct Args {
     /// Directory for the trace; must be new or empty, or have a recording that was killed [default:

@@ -17,6 +17,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use usertrace_consumer::finished_chunks;
+
+use crate::limits::HEADING;
 #[cfg(feature = "parquet")]
 use {
     usertrace_columns::{Columns, Limits, directory, is_export},
@@ -28,7 +30,7 @@ use {
 pub(crate) struct TableOptions {
     /// Also write finished chunks as tables of Parquet files, below DIR, where recordings of other
     /// traces and machines may be, too
-    #[arg(long, value_name = "DIR", help_heading = crate::limits::HEADING)]
+    #[arg(long, value_name = "DIR", help_heading = HEADING)]
     pub(crate) parquet: Option<PathBuf>,
 }
 
