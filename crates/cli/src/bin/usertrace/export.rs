@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use std::sync::atomic::AtomicBool;
 #[cfg(feature = "parquet")]
 use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
@@ -139,7 +138,7 @@ fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
     tables::fill(
         &mut columns,
         reader,
-        &AtomicBool::new(false),
+        &std::sync::atomic::AtomicBool::new(false),
         &mut |error| {
             is_damaged |= error.is_damage();
             output::say(error);

@@ -35,6 +35,14 @@ mod setup;
 mod snapshot;
 mod start;
 mod status;
+#[cfg_attr(
+    not(feature = "parquet"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "without the feature, nothing is converted"
+    )
+)]
 mod tables;
 mod target;
 mod terminal;
