@@ -103,7 +103,10 @@ mod tests {
         let first = PacketHeader::read(&file, 0).unwrap().unwrap();
         assert_eq!((first.times, first.number, first.discarded), ([5, 9], 0, 0));
         let second = PacketHeader::read(&file, first.len).unwrap().unwrap();
-        assert_eq!((second.times[1], second.number, second.discarded), (11, 1, 4));
+        assert_eq!(
+            (second.times[1], second.number, second.discarded),
+            (11, 1, 4)
+        );
         assert_eq!((second.class, second.instance), (first.class, 3));
         let end = first.len + second.len;
         assert_eq!(file.metadata().unwrap().len(), end);

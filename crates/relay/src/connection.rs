@@ -81,7 +81,10 @@ impl Connection {
         let mut path = vec![0; message::parse_session(reply)? as usize];
         self.control.read(command.what(), &mut path)?;
         self.path = message::escaped(&path);
-        self.accept(Command::CreateChunk, &message::create_chunk(session.created))
+        self.accept(
+            Command::CreateChunk,
+            &message::create_chunk(session.created),
+        )
     }
 
     /// The session's directory below the relay's output, as the relay names it, escaped.

@@ -29,7 +29,9 @@ pub enum RelayError {
         what: &'static str,
     },
     /// The relay speaks another version of the protocol.
-    #[error("the relay speaks version {major}.{minor} of the protocol; it must be 2.11 or a later 2.x")]
+    #[error(
+        "the relay speaks version {major}.{minor} of the protocol; it must be 2.11 or a later 2.x"
+    )]
     Version {
         /// Major version.
         major: u32,

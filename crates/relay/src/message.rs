@@ -225,10 +225,7 @@ pub fn index(stream: u64, sequence: u64, index: &Index) -> Vec<u8> {
         index.instance,
         index.packet,
     ];
-    numbers
-        .into_iter()
-        .fold(Builder::default(), Builder::u64)
-        .0
+    numbers.into_iter().fold(Builder::default(), Builder::u64).0
 }
 
 /// The header of a packet on the data connection.

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use usertrace_relay::fake::{Fault, FaultKind, FakeRelay};
+use usertrace_relay::fake::{FakeRelay, Fault, FaultKind};
 use usertrace_relay::{
     Cancel, Connection, Index, NO_PACKET, RelayError, Session, SourceError, TimeLimits, message,
 };
@@ -88,18 +88,19 @@ fn streams_arrive_completely() {
 #[test]
 fn connection_that_breaks_at_any_byte_is_an_error_and_leaves_nothing_twice() {
     // The control connection has about 1,000 bytes, the data connection 400.
-    for (control, data) in [(true, 0..=1100), (false, 0..=410)]
-        .into_iter()
-        .flat_map(|(is_control, range)| {
-            range.step_by(3).map(move |after| {
-                let kind = FaultKind::Close;
-                let fault = Some(Fault { after, kind });
-                match is_control {
-                    true => (fault, None),
-                    false => (None, fault),
-                }
+    for (control, data) in
+        [(true, 0..=1100), (false, 0..=410)]
+            .into_iter()
+            .flat_map(|(is_control, range)| {
+                range.step_by(3).map(move |after| {
+                    let kind = FaultKind::Close;
+                    let fault = Some(Fault { after, kind });
+                    match is_control {
+                        true => (fault, None),
+                        false => (None, fault),
+                    }
+                })
             })
-        })
     {
         let relay = FakeRelay::start();
         relay.add_faults(control, data);

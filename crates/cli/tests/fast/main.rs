@@ -11,10 +11,12 @@ mod daemons;
 mod disk;
 mod fields;
 mod filter;
+mod hosts;
 mod kills;
 mod output;
 mod processes;
 mod programs;
+mod relay;
 mod run;
 mod stepped;
 mod trace;
@@ -153,11 +155,41 @@ fn of_chunks() -> Vec<Trial> {
     ]
 }
 
+/// Recordings that are sent to a relay.
+fn of_relays() -> Vec<Trial> {
+    trials![
+        relay::relay_has_each_event_once_and_nothing_waits,
+        relay::killed_relay_gets_the_rest_when_it_is_back,
+        relay::absent_relay_leaves_events_in_the_rings_and_counts_the_rest,
+        relay::absent_relay_makes_only_blocking_writers_wait,
+        relay::killed_recorder_leaves_nothing_twice,
+        relay::recording_without_a_relay_is_sent_later,
+        relay::hostile_relay_is_an_error_and_loses_nothing,
+        relay::killed_workers_leave_nothing_twice,
+        relay::live_viewer_reads_what_is_written,
+        relay::invalid_combinations_are_refused,
+    ]
+}
+
+/// Full tier: they need root, and take a minute.
+fn of_hosts() -> Vec<Trial> {
+    let trials = trials![hosts::three_hosts_have_each_event_once_whatever_breaks];
+    let ignored = |trial: Trial| trial.with_ignored_flag(true);
+    trials.into_iter().map(ignored).collect()
+}
+
 fn main() -> ExitCode {
     if programs::run() {
         return ExitCode::SUCCESS;
     }
-    let lists = [of_processes(), of_output(), of_daemons(), of_chunks()];
+    let lists = [
+        of_processes(),
+        of_output(),
+        of_daemons(),
+        of_chunks(),
+        of_relays(),
+        of_hosts(),
+    ];
     let trials = lists.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -14,6 +14,8 @@ use super::{Chunk, DIRECTORY};
 const NAME: &str = "place";
 /// Longest text that names a location.
 const LEN: u64 = 128;
+/// The line that tells workers to leave events in the rings for now.
+const HOLD: &str = "hold true\n";
 /// Text of [`TraceLocation::Nowhere`].
 const NOWHERE: &str = "nowhere\n";
 
@@ -65,6 +67,16 @@ impl TraceLocation {
         }
     }
 
+    /// Contents of that file for a recording that has no room for more at present: workers leave
+    /// events in the rings, except at the end of a process or a chunk.
+    #[must_use]
+    pub fn to_text_on_hold(self) -> Option<String> {
+        match self {
+            Self::Chunk(chunk) => Some(chunk.to_text() + HOLD),
+            Self::Directory | Self::Nowhere => self.to_text(),
+        }
+    }
+
     fn from_text(text: &str) -> Option<Self> {
         match text {
             NOWHERE => Some(Self::Nowhere),
@@ -77,15 +89,27 @@ impl TraceLocation {
     /// # Errors
     /// If the file cannot be read, or names no location.
     pub fn named(output: &Path) -> io::Result<Self> {
+        Self::named_with_hold(output).map(|(location, _)| location)
+    }
+
+    /// Reads that file like [`named`](Self::named), and whether workers are to leave events in the
+    /// rings.
+    ///
+    /// # Errors
+    /// As for [`named`](Self::named).
+    pub fn named_with_hold(output: &Path) -> io::Result<(Self, bool)> {
         let options = &mut OpenOptions::new();
         let file = match files::open(options.read(true), &Self::file(output)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Directory),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((Self::Directory, false));
+            }
             file => file?,
         };
         let mut text = String::new();
         file.take(LEN).read_to_string(&mut text)?;
         let why = || io::Error::new(io::ErrorKind::InvalidData, "it names no chunk");
-        Self::from_text(&text).ok_or_else(why)
+        let location = Self::from_text(&text).ok_or_else(why)?;
+        Ok((location, text.ends_with(HOLD)))
     }
 }
 
@@ -111,6 +135,16 @@ mod tests {
         for place in [TraceLocation::Chunk(chunk), TraceLocation::Nowhere] {
             fs::write(TraceLocation::file(path), place.to_text().unwrap()).unwrap();
             assert_eq!(TraceLocation::named(path).unwrap(), place);
+        }
+        let (chunk, nowhere) = (TraceLocation::Chunk(chunk), TraceLocation::Nowhere);
+        for (place, text, is_held) in [
+            (chunk, chunk.to_text(), false),
+            (chunk, chunk.to_text_on_hold(), true),
+            (nowhere, nowhere.to_text_on_hold(), false),
+        ] {
+            fs::write(TraceLocation::file(path), text.unwrap()).unwrap();
+            let named = TraceLocation::named_with_hold(path).unwrap();
+            assert_eq!(named, (place, is_held));
         }
     }
 }

@@ -8,11 +8,13 @@ use anyhow::Context as _;
 use usertrace_consumer::{
     ControlFs, DaemonNotification, DaemonOptions, RecordingProgress, TraceSetup, daemon, describe,
 };
+use usertrace_ctf::Version;
 
 use crate::kernel_commands;
 use crate::limits::Limits;
 use crate::notify::{Level, Log, Notify};
 use crate::output;
+use crate::relay::Relay;
 use crate::root::Root;
 use crate::setup::Setup;
 use crate::status::WRONG_COMMAND_LINE;
@@ -31,6 +33,7 @@ Examples:
   usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      # two days of a trace that it starts itself
   systemctl enable --now usertrace             # as a service, where the package usertrace is installed
   usertrace view /var/lib/usertrace/web        # what there is, all chunks as one
+  usertrace daemon --relay tcp://relay.example # to LTTng's relay daemon there
   kill -HUP PID                                # all begin a new chunk
 
 Each trace has a directory of its name, and in there chunks, whose names sort by time. The one that is written is called
@@ -40,6 +43,8 @@ Each trace has a directory of its name, and in there chunks, whose names sort by
 SIGTERM and SIGINT end it, and the traces go on: their events stay in the kernel's rings, and the next daemon with the same
 directory reads them, with nothing missing and nothing twice, unless a ring was full meanwhile. So it is if it is killed. Writers that
 wait for a reader (mode block) wait for no daemon that is not there: what has no room then is lost, and counted.
+
+With --relay, the traces go to LTTng's relay daemon, and each directory has only chunks that wait for it: see usertrace record --help.
 
 When the disk is full, nothing is read until there is room, which is looked for each second. What was lost is said once a minute,
 if anything was. Under systemd it tells when it is ready, how far it is, and that it is alive (Type=notify, WatchdogSec=). It
@@ -67,6 +72,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     limits: Limits,
 
+    #[command(flatten)]
+    relay: Relay,
+
     /// Say only what is wrong
     #[arg(short, long)]
     quiet: bool,
@@ -83,6 +91,10 @@ impl Args {
                 Level::Error,
                 "what a trace is to be like is for one that is started: --start NAME",
             );
+            return WRONG_COMMAND_LINE.into();
+        }
+        if let Some(conflict) = self.relay.conflict(&self.limits, Version::V1_8) {
+            log.say(Level::Error, conflict);
             return WRONG_COMMAND_LINE.into();
         }
         match self.try_run(&mut log) {
@@ -107,6 +119,7 @@ impl Args {
             traces,
             output: self.output.unwrap_or_else(default_output),
             limits: self.limits.into(),
+            relay: self.relay.options(None),
         };
         let mut reporter = Reporter {
             log,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use usertrace_consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Notification, Options, RecordError,
@@ -19,6 +20,7 @@ use crate::output::{self, Totals};
 use crate::pids::{self, Named};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
+use crate::relay::{self, Relay};
 use crate::root::Root;
 use crate::setup::{DEFAULT_SUBBUF, MAX_SUBBUF, Setup};
 use crate::status::WRONG_COMMAND_LINE;
@@ -45,6 +47,7 @@ Examples:
   usertrace record -p 4711                    # a program that runs, without its children
   usertrace record --trace mine -o trace      # a trace that was set up by hand, until SIGINT
   usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      # the last gigabyte, in parts
+  usertrace record --relay tcp://relay.example -- ./server    # to LTTng's relay daemon there
 
 The trace is a directory with a CTF trace for each process, for usertrace view, babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
@@ -59,6 +62,12 @@ nothing that was read is missing then, and nothing is there twice. One program a
 With --rotate-size or --rotate-time the directory has chunks, each with complete traces, whose names sort by time. The one that
 is written is called *.current; the others may be read, moved and removed by anybody, and usertrace view on the directory
 prints them all as one.
+
+With --relay, the traces go to LTTng's relay daemon, which keeps them in HOST/TRACE-TIME. The directory has chunks that wait; each is
+removed when the relay has confirmed it. While the relay is away, the directory fills up to --relay-spool; then events stay in
+the rings, as far as these go, and what finds no room there is counted. When the relay is back, what it has of the chunks that
+wait is replaced, so nothing is there twice. What has not been sent a minute after the end (--relay-wait) stays in the directory, and
+usertrace send sends it. With --live, babeltrace2 -i lttng-live net://RELAY/host/HOST/TRACE prints events as they come.
 
 When the disk is full, nothing is read until there is room: events stay in the rings, as far as these go, and what finds no room
 there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
@@ -115,6 +124,13 @@ pub(crate) struct Args {
     limits: Limits,
 
     #[command(flatten)]
+    relay: Relay,
+
+    /// How long to wait for the relay when the recording has ended
+    #[arg(long, value_name = "DURATION", value_parser = limits::duration, default_value = "1min", requires = "relay", help_heading = "Relay")]
+    relay_wait: Duration,
+
+    #[command(flatten)]
     summary: output::Summary,
 
     #[command(flatten)]
@@ -132,6 +148,10 @@ impl Args {
     pub(crate) fn run(self) -> ExitCode {
         if self.limits.keeps_nothing() {
             output::say("--keep is for chunks: it needs --rotate-size or --rotate-time");
+            return WRONG_COMMAND_LINE.into();
+        }
+        if let Some(conflict) = self.relay.conflict(&self.limits, self.ctf) {
+            output::say(conflict);
             return WRONG_COMMAND_LINE.into();
         }
         self.try_run().unwrap_or_else(|error| {
@@ -164,6 +184,7 @@ impl Args {
                 buffer_kib: self.kernel_buffer,
             }),
             limits: self.limits.into(),
+            relay: self.relay.options(Some(self.relay_wait)),
         };
         let quiet = self.summary.quiet;
         let (recorded, obstacles) = run_recording(&options, preload.is_some(), quiet);
@@ -188,7 +209,10 @@ impl Args {
         if let Some(to) = &self.summary.json {
             output::json(to, &recording)?;
         }
-        if recording.incomplete > 0 {
+        let directory = options.output.to_string_lossy();
+        let is_sent =
+            options.relay.is_none() || relay::report(recording.relay.as_ref(), &directory, quiet);
+        if recording.incomplete > 0 || !is_sent {
             return Ok(FAILED.into());
         }
         Ok(match recording.exit_status {
