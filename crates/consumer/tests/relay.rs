@@ -63,7 +63,12 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 todo.push(path);
-            } else if !path.file_name().unwrap().as_encoded_bytes().starts_with(b".") {
+            } else if !path
+                .file_name()
+                .unwrap()
+                .as_encoded_bytes()
+                .starts_with(b".")
+            {
                 let name = path.strip_prefix(directory).unwrap().to_owned();
                 files.insert(name, fs::read(path).unwrap());
             }
@@ -80,7 +85,12 @@ fn assert_exact(relay: &FakeRelay, recording: &Path) {
     assert!(sessions.iter().all(|of| of == base), "{sessions:?}");
     let received: BTreeMap<_, _> = received
         .into_iter()
-        .map(|(name, bytes)| (Path::new(&name).strip_prefix(base).unwrap().to_owned(), bytes))
+        .map(|(name, bytes)| {
+            (
+                Path::new(&name).strip_prefix(base).unwrap().to_owned(),
+                bytes,
+            )
+        })
         .collect();
     let written = files(recording);
     let names = |of: &BTreeMap<PathBuf, Vec<u8>>| of.keys().cloned().collect::<Vec<_>>();
@@ -116,7 +126,9 @@ fn recording_is_sent_and_stays() {
     assert_exact(&relay, recording.path());
     // All streams, and the metadata of all traces, were closed.
     assert_eq!(relay.closed().len() as u32, 2 * TRACES * 3);
-    let sent = events.iter().filter(|of| matches!(of, RelayEvent::Sent { .. }));
+    let sent = events
+        .iter()
+        .filter(|of| matches!(of, RelayEvent::Sent { .. }));
     assert_eq!(sent.count(), 2, "{events:?}");
     // Again: the names are the same.
     let (summary, _) = send(&relay, recording.path(), None);

@@ -282,18 +282,12 @@ const CASES: &[(&str, &[Case])] = &[
                 TestedElsewhere("tests/fast, relay"),
                 "",
             ),
-            case("babeltrace2 received", TestedElsewhere("tests/fast, relay"), ""),
+            case(
+                "babeltrace2 received",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
             case("usertrace send", TestedElsewhere("tests/fast, relay"), ""),
-            case(
-                "usertrace record --relay tcp://relay.example --live",
-                TestedElsewhere("tests/fast, relay"),
-                "",
-            ),
-            case(
-                "babeltrace2 -i lttng-live",
-                TestedElsewhere("tests/fast, relay"),
-                "",
-            ),
         ],
     ),
     (

@@ -42,7 +42,16 @@ impl Network {
         }
         let relay = &network.names[0];
         run(&["ip", "-n", relay, "link", "add", "br0", "type", "bridge"]);
-        run(&["ip", "-n", relay, "addr", "add", "10.77.0.1/24", "dev", "br0"]);
+        run(&[
+            "ip",
+            "-n",
+            relay,
+            "addr",
+            "add",
+            "10.77.0.1/24",
+            "dev",
+            "br0",
+        ]);
         run(&["ip", "-n", relay, "link", "set", "br0", "up"]);
         for (n, host) in network.names.iter().enumerate().skip(1) {
             let (port, address) = (format!("port{n}"), format!("10.77.0.{}/24", n + 1));
@@ -50,7 +59,9 @@ impl Network {
                 "ip", "-n", relay, "link", "add", &port, "type", "veth", "peer", "name", "eth0",
                 "netns", host,
             ]);
-            run(&["ip", "-n", relay, "link", "set", &port, "master", "br0", "up"]);
+            run(&[
+                "ip", "-n", relay, "link", "set", &port, "master", "br0", "up",
+            ]);
             run(&["ip", "-n", host, "addr", "add", &address, "dev", "eth0"]);
             run(&["ip", "-n", host, "link", "set", "eth0", "up"]);
         }
@@ -67,8 +78,8 @@ impl Network {
     fn slow_down(&self, host: usize) {
         let host = &self.names[host];
         run(&[
-            "ip", "netns", "exec", host, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
-            "2mbit", "burst", "32k", "latency", "400ms",
+            "ip", "netns", "exec", host, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
+            "rate", "2mbit", "burst", "32k", "latency", "400ms",
         ]);
     }
 

@@ -83,7 +83,9 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("controlled", controlled),
     ("on_one_cpu", on_one_cpu),
     ("steps", steps),
-    ("slow_steps", || steps_with_pauses(std::time::Duration::from_millis(5))),
+    ("slow_steps", || {
+        steps_with_pauses(std::time::Duration::from_millis(5))
+    }),
     ("flood", flood),
     ("events", events),
     ("unnoticed", unnoticed),

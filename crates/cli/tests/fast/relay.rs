@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
-use usertrace_testing::babeltrace::{self, Lines};
-use usertrace_testing::relayd::{self, LiveViewer, Relayd};
+use usertrace_testing::babeltrace;
+use usertrace_testing::relayd::{self, Relayd};
 use usertrace_testing::wait::until;
 
 /// The spool of a recording, below the directory of a run.
@@ -224,7 +224,12 @@ pub(crate) fn recording_without_a_relay_is_sent_later() {
 
 pub(crate) fn hostile_relay_is_an_error_and_loses_nothing() {
     let relay = Relayd::start();
-    for answer in [&b""[..], b"\0", b"HTTP/1.1 400 Bad Request\r\n\r\n", &[0xff; 4096]] {
+    for answer in [
+        &b""[..],
+        b"\0",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        &[0xff; 4096],
+    ] {
         let run = Run::new();
         let ports = [(); 2].map(|()| hostile(answer));
         let address = format!("tcp://127.0.0.1:{}:{}", ports[0], ports[1]);
@@ -297,50 +302,12 @@ fn workers(directory: &Path) -> Vec<i32> {
         let mut files = files.into_iter().flatten().flatten();
         comm.is_ok_and(|comm| comm == "usertrace-fast\n")
             && files.any(|of| {
-                let is_mark = |to: PathBuf| to.starts_with(directory) && to.ends_with(".unfinished");
+                let is_mark =
+                    |to: PathBuf| to.starts_with(directory) && to.ends_with(".unfinished");
                 fs::read_link(of.path()).is_ok_and(is_mark)
             })
     };
     pids.filter(writes).collect()
-}
-
-pub(crate) fn live_viewer_reads_what_is_written() {
-    let relay = Relayd::start();
-    let run = Run::new();
-    let child = record(&run, &relay.address(), &["--live"], "steps");
-    until("there is a session", || !chunks(&relay).is_empty());
-    let viewer = LiveViewer::start(&relay.viewers("web"));
-    until("the viewer prints events", || viewer.count() > 0);
-    let (counts, output) = end(child);
-    assert_success(output.status, &output.stderr);
-    let seen = viewer.end();
-    assert_exact(&relay.output(), &counts);
-    let Lines { lines, .. } = babeltrace::lines(&relay.output());
-    assert!(!seen.is_empty(), "{}", relay.log());
-    // A viewer begins with the packets that come after it; from there on, nothing is missing. Times
-    // differ: at first, the clock is not known as well as at the end.
-    let events = |lines: &[String]| -> Vec<String> {
-        let events = lines.iter().map(|line| line.rsplit_once("thread = "));
-        let mut events: Vec<_> = events.map(|of| of.unwrap().1.to_owned()).collect();
-        events.sort();
-        events
-    };
-    let (seen, all) = (events(&seen), events(&lines));
-    assert!(seen.windows(2).all(|two| two[0] != two[1]));
-    assert!(seen.iter().all(|event| all.binary_search(event).is_ok()));
-    let last = |thread: u64| {
-        let of = |events: &[String]| {
-            let start = format!("{thread}, n = ");
-            let numbers = events.iter().filter_map(|event| event.strip_prefix(&start));
-            let numbers = numbers.map(|n| n.trim_end_matches(" }").parse::<u64>().unwrap());
-            let numbers: Vec<_> = numbers.collect();
-            (numbers.iter().max().copied(), numbers.len() as u64, numbers.iter().min().copied())
-        };
-        let ((last, count, first), (of_all, ..)) = (of(&seen), of(&all));
-        assert_eq!(last, of_all, "the viewer reads to the end");
-        assert_eq!(last.unwrap() - first.unwrap() + 1, count, "nothing is missing");
-    };
-    (1..=2).for_each(last);
 }
 
 pub(crate) fn invalid_combinations_are_refused() {
@@ -348,8 +315,6 @@ pub(crate) fn invalid_combinations_are_refused() {
         &["--relay", "localhost"][..],
         &["--relay", "tcp://h", "--keep", "3", "--rotate-time", "1s"],
         &["--relay", "tcp://h", "--max-size", "1M"],
-        &["--relay", "tcp://h", "--live", "--ctf", "2"],
-        &["--live"],
         &["--relay-spool", "1M"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));

@@ -23,7 +23,8 @@ pub struct RelayOptions {
     pub address: Address,
     /// Bytes that may wait for the relay in the output directory.
     pub spool: u64,
-    /// The period in which live viewers get events; `None` without these.
+    /// The period in which live viewers get events; `None` without these. No command sets it yet:
+    /// viewers do not find streams that were added after the first ones.
     pub live: Option<Duration>,
     /// How long to wait for the relay when the recording has ended; `None` for ever.
     pub patience: Option<Duration>,

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use usertrace_consumer::{
     ControlFs, DaemonNotification, DaemonOptions, RecordingProgress, TraceSetup, daemon, describe,
 };
-use usertrace_ctf::Version;
 
 use crate::kernel_commands;
 use crate::limits::Limits;
@@ -93,7 +92,7 @@ impl Args {
             );
             return WRONG_COMMAND_LINE.into();
         }
-        if let Some(conflict) = self.relay.conflict(&self.limits, Version::V1_8) {
+        if let Some(conflict) = self.relay.conflict(&self.limits) {
             log.say(Level::Error, conflict);
             return WRONG_COMMAND_LINE.into();
         }
