@@ -11,7 +11,6 @@ mod daemons;
 mod disk;
 mod fields;
 mod filter;
-mod hosts;
 mod kills;
 mod output;
 mod processes;
@@ -170,13 +169,6 @@ fn of_relays() -> Vec<Trial> {
     ]
 }
 
-/// Full tier: they need root, and take a minute.
-fn of_hosts() -> Vec<Trial> {
-    let trials = trials![hosts::three_hosts_have_each_event_once_whatever_breaks];
-    let ignored = |trial: Trial| trial.with_ignored_flag(true);
-    trials.into_iter().map(ignored).collect()
-}
-
 fn main() -> ExitCode {
     if programs::run() {
         return ExitCode::SUCCESS;
@@ -187,7 +179,6 @@ fn main() -> ExitCode {
         of_daemons(),
         of_chunks(),
         of_relays(),
-        of_hosts(),
     ];
     let trials = lists.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -83,9 +83,6 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("controlled", controlled),
     ("on_one_cpu", on_one_cpu),
     ("steps", steps),
-    ("slow_steps", || {
-        steps_with_pauses(std::time::Duration::from_millis(5))
-    }),
     ("flood", flood),
     ("events", events),
     ("unnoticed", unnoticed),
@@ -479,11 +476,6 @@ fn on_one_cpu() {
 
 /// Writes until the test ends it. Prints its daemons first, and its counts last.
 pub(crate) fn steps() {
-    steps_with_pauses(std::time::Duration::from_micros(50));
-}
-
-/// Likewise, with these pauses.
-fn steps_with_pauses(pause: std::time::Duration) {
     let daemons = daemons();
     println!("{} {}", daemons[0], daemons[1]);
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -497,7 +489,7 @@ fn steps_with_pauses(pause: std::time::Duration) {
                     while !stop.load(Ordering::Relaxed) {
                         lost += write(thread, n..n + 20);
                         n += 20;
-                        std::thread::sleep(pause);
+                        std::thread::sleep(std::time::Duration::from_micros(50));
                     }
                     done.fetch_add(n, Ordering::Relaxed);
                     lost

@@ -38,7 +38,7 @@ fn send(run: &Run, address: &str) -> Output {
 }
 
 /// What `steps` printed at its end.
-pub(crate) struct Counts {
+struct Counts {
     written: u64,
     lost: u64,
 }
@@ -50,7 +50,7 @@ fn end(mut child: Child) -> (Counts, Output) {
     (counts(&output.stdout), output)
 }
 
-pub(crate) fn counts(stdout: &[u8]) -> Counts {
+fn counts(stdout: &[u8]) -> Counts {
     let text = String::from_utf8_lossy(stdout);
     let last = text.lines().last().unwrap_or_default();
     let mut words = last.split_whitespace().map(|word| word.parse().unwrap());
@@ -60,7 +60,7 @@ pub(crate) fn counts(stdout: &[u8]) -> Counts {
 
 /// Asserts that `babeltrace2` reads each event of `steps` once, in the order of writing, and that
 /// all others are counted.
-pub(crate) fn assert_exact(directory: &Path, counts: &Counts) {
+fn assert_exact(directory: &Path, counts: &Counts) {
     let read = babeltrace::read(directory);
     for thread in 1..=2 {
         let of_thread = read.events.iter().filter(|of| of.field("thread") == thread);
