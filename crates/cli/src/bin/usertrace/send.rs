@@ -71,8 +71,8 @@ impl Args {
             },
         };
         let quiet = self.quiet;
-        let summary = send_recording(&options, &mut |news| {
-            limits::say(&RecorderEvent::Relay(news), quiet);
+        let summary = send_recording(&options, &mut |event| {
+            limits::report(&RecorderEvent::Relay(event), quiet);
         })?;
         let is_complete = relay::report(summary.as_ref(), &directory, quiet);
         Ok(u8::from(!is_complete))
