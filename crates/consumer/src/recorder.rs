@@ -336,8 +336,9 @@ impl TraceRecorder {
 
     /// `is_held`: the events are to stay in the rings.
     fn try_round(&mut self, all: bool, is_held: bool) -> Result<Round, SessionError> {
-        let files = self.take_files(all)?;
+        // Before new files are looked for: a process that has none yet writes later.
         let times = Times::now();
+        let files = self.take_files(all)?;
         let progress = match is_held {
             true => Progress::default(),
             false => self.session.drain(false, Instant::now())?,

@@ -288,6 +288,16 @@ const CASES: &[(&str, &[Case])] = &[
                 "",
             ),
             case("usertrace send", TestedElsewhere("tests/fast, relay"), ""),
+            case(
+                "usertrace record --relay tcp://relay.example --live",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
+            case(
+                "babeltrace2 -i lttng-live",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
         ],
     ),
     (

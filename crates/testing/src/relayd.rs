@@ -1,9 +1,12 @@
 //! LTTng's relay daemon, for tests.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
 use crate::wait::until;
 
@@ -75,6 +78,20 @@ impl Relayd {
     /// The address for senders.
     pub fn address(&self) -> String {
         format!("tcp://{}:{}:{}", self.host, self.ports[0], self.ports[1])
+    }
+
+    /// The address for viewers of the only session.
+    ///
+    /// # Panics
+    /// If there is no session, or several.
+    pub fn viewers(&self, name: &str) -> String {
+        let hosts: Vec<_> = fs::read_dir(self.output()).unwrap().collect();
+        let [host] = &hosts[..] else {
+            panic!("{hosts:?}");
+        };
+        let host = host.as_ref().unwrap().file_name();
+        let (address, port) = (&self.host, self.ports[2]);
+        format!("net://{address}:{port}/host/{}/{name}", host.display())
     }
 
     /// The directory with what it received.
@@ -155,6 +172,56 @@ impl Drop for Relayd {
         if self.child.is_some() {
             self.kill();
         }
+    }
+}
+
+/// `babeltrace2` that reads a live session.
+pub struct LiveViewer {
+    child: Child,
+    reader: JoinHandle<()>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl LiveViewer {
+    /// Starts to read a session.
+    ///
+    /// # Panics
+    /// If there is no `babeltrace2`.
+    pub fn start(address: &str) -> Self {
+        let mut command = Command::new("babeltrace2");
+        command.args(["--clock-seconds", "-i", "lttng-live", address]);
+        let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = pipes.spawn().expect("babeltrace2 must be installed");
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let shared = lines.clone();
+        let reader = thread::spawn(move || {
+            for line in stdout.lines() {
+                shared.lock().unwrap().push(line.unwrap());
+            }
+        });
+        Self {
+            child,
+            reader,
+            lines,
+        }
+    }
+
+    /// Number of events so far.
+    pub fn count(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    /// Waits for the end of the session, and returns the events, one a line.
+    ///
+    /// # Panics
+    /// If the viewer fails.
+    pub fn end(self) -> Vec<String> {
+        let output = self.child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {said}", output.status);
+        self.reader.join().unwrap();
+        self.lines.lock().unwrap().clone()
     }
 }
 

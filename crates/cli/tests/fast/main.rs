@@ -165,6 +165,7 @@ fn of_relays() -> Vec<Trial> {
         relay::recording_without_a_relay_is_sent_later,
         relay::hostile_relay_is_an_error_and_loses_nothing,
         relay::killed_workers_leave_nothing_twice,
+        relay::live_viewer_reads_what_is_written,
         relay::invalid_combinations_are_refused,
     ]
 }

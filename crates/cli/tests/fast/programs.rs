@@ -95,6 +95,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("signal_forks", signal_forks),
     ("victims", super::victims::serve),
     ("recorder", super::chunks::recorder),
+    ("on_request", super::relay::on_request),
     ("slow", super::chunks::slow),
     ("until_chunks", super::chunks::until_chunks),
     ("two", super::chunks::two),

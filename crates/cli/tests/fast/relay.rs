@@ -8,10 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::programs::write;
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
-use usertrace_testing::babeltrace;
-use usertrace_testing::relayd::{self, Relayd};
+use usertrace::fake::process::{child, wait};
+use usertrace_testing::babeltrace::{self, Lines};
+use usertrace_testing::relayd::{self, LiveViewer, Relayd};
 use usertrace_testing::wait::until;
 
 /// The spool of a recording, below the directory of a run.
@@ -310,11 +312,81 @@ fn workers(directory: &Path) -> Vec<i32> {
     pids.filter(writes).collect()
 }
 
+/// A program that writes when it is told to, in rounds, by two threads and a child process, and
+/// which then waits for its end.
+pub(crate) fn on_request() {
+    let read = || {
+        // The end of the input counts, too.
+        let _ = std::io::stdin().read(&mut [0]);
+    };
+    read();
+    let mut lost = 0;
+    for round in 0..ROUNDS {
+        let part = round * PART..(round + 1) * PART;
+        thread::scope(|scope| {
+            let part = &part;
+            let threads = [1, 2].map(|thread| scope.spawn(move || write(thread, part.clone())));
+            lost += threads.map(|of| of.join().unwrap()).iter().sum::<u64>();
+        });
+        assert_eq!(wait(child(|| assert_eq!(write(3, part), 0))), 0);
+        // Chunks become full one after another.
+        thread::sleep(Duration::from_millis(100));
+    }
+    read();
+    println!("{LIVE} {lost}");
+}
+
+/// Small chunks.
+const LIVE_OPTIONS: &[&str] = &["--live", "--rotate-size", "128k"];
+const ROUNDS: u64 = 20;
+/// Events of each writer in a round.
+const PART: u64 = 500;
+/// Events of `on_request`.
+const LIVE: u64 = 3 * ROUNDS * PART;
+
+pub(crate) fn live_viewer_reads_what_is_written() {
+    let relay = Relayd::start();
+    let run = Run::new();
+    let mut child = record(&run, &relay.address(), LIVE_OPTIONS, "on_request");
+    until("there is a session", || relay.output().exists());
+    until("the host has a directory", || {
+        !relayd::is_empty(&relay.output())
+    });
+    let viewer = LiveViewer::start(&relay.viewers("web"));
+    until("the viewer has attached", || {
+        relay.log().contains("Attach session ID")
+    });
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"w").unwrap();
+    // While the program waits, as rings are written and idle streams say so.
+    let all = LIVE as usize;
+    until("the viewer prints all events", || viewer.count() >= all);
+    assert!(chunks(&relay).len() > 2, "{:?}", chunks(&relay));
+    child.stdin = Some(stdin);
+    let (counts, output) = end(child);
+    assert_success(output.status, &output.stderr);
+    let seen = viewer.end();
+    // Times differ: the clock is measured while the program runs.
+    let events = |lines: &[String]| -> Vec<String> {
+        let events = lines.iter().map(|line| line.rsplit_once("thread = "));
+        let mut events: Vec<_> = events.map(|of| of.unwrap().1.to_owned()).collect();
+        events.sort();
+        events
+    };
+    let Lines { lines, .. } = babeltrace::lines(&relay.output());
+    assert_eq!(events(&seen), events(&lines));
+    assert_exact(&relay.output(), &counts);
+    assert!(relayd::is_empty(&spool(&run)));
+}
+
 pub(crate) fn invalid_combinations_are_refused() {
     for options in [
         &["--relay", "localhost"][..],
         &["--relay", "tcp://h", "--keep", "3", "--rotate-time", "1s"],
         &["--relay", "tcp://h", "--max-size", "1M"],
+        &["--relay", "tcp://h", "--live", "--ctf", "2"],
+        &["--relay", "tcp://h", "--live", "--flight"],
+        &["--live"],
         &["--relay-spool", "1M"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));

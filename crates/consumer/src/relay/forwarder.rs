@@ -1,6 +1,7 @@
 //! The thread that sends: keeps a session with the relay, and sends what the spool has.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,12 @@ use usertrace_os::socket;
 use usertrace_relay::{Connection, RelayError, Session, TimeLimits};
 
 use super::event::RelayEvent;
+use super::live::LiveBound;
 use super::note::RelayNote;
 use super::sent::{SendError, SentTrace};
 use super::shared::{RelayOptions, RelaySummary, Shared, SpoolWriter, Times, lock};
 use super::spool::{self, SpoolChunk, SpoolTrace};
 use crate::chunks;
-use crate::daemons::ask_below;
 use crate::error::describe;
 
 /// How often to look for something to send.
@@ -28,9 +29,6 @@ const POLL: Duration = Duration::from_millis(50);
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 /// Bytes to send before the spool is listed again.
 const BUDGET: u64 = 16 << 20;
-
-/// The frequency of traces whose clock is `CLOCK_MONOTONIC`.
-const NS: u64 = 1_000_000_000;
 
 /// Sends a recording.
 #[derive(Debug)]
@@ -49,8 +47,8 @@ pub(super) struct Forwarder {
     retry: Instant,
     /// The last error that was reported, until the relay takes something.
     reported: Option<String>,
-    /// When the daemons were asked last, and the times then, which their marks will confirm.
-    asked: Option<(Instant, Times)>,
+    /// The time up to which viewers get events, if the session is live.
+    live: Option<LiveBound>,
     /// Chunks that are on the relay but could not be removed from the spool.
     done: Vec<u64>,
 }
@@ -63,6 +61,18 @@ struct RelaySession {
     traces: BTreeMap<(u64, String), SentTrace>,
     /// Since when the relay has taken nothing, while something is unconfirmed.
     stalled: Option<Stalled>,
+    /// The clock of all traces of a live session, as its first metadata declare it.
+    clock: Option<Vec<u8>>,
+}
+
+impl RelaySession {
+    /// Whether viewers have another open trace, and have had time to find it. They end with the
+    /// last one.
+    fn has_other(&self, key: &(u64, String), linger: Duration) -> bool {
+        let is_found = |of: &SentTrace| of.published.is_some_and(|at| at.elapsed() >= linger);
+        let mut others = self.traces.iter().filter(|(of, _)| *of != key);
+        others.any(|(_, of)| !of.is_closed && of.complete.is_none() && is_found(of))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +94,6 @@ impl Forwarder {
         Ok(Self {
             note: RelayNote::of(output, trace)?,
             output: output.to_owned(),
-            options,
             writer,
             shared,
             limits: TimeLimits::default(),
@@ -93,8 +102,9 @@ impl Forwarder {
             backoff: BACKOFF[0],
             retry: Instant::now(),
             reported: None,
-            asked: None,
+            live: options.live.map(LiveBound::new),
             done: Vec::new(),
+            options,
         })
     }
 
@@ -118,9 +128,21 @@ impl Forwarder {
     }
 
     fn round(&mut self, is_over: bool) -> Result<Round, SendError> {
-        self.ask_daemons(is_over);
         let confirmed = *lock(&self.shared.confirmed);
+        if let (Some(live), SpoolWriter::Daemons, false) = (&mut self.live, self.writer, is_over) {
+            live.ask_daemons(&self.output);
+        }
         let spool = spool::scan(&self.output, self.writer == SpoolWriter::Nobody)?;
+        // At the end, nothing can come late any more. When the spool is full, rings are not read, so
+        // the time would stand still: that there is room again is more important than viewers.
+        let is_late_allowed = is_over || self.shared.is_full.load(Ordering::Relaxed);
+        let until = self.live.as_mut().filter(|_| !is_late_allowed).map(|live| {
+            match self.writer {
+                SpoolWriter::Recorder => live.confirm(confirmed),
+                _ => live.update_by_marks(&spool),
+            }
+            live.times()
+        });
         if self.session.is_none() {
             if Instant::now() < self.retry {
                 thread::sleep(POLL);
@@ -132,8 +154,11 @@ impl Forwarder {
         let mut is_complete = true;
         self.add_traces(&spool)?;
         for chunk in &spool {
-            is_complete &= self.done.contains(&chunk.number)
-                || self.send_chunk(chunk, confirmed, &mut budget)?;
+            is_complete &=
+                self.done.contains(&chunk.number) || self.send_chunk(chunk, until, &mut budget)?;
+        }
+        if let (true, Some(until)) = (is_complete, until) {
+            self.send_beacons(until)?;
         }
         if budget < BUDGET {
             (self.backoff, self.reported) = (BACKOFF[0], None);
@@ -145,26 +170,13 @@ impl Forwarder {
             return Ok(Round::Waiting);
         }
         for chunk in spool {
-            is_complete &= self.done.contains(&chunk.number) || self.finish_chunk(&chunk)?;
+            is_complete &=
+                self.done.contains(&chunk.number) || self.finish_chunk(&chunk, is_late_allowed)?;
         }
         Ok(match is_complete {
             true => Round::Complete,
             false => Round::Waiting,
         })
-    }
-
-    /// In live sessions, makes daemons write the contents of the rings once in a period.
-    fn ask_daemons(&mut self, is_over: bool) {
-        let Some(period) = self.options.live.filter(|_| !is_over) else {
-            return;
-        };
-        let is_due = |(at, _): (Instant, Times)| at.elapsed() >= period;
-        if self.writer == SpoolWriter::Daemons && self.asked.is_none_or(is_due) {
-            let times = Times::now();
-            // Those that cannot be asked write when a sub-buffer is full.
-            let _ = ask_below(&self.output);
-            self.asked = Some((Instant::now(), times));
-        }
     }
 
     fn connect(&mut self) -> Result<(), SendError> {
@@ -179,6 +191,7 @@ impl Forwarder {
             connection,
             traces: BTreeMap::new(),
             stalled: None,
+            clock: None,
         });
         Ok(())
     }
@@ -201,8 +214,10 @@ impl Forwarder {
         Ok(opened?)
     }
 
-    /// Adds new traces to the session, and publishes them to viewers.
+    /// Adds new traces and streams to the session, sends the metadata of all, and then publishes
+    /// the new ones to viewers. `babeltrace2` forgets a trace without streams or metadata.
     fn add_traces(&mut self, spool: &[SpoolChunk]) -> Result<(), SendError> {
+        let is_live = self.live.is_some();
         let Some(session) = &mut self.session else {
             return Ok(());
         };
@@ -210,14 +225,22 @@ impl Forwarder {
         for chunk in spool.iter().filter(|of| !self.done.contains(&of.number)) {
             for trace in chunk.traces.iter().filter(|of| of.metadata.is_some()) {
                 let key = (chunk.number, trace.name.clone());
-                if !session.traces.contains_key(&key) {
+                if let Entry::Vacant(entry) = session.traces.entry(key.clone()) {
                     let path = match &chunk.name[..] {
                         "" => trace.name.clone(),
                         chunk => format!("{chunk}/{}", trace.name),
                     };
-                    let sent = SentTrace::new(&mut session.connection, path)?;
-                    session.traces.insert(key, sent);
-                    has_new = true;
+                    entry.insert(SentTrace::new(&mut session.connection, path)?);
+                }
+                let Some(sent) = session.traces.get_mut(&key) else {
+                    continue;
+                };
+                has_new |= sent.add_streams(&mut session.connection, trace)?;
+                let clock = is_live.then_some(&mut session.clock);
+                match sent.send_metadata(&mut session.connection, trace, clock) {
+                    // The chunk was given its final name meanwhile, and is found again.
+                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                    sent => sent?,
                 }
             }
         }
@@ -227,15 +250,18 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends what is new in a chunk. Returns whether that was all.
+    /// Whether nothing more will be written to a trace.
+    fn is_complete(&self, chunk: &SpoolChunk, trace: &SpoolTrace) -> bool {
+        chunk.is_finished || self.writer == SpoolWriter::Daemons && !trace.is_marked
+    }
+
+    /// Sends what is new in a chunk, in live sessions up to a time. Returns whether that was all.
     fn send_chunk(
         &mut self,
         chunk: &SpoolChunk,
-        confirmed: Option<Times>,
+        until: Option<Times>,
         budget: &mut u64,
     ) -> Result<bool, SendError> {
-        let is_live = self.options.live.is_some();
-        let asked = self.asked.map(|(_, times)| times);
         let Some(session) = &mut self.session else {
             return Ok(false);
         };
@@ -246,24 +272,24 @@ impl Forwarder {
                 // Its metadata are not written yet.
                 continue;
             };
-            let connection = &mut session.connection;
-            let is_sent = match sent.send(connection, trace, is_live, budget) {
+            is_complete &= match sent.send(&mut session.connection, trace, until, budget) {
                 // The chunk was given its final name meanwhile.
                 Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => false,
                 sent => sent?,
             };
-            is_complete &= is_sent;
-            if let (true, true, Some(now)) = (is_live, is_sent, bound(trace, asked, confirmed)) {
-                let is_monotonic = sent.frequency == Some(NS);
-                let now = if is_monotonic {
-                    now.monotonic
-                } else {
-                    now.cycles
-                };
-                sent.send_beacons(connection, now)?;
-            }
         }
         Ok(is_complete)
+    }
+
+    /// Tells live viewers of streams that have no more events before a time.
+    fn send_beacons(&mut self, until: Times) -> Result<(), SendError> {
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        for sent in session.traces.values_mut() {
+            sent.send_beacons(&mut session.connection, until)?;
+        }
+        Ok(())
     }
 
     /// Whether the relay has yet to confirm something.
@@ -298,27 +324,45 @@ impl Forwarder {
     }
 
     /// Closes traces that are complete, of which everything was sent and confirmed; and removes the
-    /// chunk if it is finished. Returns whether that was so.
-    fn finish_chunk(&mut self, chunk: &SpoolChunk) -> Result<bool, SendError> {
+    /// chunk if it is finished. Viewers need not have found another trace if that `is_urgent`.
+    /// Returns whether that was so.
+    fn finish_chunk(&mut self, chunk: &SpoolChunk, is_urgent: bool) -> Result<bool, SendError> {
+        let linger = self.live.as_ref().map(LiveBound::linger);
+        let complete: Vec<bool> = chunk
+            .traces
+            .iter()
+            .map(|trace| self.is_complete(chunk, trace))
+            .collect();
         let Some(session) = &mut self.session else {
             return Ok(false);
         };
         let mut is_closed = chunk.is_finished;
-        for trace in &chunk.traces {
+        for (trace, is_complete) in chunk.traces.iter().zip(complete) {
             let key = (chunk.number, trace.name.clone());
             let Some(sent) = session.traces.get_mut(&key) else {
                 // A trace without metadata has no events.
                 continue;
             };
-            let is_complete =
-                chunk.is_finished || self.writer == SpoolWriter::Daemons && !trace.is_marked;
-            if is_complete {
-                match sent.close(&mut session.connection, trace) {
-                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {
-                        is_closed = false;
-                    }
-                    closed => closed?,
+            if !is_complete || sent.is_closed {
+                continue;
+            }
+            let since = *sent.complete.get_or_insert_with(Instant::now);
+            let is_early = linger.is_some_and(|linger| {
+                since.elapsed() < linger || !is_urgent && !session.has_other(&key, linger)
+            });
+            let Some(sent) = session
+                .traces
+                .get_mut(&key)
+                .filter(|of| !of.is_held && !is_early)
+            else {
+                is_closed = false;
+                continue;
+            };
+            match sent.close(&mut session.connection, trace) {
+                Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {
+                    is_closed = false;
                 }
+                closed => closed?,
             }
         }
         if !is_closed {
@@ -462,12 +506,4 @@ enum Round {
     Waiting,
     /// Everything is on the relay.
     Complete,
-}
-
-/// The time before which all events of a trace are in its files.
-fn bound(trace: &SpoolTrace, asked: Option<Times>, confirmed: Option<Times>) -> Option<Times> {
-    match trace.is_marked {
-        true => asked.filter(|asked| trace.written >= Some(asked.monotonic)),
-        false => confirmed,
-    }
 }

@@ -74,14 +74,45 @@ impl SentMetadata {
 /// The part behind the declarations of environment and clock, which may be rewritten.
 fn body(text: &[u8]) -> &[u8] {
     let clock = find(text, CLOCK).map_or(text, |(_, behind)| behind);
-    find(clock, b"\n};\n").map_or(clock, |(_, behind)| behind)
+    find(clock, CLOCK_END).map_or(clock, |(_, behind)| behind)
 }
 
 const CLOCK: &[u8] = b"\nclock {\n";
+const CLOCK_END: &[u8] = b"\n};\n";
+
+/// The metadata with the clock of the session, which becomes that of these metadata if it has none
+/// yet. Each process measures the processor's counter itself, and knows it better with time. Viewers
+/// need one clock for all, so that an event is not before an earlier one of another trace.
+pub(super) fn with_clock(text: &[u8], session: &mut Option<Vec<u8>>) -> Vec<u8> {
+    let Some((before, behind)) = find(text, CLOCK) else {
+        return text.to_vec();
+    };
+    let Some((clock, rest)) = find(behind, CLOCK_END) else {
+        return text.to_vec();
+    };
+    let session = session.get_or_insert_with(|| clock.to_vec());
+    let [ours, common] = [clock, &session[..]].map(clock_frequency);
+    if !is_similar(ours, common) {
+        // Another clock.
+        return text.to_vec();
+    }
+    [before, CLOCK, session, CLOCK_END, rest].concat()
+}
+
+/// Whether two frequencies may be measurements of the same clock.
+fn is_similar(a: Option<u64>, b: Option<u64>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else {
+        return false;
+    };
+    a.abs_diff(b) <= a / 100
+}
 
 /// The frequency of the clock in metadata of CTF 1.8.
 pub(super) fn frequency(text: &[u8]) -> Option<u64> {
-    let (_, clock) = find(text, CLOCK)?;
+    find(text, CLOCK).and_then(|(_, clock)| clock_frequency(clock))
+}
+
+fn clock_frequency(clock: &[u8]) -> Option<u64> {
     let (_, value) = find(clock, b"\tfreq = ")?;
     let digits = value.split(|byte| *byte == b';').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -134,6 +165,21 @@ mod tests {
             let expected = (!is_live).then_some(Update::Replace);
             assert_eq!(sent.update(&other, is_live), expected);
         }
+    }
+
+    #[test]
+    fn traces_of_a_live_session_have_one_clock() {
+        let mut clock = None;
+        let first = text(1000, "event 1");
+        assert_eq!(with_clock(&first, &mut clock), first);
+        assert_eq!(
+            with_clock(&text(1001, "event 2"), &mut clock),
+            text(1000, "event 2")
+        );
+        // Not the same clock.
+        let other = text(5000, "event 3");
+        assert_eq!(with_clock(&other, &mut clock), other);
+        assert_eq!(with_clock(b"x", &mut clock), b"x");
     }
 
     #[test]

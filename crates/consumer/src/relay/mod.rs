@@ -15,6 +15,7 @@
 
 mod event;
 mod forwarder;
+mod live;
 mod metadata;
 mod note;
 mod sender;

@@ -82,6 +82,7 @@ impl RelaySender {
         self.next_look = Some(begun + LOOK.max(took * PAUSE_FACTOR));
         if is_full != self.is_full {
             self.is_full = is_full;
+            self.shared.is_full.store(is_full, Ordering::Relaxed);
             let path = self.output.clone();
             lock(&self.shared.events).push(match is_full {
                 true => RelayEvent::Full { path, limit },
@@ -112,8 +113,8 @@ impl RelaySender {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Sends the rest of a recording that has ended. `notify` is called for each event. `wait` waits
-    /// a moment, and returns false to give up earlier. `None`: the thread panicked.
+    /// Sends the rest of a recording that has ended. `notify` is called for each event. `wait` waits a
+    /// moment, and returns false to give up earlier. `None`: the thread panicked.
     pub(crate) fn finish<E>(
         mut self,
         notify: &mut dyn FnMut(RelayEvent),

@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+use std::time::Instant;
 
 use usertrace_ctf::{METADATA, PacketHeader};
 use usertrace_os::files;
 use usertrace_relay::{Connection, Index, NO_PACKET, RelayError, SourceError};
 
-use super::metadata::{SentMetadata, Update, frequency};
+use super::metadata::{SentMetadata, Update, frequency, with_clock};
+use super::shared::Times;
 use super::spool::{FileVersion, SpoolTrace};
 
 /// Longest metadata that are sent: hostile programs could make the sender use as much memory.
 const MAX_METADATA: u64 = 64 << 20;
+
+/// How many streams have different times when all say that they have no event.
+const DISTINCT: u64 = 1000;
 
 /// Why a session cannot go on.
 #[derive(Debug)]
@@ -52,6 +57,12 @@ pub(super) struct SentTrace {
     pub(super) frequency: Option<u64>,
     /// The relay has metadata that must be corrected, as the session is live.
     pub(super) needs_correction: bool,
+    /// When viewers could find the first stream.
+    pub(super) published: Option<Instant>,
+    /// Something is in the files that live viewers may not get yet.
+    pub(super) is_held: bool,
+    /// Since when nothing more is written to the trace, and everything was sent.
+    pub(super) complete: Option<Instant>,
     /// Everything was sent and confirmed, and the streams are closed.
     pub(super) is_closed: bool,
 }
@@ -70,10 +81,15 @@ struct SentStream {
     last: Option<(u64, PacketHeader)>,
     /// Time of the last beacon.
     beacon: u64,
+    /// Something is in the file that live viewers may not get yet.
+    is_held: bool,
+    /// Start of the next packet, which live viewers may not get yet; 0 if it is not complete.
+    next: Option<u64>,
 }
 
 impl SentTrace {
-    /// Adds a trace to the session.
+    /// Adds a trace to the session. It is published to viewers with its first stream: `babeltrace2`
+    /// forgets a trace without streams, and its metadata.
     pub(super) fn new(connection: &mut Connection, path: String) -> Result<Self, SendError> {
         let metadata_stream = connection.add_stream(&path, METADATA)?;
         Ok(Self {
@@ -84,51 +100,79 @@ impl SentTrace {
             streams: BTreeMap::new(),
             frequency: None,
             needs_correction: false,
+            published: None,
+            is_held: false,
+            complete: None,
             is_closed: false,
         })
     }
 
-    /// Sends what is new in a trace, at most about `budget` bytes, of which it subtracts what it
-    /// sent. Returns whether all was sent that can be.
+    /// Adds the streams that are not empty. Returns whether there are new ones.
+    pub(super) fn add_streams(
+        &mut self,
+        connection: &mut Connection,
+        trace: &SpoolTrace,
+    ) -> Result<bool, SendError> {
+        let mut has_new = false;
+        for (name, len) in &trace.streams {
+            if *len > 0 && !self.is_closed && !self.streams.contains_key(name) {
+                let id = connection.add_stream(&self.path, name)?;
+                self.streams.insert(name.clone(), SentStream::new(id));
+                has_new = true;
+            }
+        }
+        if has_new {
+            // The caller publishes them next.
+            self.published.get_or_insert_with(Instant::now);
+        }
+        Ok(has_new)
+    }
+
+    /// Sends what is new in a trace, in live sessions only packets up to a time, and at most about
+    /// `budget` bytes, of which it subtracts what it sent. Returns whether all was sent that can
+    /// be.
     pub(super) fn send(
         &mut self,
         connection: &mut Connection,
         trace: &SpoolTrace,
-        is_live: bool,
+        until: Option<Times>,
         budget: &mut u64,
     ) -> Result<bool, SendError> {
         if self.is_closed {
             return Ok(true);
         }
-        for (name, len) in &trace.streams {
-            if *len > 0 && !self.streams.contains_key(name) {
-                let id = connection.add_stream(&self.path, name)?;
-                self.streams.insert(name.clone(), SentStream::new(id));
-            }
-        }
-        // Behind the lengths of streams: it describes all that is below these.
-        self.send_metadata(connection, trace, is_live)?;
+        let until = until.map_or(u64::MAX, |until| until.of_clock(self.frequency));
         let mut is_complete = true;
+        self.is_held = false;
         for (name, len) in &trace.streams {
             if let Some(stream) = self.streams.get_mut(name) {
                 let file = trace.path.join(name);
-                is_complete &= stream.send(connection, &file, *len, budget)?;
+                is_complete &= stream.send(connection, &file, *len, until, budget)?;
+                self.is_held |= stream.is_held;
             }
         }
         Ok(is_complete)
     }
 
-    fn send_metadata(
+    /// Sends the metadata if they have changed. `clock`: the session is live, and has this clock,
+    /// or takes that of these metadata.
+    pub(super) fn send_metadata(
         &mut self,
         connection: &mut Connection,
         trace: &SpoolTrace,
-        is_live: bool,
+        clock: Option<&mut Option<Vec<u8>>>,
     ) -> Result<(), SendError> {
-        if self.version == trace.metadata {
+        if self.version == trace.metadata || self.is_closed {
             return Ok(());
         }
-        let text = read_metadata(&trace.path)?;
+        let mut text = read_metadata(&trace.path)?;
         self.frequency = frequency(&text);
+        let is_live = clock.is_some();
+        if let Some(clock) = clock {
+            let common = with_clock(&text, clock);
+            self.needs_correction |= common != text;
+            text = common;
+        }
         // None: only a new session, which sends all of it, can have these.
         let update = self.metadata.update(&text, is_live);
         match update.ok_or(SendError::Changed)? {
@@ -183,14 +227,17 @@ impl SentTrace {
         Ok(())
     }
 
-    /// Tells live viewers that no event before `now` follows in streams that have nothing new.
+    /// Tells live viewers that no event before this time follows in streams that have nothing new.
     pub(super) fn send_beacons(
         &mut self,
         connection: &mut Connection,
-        now: u64,
+        until: Times,
     ) -> Result<(), SendError> {
+        let now = until.of_clock(self.frequency);
         for stream in self.streams.values_mut().filter(|_| !self.is_closed) {
-            let Some((_, last)) = stream.last else {
+            // babeltrace2 warns of streams that have the same time.
+            let now = now.saturating_sub(stream.id % DISTINCT);
+            let Some((_, last)) = stream.last.filter(|_| !stream.begins_before(now)) else {
                 continue;
             };
             if now > last.times[1].max(stream.beacon) {
@@ -222,6 +269,8 @@ impl SentStream {
             confirmed: 0,
             last: None,
             beacon: 0,
+            is_held: false,
+            next: None,
         }
     }
 
@@ -231,8 +280,10 @@ impl SentStream {
         connection: &mut Connection,
         path: &Path,
         len: u64,
+        until: u64,
         budget: &mut u64,
     ) -> Result<bool, SendError> {
+        (self.is_held, self.next) = (false, None);
         if len < self.sent {
             return Err(SendError::Changed);
         }
@@ -247,8 +298,13 @@ impl SentStream {
             // A packet that is not complete is being written, or is the last one of a writer that
             // was killed. Both are for later, or never.
             let Some(header) = header.filter(|of| of.len <= len - at) else {
+                self.next = Some(0);
                 return Ok(true);
             };
+            if header.times[1] > until {
+                (self.is_held, self.next) = (true, Some(header.times[0]));
+                return Ok(true);
+            }
             let Ok(packet_len) = u32::try_from(header.len) else {
                 let why = format!("{} has a packet of {} bytes", path.display(), header.len);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
@@ -270,6 +326,11 @@ impl SentStream {
             *budget = budget.saturating_sub(header.len);
         }
         Ok(self.sent == len)
+    }
+
+    /// Whether the next packet has events before a time.
+    fn begins_before(&self, time: u64) -> bool {
+        self.next.is_some_and(|begin| begin < time)
     }
 
     /// Checks that the last packet is still what was sent.

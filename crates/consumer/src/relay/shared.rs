@@ -13,6 +13,8 @@ use crate::chunks::Limits;
 
 /// Fraction of the spool at which a chunk ends: others are sent and removed meanwhile.
 const PARTS: u64 = 4;
+/// The frequency of traces whose clock is `CLOCK_MONOTONIC`.
+const NS: u64 = 1_000_000_000;
 /// Shortest chunk.
 const SHORTEST_CHUNK: u64 = 64 << 10;
 
@@ -23,8 +25,7 @@ pub struct RelayOptions {
     pub address: Address,
     /// Bytes that may wait for the relay in the output directory.
     pub spool: u64,
-    /// The period in which live viewers get events; `None` without these. No command sets it yet:
-    /// viewers do not find streams that were added after the first ones.
+    /// The period in which live viewers get events; `None` without these.
     pub live: Option<Duration>,
     /// How long to wait for the relay when the recording has ended; `None` for ever.
     pub patience: Option<Duration>,
@@ -60,7 +61,7 @@ pub struct RelaySummary {
 }
 
 /// The clocks at an instant.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     /// `CLOCK_MONOTONIC`, in ns.
     pub(super) monotonic: u64,
@@ -75,6 +76,14 @@ impl Times {
             cycles: clock::cycles(),
         }
     }
+
+    /// The time in the unit of traces with a clock of this frequency.
+    pub(super) fn of_clock(self, frequency: Option<u64>) -> u64 {
+        match frequency {
+            Some(NS) => self.monotonic,
+            _ => self.cycles,
+        }
+    }
 }
 
 /// What the recorder and the sending thread share.
@@ -82,6 +91,8 @@ impl Times {
 pub(super) struct Shared {
     /// Nothing more will be written.
     pub(super) is_over: AtomicBool,
+    /// The spool is full, and the rings are not read.
+    pub(super) is_full: AtomicBool,
     pub(super) cancel: Cancel,
     pub(super) events: Mutex<Vec<RelayEvent>>,
     /// All events before this are in files, as far as the recorder knows.

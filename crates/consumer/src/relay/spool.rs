@@ -88,7 +88,7 @@ pub(super) fn scan(output: &Path, is_over: bool) -> io::Result<Vec<SpoolChunk>> 
 }
 
 /// Whether a daemon still writes to the trace.
-fn is_written(trace: &SpoolTrace) -> bool {
+pub(super) fn is_written(trace: &SpoolTrace) -> bool {
     trace.is_marked
         && matches!(
             unfinished::state(&trace.path),

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use usertrace_consumer::{
     ControlFs, DaemonNotification, DaemonOptions, RecordingProgress, TraceSetup, daemon, describe,
 };
+use usertrace_ctf::Version;
 
 use crate::kernel_commands;
 use crate::limits::Limits;
@@ -92,7 +93,7 @@ impl Args {
             );
             return WRONG_COMMAND_LINE.into();
         }
-        if let Some(conflict) = self.relay.conflict(&self.limits) {
+        if let Some(conflict) = self.relay.conflict(&self.limits, Version::V1_8) {
             log.say(Level::Error, conflict);
             return WRONG_COMMAND_LINE.into();
         }

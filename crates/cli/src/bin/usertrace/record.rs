@@ -67,7 +67,8 @@ With --relay, the traces go to LTTng's relay daemon, which keeps them in HOST/TR
 removed when the relay has confirmed it. While the relay is away, the directory fills up to --relay-spool; then events stay in
 the rings, as far as these go, and what finds no room there is counted. When the relay is back, what it has of the chunks that
 wait is replaced, so nothing is there twice. What has not been sent a minute after the end (--relay-wait) stays in the directory, and
-usertrace send sends it.
+usertrace send sends it. With --live, babeltrace2 -i lttng-live net://RELAY/host/HOST/TRACE prints events as they
+come.
 
 When the disk is full, nothing is read until there is room: events stay in the rings, as far as these go, and what finds no room
 there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
@@ -150,7 +151,13 @@ impl Args {
             output::say("--keep is for chunks: it needs --rotate-size or --rotate-time");
             return WRONG_COMMAND_LINE.into();
         }
-        if let Some(conflict) = self.relay.conflict(&self.limits) {
+        if self.relay.is_live() && self.setup.flight {
+            output::say(
+                "--live is for events that are read as they come: it does not go with --flight",
+            );
+            return WRONG_COMMAND_LINE.into();
+        }
+        if let Some(conflict) = self.relay.conflict(&self.limits, self.ctf) {
             output::say(conflict);
             return WRONG_COMMAND_LINE.into();
         }

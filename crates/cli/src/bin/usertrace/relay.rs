@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use usertrace_consumer::{RelayOptions, RelaySummary};
+use usertrace_ctf::Version;
 use usertrace_relay::Address;
 
-use crate::limits::{Limits, size};
+use crate::limits::{Limits, duration, size};
 use crate::output;
 
 /// Heading of these options in help texts.
@@ -23,14 +24,25 @@ pub(crate) struct Relay {
     /// Let at most about SIZE bytes wait for the relay; more stays in the rings
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = SPOOL, requires = "relay", help_heading = HEADING)]
     relay_spool: u64,
+
+    /// Let viewers read live: they get events about a PERIOD later [default: 1s]
+    #[arg(long, value_name = "PERIOD", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "1s", requires = "relay", help_heading = HEADING)]
+    live: Option<Duration>,
 }
 
 impl Relay {
+    /// Whether viewers read live.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
     /// Why these options cannot be used together with others.
-    pub(crate) fn conflict(&self, limits: &Limits) -> Option<&'static str> {
+    pub(crate) fn conflict(&self, limits: &Limits, ctf: Version) -> Option<&'static str> {
         let is_used = self.relay.is_some();
-        (is_used && limits.limits_size())
-            .then_some("--keep and --max-size do not go with --relay: use --relay-spool")
+        if is_used && limits.limits_size() {
+            return Some("--keep and --max-size do not go with --relay: use --relay-spool");
+        }
+        (self.live.is_some() && ctf == Version::V2).then_some("--live needs CTF 1.8")
     }
 
     /// The options, with how long to wait for the relay at the end.
@@ -39,7 +51,7 @@ impl Relay {
         Some(RelayOptions {
             address,
             spool: self.relay_spool,
-            live: None,
+            live: self.live,
             patience,
         })
     }
