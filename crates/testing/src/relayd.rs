@@ -80,20 +80,6 @@ impl Relayd {
         format!("tcp://{}:{}:{}", self.host, self.ports[0], self.ports[1])
     }
 
-    /// The address for viewers of the only session.
-    ///
-    /// # Panics
-    /// If there is no session, or several.
-    pub fn viewers(&self, name: &str) -> String {
-        let hosts: Vec<_> = fs::read_dir(self.output()).unwrap().collect();
-        let [host] = &hosts[..] else {
-            panic!("{hosts:?}");
-        };
-        let host = host.as_ref().unwrap().file_name();
-        let (address, port) = (&self.host, self.ports[2]);
-        format!("net://{address}:{port}/host/{}/{name}", host.display())
-    }
-
     /// The directory with what it received.
     pub fn output(&self) -> PathBuf {
         self.directory.path().join("output")
@@ -180,18 +166,25 @@ pub struct LiveViewer {
     child: Child,
     reader: JoinHandle<()>,
     lines: Arc<Mutex<Vec<String>>>,
+    /// What it says on its standard error.
+    errors: tempfile::NamedTempFile,
 }
 
 impl LiveViewer {
-    /// Starts to read a session.
+    /// Starts to read the session of a trace on a host.
     ///
     /// # Panics
     /// If there is no `babeltrace2`.
-    pub fn start(address: &str) -> Self {
-        let mut command = Command::new("babeltrace2");
-        command.args(["--clock-seconds", "-i", "lttng-live", address]);
-        let pipes = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = pipes.spawn().expect("babeltrace2 must be installed");
+    pub fn start(relay: &Relayd, host: &str, trace: &str) -> Self {
+        let (address, port) = (&relay.host, relay.ports[2]);
+        let session = format!("net://{address}:{port}/host/{host}/{trace}");
+        let mut command = relay.command("babeltrace2");
+        command.args(["--clock-seconds", "-i", "lttng-live", &session]);
+        // It must not wait until somebody reads its warnings.
+        let errors = tempfile::NamedTempFile::new().unwrap();
+        command.stderr(errors.reopen().unwrap());
+        let spawned = command.stdout(Stdio::piped()).spawn();
+        let mut child = spawned.expect("babeltrace2 must be installed");
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let shared = lines.clone();
@@ -204,22 +197,32 @@ impl LiveViewer {
             child,
             reader,
             lines,
+            errors,
         }
     }
 
     /// Number of events so far.
-    pub fn count(&self) -> usize {
+    ///
+    /// # Panics
+    /// If the viewer has failed.
+    pub fn count(&mut self) -> usize {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            assert!(status.success(), "{status}: {}", self.said());
+        }
         self.lines.lock().unwrap().len()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.errors.path()).unwrap_or_default()
     }
 
     /// Waits for the end of the session, and returns the events, one a line.
     ///
     /// # Panics
     /// If the viewer fails.
-    pub fn end(self) -> Vec<String> {
-        let output = self.child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {said}", output.status);
+    pub fn end(mut self) -> Vec<String> {
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.said());
         self.reader.join().unwrap();
         self.lines.lock().unwrap().clone()
     }

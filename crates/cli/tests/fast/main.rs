@@ -11,6 +11,7 @@ mod daemons;
 mod disk;
 mod fields;
 mod filter;
+mod hosts;
 mod kills;
 mod output;
 mod processes;
@@ -167,6 +168,8 @@ fn of_relays() -> Vec<Trial> {
         relay::killed_workers_leave_nothing_twice,
         relay::live_viewer_reads_what_is_written,
         relay::invalid_combinations_are_refused,
+        hosts::three_hosts_have_each_event_once_whatever_breaks,
+        hosts::three_hosts_are_read_live,
     ]
 }
 

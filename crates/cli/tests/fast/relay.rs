@@ -40,7 +40,7 @@ fn send(run: &Run, address: &str) -> Output {
 }
 
 /// What `steps` printed at its end.
-struct Counts {
+pub(crate) struct Counts {
     written: u64,
     lost: u64,
 }
@@ -52,7 +52,7 @@ fn end(mut child: Child) -> (Counts, Output) {
     (counts(&output.stdout), output)
 }
 
-fn counts(stdout: &[u8]) -> Counts {
+pub(crate) fn counts(stdout: &[u8]) -> Counts {
     let text = String::from_utf8_lossy(stdout);
     let last = text.lines().last().unwrap_or_default();
     let mut words = last.split_whitespace().map(|word| word.parse().unwrap());
@@ -62,7 +62,7 @@ fn counts(stdout: &[u8]) -> Counts {
 
 /// Asserts that `babeltrace2` reads each event of `steps` once, in the order of writing, and that
 /// all others are counted.
-fn assert_exact(directory: &Path, counts: &Counts) {
+pub(crate) fn assert_exact(directory: &Path, counts: &Counts) {
     let read = babeltrace::read(directory);
     for thread in 1..=2 {
         let of_thread = read.events.iter().filter(|of| of.field("thread") == thread);
@@ -342,7 +342,7 @@ const ROUNDS: u64 = 20;
 /// Events of each writer in a round.
 const PART: u64 = 500;
 /// Events of `on_request`.
-const LIVE: u64 = 3 * ROUNDS * PART;
+pub(crate) const LIVE: u64 = 3 * ROUNDS * PART;
 
 pub(crate) fn live_viewer_reads_what_is_written() {
     let relay = Relayd::start();
@@ -352,7 +352,7 @@ pub(crate) fn live_viewer_reads_what_is_written() {
     until("the host has a directory", || {
         !relayd::is_empty(&relay.output())
     });
-    let viewer = LiveViewer::start(&relay.viewers("web"));
+    let mut viewer = LiveViewer::start(&relay, &host(&relay), "web");
     until("the viewer has attached", || {
         relay.log().contains("Attach session ID")
     });
@@ -365,18 +365,30 @@ pub(crate) fn live_viewer_reads_what_is_written() {
     child.stdin = Some(stdin);
     let (counts, output) = end(child);
     assert_success(output.status, &output.stderr);
-    let seen = viewer.end();
-    // Times differ: the clock is measured while the program runs.
+    assert_same(&viewer.end(), &relay.output());
+    assert_exact(&relay.output(), &counts);
+    assert!(relayd::is_empty(&spool(&run)));
+}
+
+/// The only host that the relay knows.
+fn host(relay: &Relayd) -> String {
+    let hosts = trace::directories(&relay.output());
+    assert_eq!(hosts.len(), 1, "{hosts:?}");
+    let host = hosts[0].file_name().unwrap();
+    host.to_str().unwrap().to_owned()
+}
+
+/// Asserts that a viewer printed the events that a directory has. Times differ: the clock is
+/// measured while the program runs.
+pub(crate) fn assert_same(seen: &[String], directory: &Path) {
     let events = |lines: &[String]| -> Vec<String> {
         let events = lines.iter().map(|line| line.rsplit_once("thread = "));
         let mut events: Vec<_> = events.map(|of| of.unwrap().1.to_owned()).collect();
         events.sort();
         events
     };
-    let Lines { lines, .. } = babeltrace::lines(&relay.output());
-    assert_eq!(events(&seen), events(&lines));
-    assert_exact(&relay.output(), &counts);
-    assert!(relayd::is_empty(&spool(&run)));
+    let Lines { lines, .. } = babeltrace::lines(directory);
+    assert!(events(seen) == events(&lines), "the viewer read others");
 }
 
 pub(crate) fn invalid_combinations_are_refused() {
