@@ -33,8 +33,8 @@ const WAIT: Duration = Duration::from_millis(5);
 /// Maximum number of bytes of the log that are reported.
 const MOST_LOG: u64 = 64 << 10;
 
-/// Runs and records a program like [`record`](super::record), by the fallback. `notify` is called for
-/// each event of the recording.
+/// Runs and records a program like [`record`](super::record), by the fallback. `notify` is called
+/// for each event of the recording.
 ///
 /// # Errors
 /// If the program cannot be run or recorded.

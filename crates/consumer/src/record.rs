@@ -126,9 +126,9 @@ pub struct Recording {
 ///
 /// An existing trace of that name is joined: it is started if necessary, stopped at the end, and
 /// not removed. If the directory has a recording of this trace whose recorder was killed, the
-/// recording continues there, without loss of consumed events or duplicates. `notify` is called once
-/// a second with statistics, and for each event of the recording. Call this in a process with one
-/// thread, as it blocks signals.
+/// recording continues there, without loss of consumed events or duplicates. `notify` is called
+/// once a second with statistics, and for each event of the recording. Call this in a process with
+/// one thread, as it blocks signals.
 ///
 /// # Errors
 /// If recording fails, or another program consumes the trace. Except when waiting fails, a started

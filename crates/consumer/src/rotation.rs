@@ -153,8 +153,8 @@ impl Rotation {
         }
     }
 
-    /// Makes the workers leave events in the rings, or go on. They write what there is at the end of
-    /// a chunk or of a process anyway.
+    /// Makes the workers leave events in the rings, or go on. They write what there is at the end
+    /// of a chunk or of a process anyway.
     ///
     /// # Errors
     /// If that cannot be written where they look.

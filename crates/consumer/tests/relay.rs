@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use usertrace_consumer::{RelayEvent, RelayOptions, RelaySummary, SendOptions, send_recording};
+use usertrace_consumer::{
+    RelayEvent, RelayOptions, RelaySummary, SendOptions, SendRecordingError, send_recording,
+};
 use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter};
 use usertrace_relay::fake::{FakeRelay, Fault, FaultKind};
 use usertrace_sys::Scope;
@@ -98,6 +101,15 @@ fn assert_exact(relay: &FakeRelay, recording: &Path) {
     assert!(received == written, "contents differ");
 }
 
+fn options(relay: &FakeRelay, patience: Option<Duration>) -> RelayOptions {
+    RelayOptions {
+        address: relay.address().clone(),
+        spool: u64::MAX,
+        live: None,
+        patience,
+    }
+}
+
 fn send(
     relay: &FakeRelay,
     recording: &Path,
@@ -106,12 +118,7 @@ fn send(
     let options = SendOptions {
         recording: recording.to_owned(),
         name: "web".to_owned(),
-        relay: RelayOptions {
-            address: relay.address().clone(),
-            spool: u64::MAX,
-            live: None,
-            patience,
-        },
+        relay: options(relay, patience),
     };
     let mut events = Vec::new();
     let summary = send_recording(&options, &mut |event| events.push(event)).unwrap();
@@ -180,4 +187,48 @@ fn relay_that_talks_nonsense_is_given_up_in_time() {
     assert!(events.iter().any(is_lost), "{events:?}");
     let mut texts = events.iter().map(ToString::to_string);
     assert!(texts.all(|text| !text.contains(char::is_control)));
+}
+
+/// The sender gives up the connection, and sends everything by another one.
+#[test]
+fn relay_that_stalls_is_left_in_time() {
+    let stall = |after| {
+        let kind = FaultKind::Stall;
+        Some(Fault { after, kind })
+    };
+    // At once, in the middle, and where only confirmations are missing.
+    let cases = [
+        (stall(0), None),
+        (stall(2000), None),
+        (None, stall(0)),
+        (None, stall(5000)),
+    ];
+    thread::scope(|scope| {
+        for (control, data) in cases {
+            scope.spawn(move || {
+                let (relay, recording) = (FakeRelay::start(), recording());
+                relay.add_faults(control, data);
+                let begun = Instant::now();
+                let (summary, events) = send(&relay, recording.path(), None);
+                assert!(summary.is_complete, "{events:?}");
+                assert!(begun.elapsed() < Duration::from_secs(60), "{events:?}");
+                assert!(events.iter().any(RelayEvent::is_trouble), "{events:?}");
+                assert_exact(&relay, recording.path());
+            });
+        }
+    });
+}
+
+#[test]
+fn directory_without_a_trace_is_left_alone() {
+    let (relay, directory) = (FakeRelay::start(), tempfile::tempdir().unwrap());
+    let options = SendOptions {
+        recording: directory.path().to_owned(),
+        name: "web".to_owned(),
+        relay: options(&relay, None),
+    };
+    let error = send_recording(&options, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, SendRecordingError::NoTrace(_)), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert!(relay.sessions().is_empty());
 }

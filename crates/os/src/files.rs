@@ -28,6 +28,22 @@ pub fn open_to_write(options: &mut OpenOptions, path: &Path) -> io::Result<File>
     open_with(options, libc::O_NOFOLLOW, path)
 }
 
+/// Opens a regular file in a directory for reading. Follows no symbolic link, neither at the
+/// directory nor at the file: the owner of the directory cannot make this user read something else.
+///
+/// # Errors
+/// As for [`open`], or if the directory is none.
+pub fn open_in(directory: &Path, name: &str) -> io::Result<File> {
+    let directory = open_directory(directory)?;
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let options = &mut OpenOptions::new();
+    open_with(
+        options.read(true),
+        libc::O_NOFOLLOW,
+        &Path::new(&path).join(name),
+    )
+}
+
 fn open_with(options: &mut OpenOptions, flags: libc::c_int, path: &Path) -> io::Result<File> {
     let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
     let flags = flags | libc::O_NONBLOCK;
@@ -149,6 +165,20 @@ mod tests {
         let error = open_to_write(OpenOptions::new().append(true), &link).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(open_to_write(OpenOptions::new().append(true), &file).is_ok());
+    }
+
+    #[test]
+    fn links_are_not_followed_in_directories_of_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let [own, linked] = ["own", "linked"].map(|name| directory.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&own, &linked).unwrap();
+        std::os::unix::fs::symlink(own.join("file"), own.join("link")).unwrap();
+        assert!(open_in(&own, "file").is_ok());
+        let error = open_in(&own, "link").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(open_in(&linked, "file").is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ const CONTROL: u16 = 5342;
 const DATA: u16 = 5343;
 
 /// The address of a relay: `tcp://HOST[:PORT[:PORT]]`, with the ports for control and for data. An
-/// IPv6 address is in brackets.
+/// IPv6 address is in brackets. A slash may follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Name or IP address of the host.
@@ -26,9 +26,12 @@ pub enum AddressError {
     /// It has no scheme, or an unknown one.
     #[error("not an address like tcp://HOST or tcp://HOST:CONTROL_PORT:DATA_PORT")]
     Scheme,
-    /// There is no host.
-    #[error("no host, as in tcp://HOST")]
+    /// There is no host, or none that can be one.
+    #[error("no host, as in tcp://HOST (an IPv6 address is in brackets: tcp://[::1])")]
     Host,
+    /// Something follows the host and its ports.
+    #[error("a relay has no path: only tcp://HOST or tcp://HOST:CONTROL_PORT:DATA_PORT")]
+    Path,
     /// A port is not a number from 1 to 65535.
     #[error("a port is not a number from 1 to 65535")]
     Port,
@@ -38,12 +41,20 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let rest = text.strip_prefix("tcp://").ok_or(AddressError::Scheme)?;
+        let (scheme, rest) = text.split_once("://").ok_or(AddressError::Scheme)?;
+        if !scheme.eq_ignore_ascii_case("tcp") {
+            return Err(AddressError::Scheme);
+        }
+        let rest = match rest.split_once('/') {
+            Some((rest, "")) => rest,
+            Some(_) => return Err(AddressError::Path),
+            None => rest,
+        };
         let (host, ports) = match rest.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or(AddressError::Host)?,
             None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
         };
-        if host.is_empty() || host.contains(['/', '\0']) || host.contains(char::is_whitespace) {
+        if host.is_empty() || host.contains(['@', '\0']) || host.contains(char::is_whitespace) {
             return Err(AddressError::Host);
         }
         let mut given = Vec::new();
@@ -101,6 +112,8 @@ mod tests {
             };
             assert_eq!(address, expected);
             assert_eq!(address.to_string(), text);
+            let other = format!("TCP{}/", &text[3..]);
+            assert_eq!(other.parse(), Ok(expected));
         }
     }
 
@@ -113,7 +126,11 @@ mod tests {
             ("tcp://:5342", AddressError::Host),
             ("tcp://[::1", AddressError::Host),
             ("tcp://a b", AddressError::Host),
-            ("tcp://a/b", AddressError::Host),
+            ("tcp://user@a", AddressError::Host),
+            ("tcp://::1", AddressError::Host),
+            ("tcp4://relay", AddressError::Scheme),
+            ("tcp://a/b", AddressError::Path),
+            ("tcp://a//", AddressError::Path),
             ("tcp://relay:", AddressError::Port),
             ("tcp://relay:0", AddressError::Port),
             ("tcp://relay:65536", AddressError::Port),

@@ -1,9 +1,12 @@
 //! A client's connection to a relay.
 
 use std::io::{self, Read};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Instant;
 
-use crate::limits::LimitedStream;
+use crate::limits::{LimitedStream, SLICE};
 use crate::message::{self, Command, Index, Session};
 use crate::{Address, Cancel, RelayError, TimeLimits};
 
@@ -274,6 +277,41 @@ impl Connection {
     }
 }
 
+/// Finds the addresses of a host. Servers of names may take much longer than the limit.
+fn resolve(
+    host: &str,
+    port: u16,
+    limits: TimeLimits,
+    cancel: &Cancel,
+) -> Result<Vec<SocketAddr>, RelayError> {
+    let failed = |source| RelayError::Connect {
+        address: format!("{host}:{port}"),
+        source,
+    };
+    let (found, addresses) = mpsc::channel();
+    let name = host.to_owned();
+    // The library's call cannot be interrupted. Its thread ends some time after a failure.
+    let resolver = thread::Builder::new().name("relay-resolver".to_owned());
+    let resolver = resolver.spawn(move || {
+        let resolved = (&name[..], port).to_socket_addrs();
+        // Nobody waits any more if this fails.
+        let _ = found.send(resolved.map(Iterator::collect));
+    });
+    resolver.map_err(failed)?;
+    let begun = Instant::now();
+    loop {
+        match addresses.recv_timeout(SLICE.min(limits.connect)) {
+            Ok(resolved) => return resolved.map_err(failed),
+            Err(_) if cancel.is_cancelled() => return Err(RelayError::Cancelled),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() < limits.connect => {}
+            Err(_) => {
+                let why = "its name is not resolved in time";
+                return Err(failed(io::Error::new(io::ErrorKind::TimedOut, why)));
+            }
+        }
+    }
+}
+
 /// Connects to the first address of the host that answers.
 fn connect(
     host: &str,
@@ -286,7 +324,7 @@ fn connect(
         source,
     };
     let mut error = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs().map_err(failed)? {
+    for address in resolve(host, port, limits, cancel)? {
         if cancel.is_cancelled() {
             return Err(RelayError::Cancelled);
         }

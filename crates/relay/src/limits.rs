@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::RelayError;
 
 /// How long a call may block before [`Cancel`] is looked at again.
-const SLICE: Duration = Duration::from_millis(200);
+pub(crate) const SLICE: Duration = Duration::from_millis(200);
 
 /// How long a relay may take.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,7 @@ mod output;
 mod processes;
 mod programs;
 mod relay;
+mod relay_send;
 mod run;
 mod stepped;
 mod trace;
@@ -168,6 +169,14 @@ fn of_relays() -> Vec<Trial> {
         relay::killed_workers_leave_nothing_twice,
         relay::live_viewer_reads_what_is_written,
         relay::invalid_combinations_are_refused,
+        relay::killed_recorder_with_a_full_spool_lets_writers_go_on,
+        relay::spool_leaves_room_on_the_disk,
+        relay::signal_ends_the_wait_for_a_relay,
+        relay_send::directory_without_a_recording_is_refused,
+        relay_send::recording_has_one_sender,
+        relay_send::recording_is_sent_while_it_is_written,
+        relay_send::odd_names_stay_below_the_relays_directory,
+        relay_send::links_in_a_recording_are_not_sent,
         hosts::three_hosts_have_each_event_once_whatever_breaks,
         hosts::three_hosts_are_read_live,
     ]

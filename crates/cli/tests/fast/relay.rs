@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::disk::Disk;
 use super::programs::write;
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
@@ -17,23 +18,29 @@ use usertrace_testing::relayd::{self, LiveViewer, Relayd};
 use usertrace_testing::wait::until;
 
 /// The spool of a recording, below the directory of a run.
-fn spool(run: &Run) -> PathBuf {
+pub(crate) fn spool(run: &Run) -> PathBuf {
     run.path().join("spool")
 }
 
 /// `usertrace record --relay` of one of the programs.
-fn record(run: &Run, address: &str, options: &[&str], program: &str) -> Child {
+pub(crate) fn record(run: &Run, address: &str, options: &[&str], program: &str) -> Child {
+    let mut command = recorder(&spool(run), options);
+    let command = command.args(["--relay", address, "--"]);
+    let command = command.arg(std::env::current_exe().unwrap());
+    command.env(VARIABLE, program).spawn().unwrap()
+}
+
+/// `usertrace record` with pipes; the program is missing.
+pub(crate) fn recorder(output: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
-    command.args(["record", "--trace", "web", "--relay", address, "-o"]);
-    command.arg(spool(run)).args(options).arg("--");
-    command.arg(std::env::current_exe().unwrap());
-    command.env(VARIABLE, program);
-    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    pipes.stderr(Stdio::piped()).spawn().unwrap()
+    command.args(["record", "--trace", "web", "-o"]);
+    command.arg(output).args(options).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 /// `usertrace send` of what is in the spool.
-fn send(run: &Run, address: &str) -> Output {
+pub(crate) fn send(run: &Run, address: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
     let command = command.arg("send").arg(spool(run)).arg(address);
     command.output().unwrap()
@@ -46,7 +53,7 @@ pub(crate) struct Counts {
 }
 
 /// Ends `steps`. Returns its counts, and the output of the recorder.
-fn end(mut child: Child) -> (Counts, Output) {
+pub(crate) fn end(mut child: Child) -> (Counts, Output) {
     child.stdin.take().unwrap().write_all(b"q").unwrap();
     let output = child.wait_with_output().unwrap();
     (counts(&output.stdout), output)
@@ -75,7 +82,7 @@ pub(crate) fn assert_exact(directory: &Path, counts: &Counts) {
 }
 
 /// Small chunks, of which several wait.
-const SMALL: &[&str] = &["--subbuf-size", "4096", "--relay-spool", "256k"];
+pub(crate) const SMALL: &[&str] = &["--subbuf-size", "4096", "--relay-spool", "256k"];
 
 /// Names of the chunks that the relay has begun.
 fn chunks(relay: &Relayd) -> Vec<PathBuf> {
@@ -208,6 +215,76 @@ pub(crate) fn killed_recorder_leaves_nothing_twice() {
         assert_success(sent.status, &sent.stderr);
         assert_exact(&relay.output(), &counts);
     }
+}
+
+/// The recorder has told the workers to leave events in the rings. Nobody reads them then, nor
+/// tells the workers to go on.
+pub(crate) fn killed_recorder_with_a_full_spool_lets_writers_go_on() {
+    let mut relay = Relayd::stopped();
+    let run = Run::new();
+    let mut child = record(&run, &relay.address(), SMALL, "steps");
+    let place = spool(&run).join(".usertrace/place");
+    until("the workers are told to wait", || {
+        fs::read_to_string(&place).is_ok_and(|text| text.contains("hold"))
+    });
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Both threads write until their events are recorded.
+    stdin.write_all(b"q").unwrap();
+    let mut printed = Vec::new();
+    stdout.read_to_end(&mut printed).unwrap();
+    relay.restart();
+    let sent = send(&run, &relay.address());
+    assert_success(sent.status, &sent.stderr);
+    assert_exact(&relay.output(), &counts(&printed));
+}
+
+pub(crate) fn spool_leaves_room_on_the_disk() {
+    let mut relay = Relayd::stopped();
+    let run = Run::new();
+    let Some(disk) = Disk::new(&run, "12M") else {
+        println!("skipped: only root can mount a file system");
+        return;
+    };
+    let directory = disk.path().join("spool");
+    let address = relay.address();
+    let mut command = recorder(&directory, &["--relay", &address, "--"]);
+    let command = command.arg(std::env::current_exe().unwrap());
+    let child = command.env(VARIABLE, "steps").spawn().unwrap();
+    let place = directory.join(".usertrace/place");
+    until("the workers are told to wait", || {
+        fs::read_to_string(&place).is_ok_and(|text| text.contains("hold"))
+    });
+    relay.restart();
+    until("the relay has chunks", || chunks(&relay).len() >= 6);
+    let (counts, output) = end(child);
+    assert_success(output.status, &output.stderr);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("No space left"), "{said}");
+    assert_exact(&relay.output(), &counts);
+    assert!(relayd::is_empty(&directory));
+}
+
+pub(crate) fn signal_ends_the_wait_for_a_relay() {
+    let relay = Relayd::stopped();
+    let run = Run::new();
+    let child = record(&run, &relay.address(), &["--relay-wait", "1h"], "ten");
+    until("the program has ended", || {
+        let chunks = trace::directories(&spool(&run));
+        let mut traces = chunks.iter().flat_map(|chunk| trace::directories(chunk));
+        traces.any(|trace| trace.join("metadata").exists() && !trace.join(".unfinished").exists())
+    });
+    let begun = Instant::now();
+    // SAFETY: the child was not waited for, so the id is its own.
+    let sent = unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    assert_eq!(sent, 0);
+    let output = child.wait_with_output().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("bytes wait for the relay in"), "{said}");
 }
 
 pub(crate) fn recording_without_a_relay_is_sent_later() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(super) struct Forwarder {
     options: RelayOptions,
     writer: SpoolWriter,
     note: RelayNote,
+    /// Only one process sends the recording.
+    _lock: File,
     shared: Arc<Shared>,
     limits: TimeLimits,
     session: Option<RelaySession>,
@@ -90,9 +92,11 @@ impl Forwarder {
         writer: SpoolWriter,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
+        let (note, lock) = RelayNote::of(output, trace)?;
         finish_removals(output)?;
         Ok(Self {
-            note: RelayNote::of(output, trace)?,
+            note,
+            _lock: lock,
             output: output.to_owned(),
             writer,
             shared,
@@ -112,8 +116,10 @@ impl Forwarder {
     pub(super) fn run(mut self) -> RelaySummary {
         loop {
             // Pairs with the store of the recorder: what is found from here on is everything.
-            let is_over =
-                self.shared.is_over.load(Ordering::Acquire) || self.writer == SpoolWriter::Nobody;
+            let is_over = match self.writer {
+                SpoolWriter::Nobody => !spool::is_recorded(&self.output),
+                _ => self.shared.is_over.load(Ordering::Acquire),
+            };
             let round = self.round(is_over);
             match round {
                 Ok(Round::Complete) if is_over => return self.end(),
@@ -132,9 +138,10 @@ impl Forwarder {
         if let (Some(live), SpoolWriter::Daemons, false) = (&mut self.live, self.writer, is_over) {
             live.ask_daemons(&self.output);
         }
-        let spool = spool::scan(&self.output, self.writer == SpoolWriter::Nobody)?;
-        // At the end, nothing can come late any more. When the spool is full, rings are not read, so
-        // the time would stand still: that there is room again is more important than viewers.
+        let has_recorder = self.writer != SpoolWriter::Nobody;
+        let spool = spool::scan(&self.output, has_recorder, is_over)?;
+        // At the end, nothing can come late any more. When the spool is full, rings are not read,
+        // so the time would stand still: room in the spool is more important than viewers.
         let is_late_allowed = is_over || self.shared.is_full.load(Ordering::Relaxed);
         let until = self.live.as_mut().filter(|_| !is_late_allowed).map(|live| {
             match self.writer {

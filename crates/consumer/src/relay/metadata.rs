@@ -81,8 +81,8 @@ const CLOCK: &[u8] = b"\nclock {\n";
 const CLOCK_END: &[u8] = b"\n};\n";
 
 /// The metadata with the clock of the session, which becomes that of these metadata if it has none
-/// yet. Each process measures the processor's counter itself, and knows it better with time. Viewers
-/// need one clock for all, so that an event is not before an earlier one of another trace.
+/// yet. Each process measures the processor's counter itself, and knows it better with time.
+/// Viewers need one clock for all, so that an event is not before an earlier one of another trace.
 pub(super) fn with_clock(text: &[u8], session: &mut Option<Vec<u8>>) -> Vec<u8> {
     let Some((before, behind)) = find(text, CLOCK) else {
         return text.to_vec();

@@ -24,7 +24,7 @@ mod shared;
 mod spool;
 
 pub use event::RelayEvent;
-pub use sender::{SendOptions, send_recording};
+pub use sender::{SendOptions, SendRecordingError, send_recording};
 pub use shared::{RelayOptions, RelaySummary};
 
 pub(crate) use sender::{RelaySender, forget_unused};

@@ -1,18 +1,16 @@
 //! The note beside a recording that says where it is on the relay.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use usertrace_ctf::recording::{Chunk, read_note, value};
+use usertrace_ctf::recording::{Chunk, RELAY_NOTE as NAME, read_note, value};
 use usertrace_ctf::{file_name, new_uuid};
-use usertrace_os::procfs;
+use usertrace_os::{files, procfs};
 
-/// Name of the note beside the chunks. It is not in the recorder's directory, which is removed when
+/// A note that is being written. The note is not in the recorder's directory, which is removed when
 /// everything is written, before everything is sent.
-const NAME: &str = ".relay";
-/// A note that is being written.
 const NEW: &str = ".relay.new";
 /// Longest name in a path of the relay. Its limits are 255 bytes, with the NUL.
 const MAX_NAME: usize = 100;
@@ -31,22 +29,31 @@ pub(super) struct RelayNote {
 }
 
 impl RelayNote {
-    /// Reads the note of a recording, or writes it.
+    /// Reads the note of a recording, or writes it. The file that is returned has its lock: two
+    /// senders would replace each other's files on the relay.
     ///
     /// # Errors
-    /// If it is damaged, or cannot be written.
-    pub(super) fn of(output: &Path, trace: &str) -> io::Result<Self> {
-        if let Some(note) = read_note(&output.join(NAME), Self::from_text)? {
-            return Ok(note);
+    /// If another process has the lock, or the note is damaged or cannot be written.
+    pub(super) fn of(output: &Path, trace: &str) -> io::Result<(Self, File)> {
+        if read_note(&output.join(NAME), Self::from_text)?.is_none() {
+            let new = output.join(NEW);
+            remove_file(&new)?;
+            // Only what this creates: somebody else may have put a link there.
+            let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+            file.write_all(Self::new(trace)?.to_text().as_bytes())?;
+            fs::rename(new, output.join(NAME))?;
         }
-        let note = Self::new(trace)?;
-        let new = output.join(NEW);
-        remove_file(&new)?;
-        // Only what this creates: somebody else may have put a link there.
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-        file.write_all(note.to_text().as_bytes())?;
-        fs::rename(new, output.join(NAME))?;
-        Ok(note)
+        let options = &mut OpenOptions::new();
+        let lock = files::open_to_write(options.read(true).write(true), &output.join(NAME))?;
+        files::lock(&lock).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                io::Error::new(io::ErrorKind::ResourceBusy, "another process sends it")
+            }
+            _ => error,
+        })?;
+        let note = read_note(&output.join(NAME), Self::from_text)?;
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "another process has sent it");
+        Ok((note.ok_or_else(gone)?, lock))
     }
 
     /// Whether a recording is not yet completely on a relay.
@@ -119,13 +126,16 @@ mod tests {
     #[test]
     fn a_recording_keeps_its_place_on_the_relay() {
         let output = tempfile::tempdir().unwrap();
-        let note = RelayNote::of(output.path(), "my web/../x").unwrap();
+        let (note, lock) = RelayNote::of(output.path(), "my web/../x").unwrap();
+        let busy = RelayNote::of(output.path(), "other").unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        drop(lock);
         assert_eq!(note.name, "my_web_.._x");
         assert!(note.path.starts_with("my_web_.._x-20"), "{}", note.path);
-        assert_eq!(RelayNote::of(output.path(), "other").unwrap(), note);
+        assert_eq!(RelayNote::of(output.path(), "other").unwrap().0, note);
         RelayNote::remove(output.path()).unwrap();
         RelayNote::remove(output.path()).unwrap();
-        let other = RelayNote::of(output.path(), "other").unwrap();
+        let (other, _lock) = RelayNote::of(output.path(), "other").unwrap();
         assert_ne!(other.path, note.path);
     }
 

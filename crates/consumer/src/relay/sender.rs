@@ -11,6 +11,7 @@ use super::event::RelayEvent;
 use super::forwarder::Forwarder;
 use super::note::RelayNote;
 use super::shared::{RelayOptions, RelaySummary, Shared, SpoolWriter, Times, lock};
+use super::spool;
 use crate::chunks;
 use crate::error::OutputError;
 
@@ -113,8 +114,8 @@ impl RelaySender {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Sends the rest of a recording that has ended. `notify` is called for each event. `wait` waits a
-    /// moment, and returns false to give up earlier. `None`: the thread panicked.
+    /// Sends the rest of a recording that has ended. `notify` is called for each event. `wait` waits
+    /// a moment, and returns false to give up earlier. `None`: the thread panicked.
     pub(crate) fn finish<E>(
         mut self,
         notify: &mut dyn FnMut(RelayEvent),
@@ -171,18 +172,47 @@ pub struct SendOptions {
     pub relay: RelayOptions,
 }
 
+/// Why a recording cannot be sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendRecordingError {
+    /// The directory has no trace.
+    #[error("\"{}\" has no trace to send", .0.display())]
+    NoTrace(PathBuf),
+    /// The directory cannot be read.
+    #[error("cannot read \"{}\"", path.display())]
+    Read {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The note of what is on the relay cannot be written, or another process sends the recording.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
 /// Sends a recording that has ended, or that the daemons of traced programs still write. A second
 /// call replaces what the first one left on the relay. The recording stays.
 ///
 /// `notify` is called for each event.
 ///
 /// # Errors
-/// If the note in the directory cannot be written.
+/// If the directory has no recording, another process sends it, or the note in it cannot be
+/// written.
 pub fn send_recording(
     options: &SendOptions,
     notify: &mut dyn FnMut(RelayEvent),
-) -> Result<Option<RelaySummary>, OutputError> {
+) -> Result<Option<RelaySummary>, SendRecordingError> {
     let output = &options.recording;
+    let has_traces = spool::has_traces(output).map_err(|source| SendRecordingError::Read {
+        path: output.clone(),
+        source,
+    })?;
+    // Nothing is written to a directory that is no recording.
+    if !has_traces && !spool::is_recorded(output) && !RelaySender::is_wanted(output) {
+        return Err(SendRecordingError::NoTrace(output.clone()));
+    }
     let writer = SpoolWriter::Nobody;
     let sender = RelaySender::start(output, &options.name, &options.relay, writer);
     let sender = sender.map_err(OutputError::at(output))?;

@@ -1,7 +1,7 @@
 //! What was sent of a trace in the present session.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Instant;
@@ -146,8 +146,7 @@ impl SentTrace {
         self.is_held = false;
         for (name, len) in &trace.streams {
             if let Some(stream) = self.streams.get_mut(name) {
-                let file = trace.path.join(name);
-                is_complete &= stream.send(connection, &file, *len, until, budget)?;
+                is_complete &= stream.send(connection, trace, name, *len, until, budget)?;
                 self.is_held |= stream.is_held;
             }
         }
@@ -219,7 +218,7 @@ impl SentTrace {
             return Ok(());
         }
         for (name, stream) in &self.streams {
-            stream.check(&File::open(trace.path.join(name))?)?;
+            stream.check(&files::open_in(&trace.path, name)?)?;
             connection.close_stream(stream.id, stream.packets.wrapping_sub(1))?;
         }
         connection.close_stream(self.metadata_stream, NO_PACKET)?;
@@ -278,7 +277,8 @@ impl SentStream {
     fn send(
         &mut self,
         connection: &mut Connection,
-        path: &Path,
+        trace: &SpoolTrace,
+        name: &str,
         len: u64,
         until: u64,
         budget: &mut u64,
@@ -290,7 +290,7 @@ impl SentStream {
         if len == self.sent {
             return Ok(true);
         }
-        let mut file = files::open(OpenOptions::new().read(true), path)?;
+        let mut file = files::open_in(&trace.path, name)?;
         self.check(&file)?;
         while *budget > 0 {
             let at = self.sent;
@@ -306,6 +306,7 @@ impl SentStream {
                 return Ok(true);
             }
             let Ok(packet_len) = u32::try_from(header.len) else {
+                let path = trace.path.join(name);
                 let why = format!("{} has a packet of {} bytes", path.display(), header.len);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
             };
@@ -358,11 +359,11 @@ fn index(header: &PacketHeader) -> Index {
 }
 
 fn read_metadata(trace: &Path) -> io::Result<Vec<u8>> {
-    let path = trace.join(METADATA);
-    let file = files::open(OpenOptions::new().read(true), &path)?;
+    let file = files::open_in(trace, METADATA)?;
     let mut text = Vec::new();
     file.take(MAX_METADATA).read_to_end(&mut text)?;
     if text.len() as u64 == MAX_METADATA {
+        let path = trace.join(METADATA);
         let why = format!("{} is longer than {MAX_METADATA} bytes", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }

@@ -1,9 +1,11 @@
 //! What the recorder and the sending thread share.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 use usertrace_relay::{Address, Cancel};
 use usertrace_sys::clock;
@@ -32,6 +34,26 @@ pub struct RelayOptions {
 }
 
 impl RelayOptions {
+    /// Limits the spool to three quarters of the room that its disk has now. A full disk would be
+    /// worse than a full spool: chunks could not be finished, so none could be removed.
+    #[must_use]
+    pub fn fitted(self, output: &Path) -> Self {
+        // The directory may not exist yet. Without an answer, the limit is the given one.
+        let mut existing = output.ancestors().filter(|path| path.exists());
+        let directory = match existing.next() {
+            Some(path) if !path.as_os_str().is_empty() => path,
+            _ => Path::new("."),
+        };
+        let room = statvfs(directory).map_or(u64::MAX, |disk| {
+            let blocks: u64 = disk.blocks_available();
+            blocks.saturating_mul(disk.fragment_size())
+        });
+        Self {
+            spool: self.spool.min(room / 4 * 3),
+            ..self
+        }
+    }
+
     /// Bytes that may wait: chunks must have some room.
     pub(super) fn spool_limit(&self) -> u64 {
         self.spool.max(PARTS * SHORTEST_CHUNK)

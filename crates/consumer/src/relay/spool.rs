@@ -1,12 +1,14 @@
 //! What waits for the relay: the chunks of a recording, their traces, and the files of these.
 
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use usertrace_ctf::METADATA;
+use usertrace_ctf::recording::{DIRECTORY, RUNNING};
 use usertrace_ctf::unfinished::{self, State};
+use usertrace_os::files;
 
 use crate::chunks;
 
@@ -55,15 +57,25 @@ impl FileVersion {
     }
 }
 
-/// Lists the chunks in a directory, the oldest first. `is_over`: no recorder runs there, so a chunk
-/// without live writers is finished whatever its name is.
+/// Lists the chunks in a directory, the oldest first. `has_recorder`: a recorder of this process
+/// makes and finishes chunks there; otherwise, a directory without chunks is listed as one.
+/// `is_over`: without a recorder, chunks are finished whatever their names are.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub(super) fn scan(output: &Path, is_over: bool) -> io::Result<Vec<SpoolChunk>> {
+pub(super) fn scan(
+    output: &Path,
+    has_recorder: bool,
+    is_over: bool,
+) -> io::Result<Vec<SpoolChunk>> {
+    let is_over = is_over && !has_recorder;
     let mut found = Vec::new();
     for (number, name, is_current) in chunks::chunks(output)? {
         let path = output.join(&name);
+        // A link may lead to anything that this user can read.
+        if fs::symlink_metadata(&path).is_ok_and(|of| of.is_symlink()) {
+            continue;
+        }
         let finished = name.strip_suffix(chunks::CURRENT).unwrap_or(&name);
         let traces = traces(&path)?;
         found.push(SpoolChunk {
@@ -74,17 +86,41 @@ pub(super) fn scan(output: &Path, is_over: bool) -> io::Result<Vec<SpoolChunk>> 
             traces,
         });
     }
-    if is_over && found.is_empty() {
+    if !has_recorder && found.is_empty() {
         let traces = traces(output)?;
         found.push(SpoolChunk {
             number: 0,
             name: String::new(),
             path: output.to_owned(),
-            is_finished: !traces.iter().any(is_written),
+            is_finished: is_over && !traces.iter().any(is_written),
             traces,
         });
     }
     Ok(found)
+}
+
+/// Whether a directory has something to send.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn has_traces(output: &Path) -> io::Result<bool> {
+    let chunks = scan(output, false, false)?;
+    let mut traces = chunks.iter().flat_map(|chunk| &chunk.traces);
+    Ok(traces.any(|trace| trace.metadata.is_some()))
+}
+
+/// Whether a recorder, or daemons for it, may still write to a recording.
+pub(super) fn is_recorded(output: &Path) -> bool {
+    let is_locked = |file: io::Result<File>, how| {
+        let locked = file.and_then(|file| files::flock(&file, how));
+        locked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    // Daemons share the one lock while they run. A recorder of the kernel's rings has the other.
+    is_locked(files::open_in(output, RUNNING), libc::LOCK_EX)
+        || is_locked(
+            files::open_directory(&output.join(DIRECTORY)),
+            libc::LOCK_SH,
+        )
 }
 
 /// Whether a daemon still writes to the trace.
@@ -171,7 +207,7 @@ mod tests {
             fs::write(trace.join(".metadata.new"), "").unwrap();
             std::os::unix::fs::symlink("/etc/passwd", trace.join("link")).unwrap();
         }
-        let found = scan(output, false).unwrap();
+        let found = scan(output, true, true).unwrap();
         let [first, second] = &found[..] else {
             panic!("{found:?}");
         };
@@ -181,8 +217,24 @@ mod tests {
         assert_eq!(second.traces[0].streams, [("main_0".to_owned(), 5)]);
         assert!(second.traces[0].metadata.is_some());
         // Nobody records there.
-        assert!(scan(output, true).unwrap()[1].is_finished);
-        let plain = scan(&output.join("20261122T150347Z-000001"), true).unwrap();
+        assert!(scan(output, false, true).unwrap()[1].is_finished);
+        let plain = scan(&output.join("20261122T150347Z-000001"), false, true).unwrap();
         assert_eq!((plain[0].number, plain[0].traces.len()), (0, 1));
+        assert!(has_traces(output).unwrap());
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let (elsewhere, output) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let trace = elsewhere.path().join("prog-1-1");
+        fs::create_dir(&trace).unwrap();
+        fs::write(trace.join("metadata"), "m").unwrap();
+        let link = |to: &Path, name: &str| {
+            let from = output.path().join(name);
+            std::os::unix::fs::symlink(to, from).unwrap();
+        };
+        link(elsewhere.path(), "20261122T150347Z-000001");
+        link(&trace, "prog-1-1");
+        assert!(!has_traces(output.path()).unwrap());
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use usertrace_os::files;
 
-use super::{Chunk, DIRECTORY};
+use super::{Chunk, DIRECTORY, RELAY_NOTE};
 
 /// The file that names the location. It is not the note of the consumer's chunk, which is never
 /// removed.
@@ -93,7 +93,8 @@ impl TraceLocation {
     }
 
     /// Reads that file like [`named`](Self::named), and whether workers are to leave events in the
-    /// rings.
+    /// rings. They are not when the sender that would make room was killed: nobody would read the
+    /// rings any more.
     ///
     /// # Errors
     /// As for [`named`](Self::named).
@@ -109,8 +110,15 @@ impl TraceLocation {
         file.take(LEN).read_to_string(&mut text)?;
         let why = || io::Error::new(io::ErrorKind::InvalidData, "it names no chunk");
         let location = Self::from_text(&text).ok_or_else(why)?;
-        Ok((location, text.ends_with(HOLD)))
+        Ok((location, text.ends_with(HOLD) && is_sent(output)))
     }
+}
+
+/// Whether a process sends the recording to a relay: it has the lock of the note.
+fn is_sent(output: &Path) -> bool {
+    let note = files::open(OpenOptions::new().read(true), &output.join(RELAY_NOTE));
+    note.and_then(|note| files::is_locked(&note))
+        .unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -137,6 +145,8 @@ mod tests {
             assert_eq!(TraceLocation::named(path).unwrap(), place);
         }
         let (chunk, nowhere) = (TraceLocation::Chunk(chunk), TraceLocation::Nowhere);
+        let note = fs::File::create(path.join(RELAY_NOTE)).unwrap();
+        files::lock(&note).unwrap();
         for (place, text, is_held) in [
             (chunk, chunk.to_text(), false),
             (chunk, chunk.to_text_on_hold(), true),
@@ -146,5 +156,10 @@ mod tests {
             let named = TraceLocation::named_with_hold(path).unwrap();
             assert_eq!(named, (place, is_held));
         }
+        // The sender was killed.
+        drop(note);
+        fs::write(TraceLocation::file(path), chunk.to_text_on_hold().unwrap()).unwrap();
+        let named = TraceLocation::named_with_hold(path).unwrap();
+        assert_eq!(named, (chunk, false));
     }
 }

@@ -114,12 +114,13 @@ impl Args {
         if let (Some(start), false) = (self.start, traces.is_empty()) {
             traces.push(start);
         }
+        let output = self.output.unwrap_or_else(default_output);
         let options = DaemonOptions {
             root: self.root.path,
             traces,
-            output: self.output.unwrap_or_else(default_output),
+            relay: self.relay.options(&output, None),
+            output,
             limits: self.limits.into(),
-            relay: self.relay.options(None),
         };
         let mut reporter = Reporter {
             log,

@@ -181,6 +181,7 @@ impl Args {
             root: self.root.path,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
             setup: setup.clone(),
+            relay: self.relay.options(&output, Some(self.relay_wait)),
             output,
             version: self.ctf,
             program: self.program,
@@ -191,7 +192,6 @@ impl Args {
                 buffer_kib: self.kernel_buffer,
             }),
             limits: self.limits.into(),
-            relay: self.relay.options(Some(self.relay_wait)),
         };
         let quiet = self.summary.quiet;
         let (recorded, obstacles) = run_recording(&options, preload.is_some(), quiet);

@@ -1,5 +1,6 @@
 //! Options for sending to a relay, shared by the commands that record.
 
+use std::path::Path;
 use std::time::Duration;
 
 use usertrace_consumer::{RelayOptions, RelaySummary};
@@ -21,7 +22,8 @@ pub(crate) struct Relay {
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     relay: Option<Address>,
 
-    /// Let at most about SIZE bytes wait for the relay; more stays in the rings
+    /// Let at most about SIZE bytes wait for the relay, and no more than three quarters of the
+    /// disk's room; more stays in the rings
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = SPOOL, requires = "relay", help_heading = HEADING)]
     relay_spool: u64,
 
@@ -46,14 +48,15 @@ impl Relay {
     }
 
     /// The options, with how long to wait for the relay at the end.
-    pub(crate) fn options(self, patience: Option<Duration>) -> Option<RelayOptions> {
+    pub(crate) fn options(self, output: &Path, patience: Option<Duration>) -> Option<RelayOptions> {
         let address = self.relay?;
-        Some(RelayOptions {
+        let options = RelayOptions {
             address,
             spool: self.relay_spool,
             live: self.live,
             patience,
-        })
+        };
+        Some(options.fitted(output))
     }
 }
 
