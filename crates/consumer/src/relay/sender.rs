@@ -114,8 +114,8 @@ impl RelaySender {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Sends the rest of a recording that has ended. `notify` is called for each event. `wait` waits
-    /// a moment, and returns false to give up earlier. `None`: the thread panicked.
+    /// Sends the rest of a recording that has ended. `notify` is called for each event. `wait`
+    /// waits a moment, and returns false to give up earlier. `None`: the thread panicked.
     pub(crate) fn finish<E>(
         mut self,
         notify: &mut dyn FnMut(RelayEvent),
