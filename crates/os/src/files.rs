@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -90,6 +90,22 @@ pub fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether a process has a lock of [`flock`] on the file. Does not take it: another process could
+/// then not take its own. Does not find processes that this one's PID namespace does not have.
+///
+/// # Errors
+/// If the list of locks cannot be read.
+pub fn is_flocked(file: &File) -> io::Result<bool> {
+    let of = file.metadata()?;
+    let (major, minor) = (libc::major(of.dev()), libc::minor(of.dev()));
+    let id = format!("{major:02x}:{minor:02x}:{}", of.ino());
+    let locks = std::fs::read_to_string("/proc/locks")?;
+    Ok(locks.lines().any(|line| {
+        let has = |word: &str| line.split_ascii_whitespace().any(|of| of == word);
+        has("FLOCK") && has(&id)
+    }))
 }
 
 /// Retries to get a lock that others hold only briefly, for up to a second.
@@ -179,6 +195,24 @@ mod tests {
         let error = open_in(&own, "link").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(open_in(&linked, "file").is_err());
+    }
+
+    #[test]
+    fn locks_of_others_are_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create(true);
+            options.open(directory.path().join("file")).unwrap()
+        };
+        assert!(!is_flocked(&open()).unwrap());
+        let locked = open();
+        for how in [libc::LOCK_SH, libc::LOCK_EX] {
+            flock(&locked, how).unwrap();
+            assert!(is_flocked(&open()).unwrap());
+        }
+        drop(locked);
+        assert!(!is_flocked(&open()).unwrap());
     }
 
     #[test]

@@ -87,9 +87,10 @@ pub(crate) fn recording_is_sent_while_it_is_written() {
         });
         let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
         let command = command.arg("send").arg(spool(&run)).arg(relay.address());
-        let sender = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut sender = command.stderr(Stdio::piped()).spawn().unwrap();
         until("the relay has something", || {
-            trace::directories(&relay.output()).len() == 1
+            let ended = sender.try_wait().unwrap();
+            ended.is_some() || trace::directories(&relay.output()).len() == 1
         });
         let (counts, output) = end(child);
         assert_success(output.status, &output.stderr);

@@ -111,16 +111,13 @@ pub(super) fn has_traces(output: &Path) -> io::Result<bool> {
 
 /// Whether a recorder, or daemons for it, may still write to a recording.
 pub(super) fn is_recorded(output: &Path) -> bool {
-    let is_locked = |file: io::Result<File>, how| {
-        let locked = file.and_then(|file| files::flock(&file, how));
-        locked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    let is_locked = |file: io::Result<File>| {
+        let locked = file.and_then(|file| files::is_flocked(&file));
+        locked.unwrap_or(false)
     };
     // Daemons share the one lock while they run. A recorder of the kernel's rings has the other.
-    is_locked(files::open_in(output, RUNNING), libc::LOCK_EX)
-        || is_locked(
-            files::open_directory(&output.join(DIRECTORY)),
-            libc::LOCK_SH,
-        )
+    is_locked(files::open_in(output, RUNNING))
+        || is_locked(files::open_directory(&output.join(DIRECTORY)))
 }
 
 /// Whether a daemon still writes to the trace.
