@@ -163,6 +163,11 @@ impl Recording {
     /// Ends the program, and waits for the recorder.
     fn end(&mut self) -> Counts {
         self.tell("q");
+        self.wait()
+    }
+
+    /// Waits for the recorder of a program that was told to end.
+    fn wait(&mut self) -> Counts {
         drop(self.child.stdin.take());
         let read = |mut from: Box<dyn std::io::Read>| {
             let mut bytes = Vec::new();
@@ -277,8 +282,9 @@ pub(crate) fn three_hosts_are_read_live() {
             viewer.count() as u64 >= relay::LIVE
         });
     }
+    recordings.iter_mut().for_each(|of| of.tell("q"));
     for (mut recording, viewer) in recordings.into_iter().zip(viewers) {
-        let counts = recording.end();
+        let counts = recording.wait();
         let session = recording.session(&relay).unwrap();
         relay::assert_same(&viewer.end(), &session);
         relay::assert_exact(&session, &counts);

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// after it for the confirmation.
 const ASKS: u32 = 3;
 /// Periods for which streams stay open when everything was sent: viewers must find them before.
-const LINGER: u32 = 3;
+const LINGER: u32 = 10;
 
 /// Finds the time up to which a live session may get events.
 #[derive(Debug)]
