@@ -294,6 +294,19 @@ impl Checkpoint {
     }
 }
 
+/// Creates the output directory, or accepts an empty one: readers would mix other traces in.
+/// Returns whether it is new.
+pub(super) fn create_output(path: &Path) -> io::Result<bool> {
+    let new = !path.exists();
+    fs::create_dir_all(path)?;
+    if is_empty(path)? {
+        Ok(new)
+    } else {
+        let why = "it is not empty, and traces in it would be read together: name another one (-o)";
+        Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, why))
+    }
+}
+
 /// Creates the checkpoint directory, unless it exists.
 ///
 /// # Errors

@@ -13,7 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use usertrace_ctf::recording::{CURRENT, Chunk, DIRECTORY};
+pub(super) use usertrace_ctf::recording::CURRENT;
+use usertrace_ctf::recording::{Chunk, DIRECTORY};
 
 /// Prefix of chunks that are being removed, in the checkpoint's directory.
 const REMOVED: &str = "removed-";
@@ -97,7 +98,7 @@ pub(super) fn finish_chunk(output: &Path, chunk: &Chunk) -> io::Result<Option<Pa
 }
 
 /// Number, name, and whether it is current, of all chunks in a directory, by number.
-fn chunks(output: &Path) -> io::Result<Vec<(u64, String, bool)>> {
+pub(super) fn chunks(output: &Path) -> io::Result<Vec<(u64, String, bool)>> {
     let mut chunks = Vec::new();
     for entry in fs::read_dir(output)? {
         let Ok(name) = entry?.file_name().into_string() else {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use super::control_fs::consumer_files;
 use super::error::{OutputError, RecordError, system};
 use super::record::{LINGER, PROGRESS_INTERVAL, WAIT, next_wait};
 use super::recorder::TraceRecorder;
+use super::relay::{RelayOptions, RelaySender, SpoolWriter};
 use super::signals::{ReceivedSignal, Signals};
 use super::{
     CONTROL, ControlFs, ControlFsError, Limits, MAIN, RecorderEvent, RecordingProgress,
@@ -40,6 +42,15 @@ pub struct DaemonOptions {
     pub output: PathBuf,
     /// When chunks end, and the maximum size of each trace.
     pub limits: Limits,
+    /// The relay to send the traces to, if any. Chunks that were sent are removed.
+    pub relay: Option<RelayOptions>,
+}
+
+impl DaemonOptions {
+    fn limits(&self) -> Limits {
+        let relay = self.relay.as_ref();
+        relay.map_or(self.limits, |relay| relay.limits(self.limits))
+    }
 }
 
 /// Notifications of the service to its caller.
@@ -153,6 +164,8 @@ struct Daemon<'a> {
     failed: BTreeMap<String, (Instant, String)>,
     /// Statistics of recordings that have ended.
     ended: RecordingProgress,
+    /// Recordings that have ended, of which a part waits for the relay.
+    leaving: BTreeMap<String, RelaySender>,
     notify: &'a mut dyn FnMut(DaemonNotification<'_>),
 }
 
@@ -184,6 +197,7 @@ pub fn daemon(
         recordings: BTreeMap::new(),
         failed: BTreeMap::new(),
         ended: RecordingProgress::default(),
+        leaving: BTreeMap::new(),
         notify,
     };
     daemon.close_stale()?;
@@ -288,8 +302,23 @@ impl Daemon<'_> {
                 let (trace, error) = (&name[..], &error.into());
                 (self.notify)(DaemonNotification::Failed { trace, error });
             }
+            if RelaySender::is_wanted(&path)
+                && let Some(sender) = self.start_relay(&name).map_err(OutputError::at(&path))?
+            {
+                sender.close();
+                self.leaving.insert(name, sender);
+            }
         }
         Ok(())
+    }
+
+    /// Starts to send the recording of a trace, if requested.
+    fn start_relay(&self, trace: &str) -> io::Result<Option<RelaySender>> {
+        let start = |relay: &RelayOptions| {
+            let writer = SpoolWriter::Recorder;
+            RelaySender::start(&self.directory(trace), trace, relay, writer)
+        };
+        self.options.relay.as_ref().map(start).transpose()
     }
 
     /// Starts the recording of new traces, and marks those that were removed.
@@ -326,10 +355,11 @@ impl Daemon<'_> {
     }
 
     /// Starts to record a trace. Returns `None` before the trace was started: it may still get
-    /// channels.
+    /// channels. So it does while the relay does not have an earlier trace of that name: events
+    /// stay in the rings.
     fn open(&self, name: &str) -> Result<Option<Recording>, RecordError> {
         let trace = self.control_fs.trace(name)?;
-        if !is_started(&trace) {
+        if !is_started(&trace) || self.leaving.contains_key(name) {
             return Ok(None);
         }
         let output = self.directory(name);
@@ -341,7 +371,8 @@ impl Daemon<'_> {
         if before.is_some_and(|before| !before.is_same(&recorded)) {
             close_recording(&output).map_err(&output_error)?;
         }
-        let recorder = TraceRecorder::open(trace, &output, None, self.options.limits, true)?;
+        let mut recorder = TraceRecorder::open(trace, &output, None, self.options.limits(), true)?;
+        recorder.relay = self.start_relay(name).map_err(&output_error)?;
         Ok(Some(Recording {
             recorder,
             inode,
@@ -403,7 +434,21 @@ impl Daemon<'_> {
         for name in over {
             self.end(&name);
         }
+        self.follow_leaving();
         fill
+    }
+
+    /// Follows the sending of recordings that have ended.
+    fn follow_leaving(&mut self) {
+        let notify = &mut self.notify;
+        self.leaving.retain(|name, sender| {
+            let is_finished = sender.is_finished();
+            for event in sender.take_events() {
+                let event = &RecorderEvent::Relay(event);
+                notify(DaemonNotification::RecorderEvent { trace: name, event });
+            }
+            !is_finished
+        });
     }
 
     /// Completes the recording of a trace that was removed and read completely.
@@ -424,6 +469,10 @@ impl Daemon<'_> {
             Ok(Some(summary)) => {
                 recording.fold_processes(&summary.processes);
                 let progress = recording.progress();
+                if let Some(sender) = recording.recorder.relay.take() {
+                    sender.close();
+                    self.leaving.insert(name.to_owned(), sender);
+                }
                 add(&mut self.ended, &progress);
                 self.recordings.remove(name);
                 (self.notify)(DaemonNotification::Ended {

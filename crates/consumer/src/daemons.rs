@@ -17,7 +17,7 @@ use usertrace_ctf::{METADATA, mend, unfinished};
 use usertrace_os::procfs;
 use usertrace_sys::clock::monotonic;
 
-use super::record::create_output;
+use super::checkpoint::create_output;
 
 /// The signal that makes a worker write the contents of its rings.
 const WRITE_SIGNAL: Signal = Signal::SIGUSR2;

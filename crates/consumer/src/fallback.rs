@@ -21,10 +21,11 @@ use usertrace_sys::clock::{self, Source};
 use super::checkpoint;
 use super::error::{OutputError, RecordError, system};
 use super::open_files;
-use super::record::{create_output, exit_status, kernel_events};
+use super::record::{exit_status, finish_relay, kernel_events, start_relay};
+use super::relay::{RelaySender, SpoolWriter, forget_unused};
 use super::rotation::Rotation;
 use super::signals::{ReceivedSignal, Signals};
-use super::{KernelEvents, Notification, Options, Recording, SessionSummary};
+use super::{KernelEvents, Notification, Options, RecorderEvent, Recording, SessionSummary};
 
 /// How often to check whether the daemons have finished.
 const WAIT: Duration = Duration::from_millis(5);
@@ -32,8 +33,8 @@ const WAIT: Duration = Duration::from_millis(5);
 /// Maximum number of bytes of the log that are reported.
 const MOST_LOG: u64 = 64 << 10;
 
-/// Runs and records a program like [`record`](super::record), by the fallback. `tell` is called for
-/// each event of the recording.
+/// Runs and records a program like [`record`](super::record), by the fallback. `notify` is called
+/// for each event of the recording.
 ///
 /// # Errors
 /// If the program cannot be run or recorded.
@@ -55,10 +56,11 @@ pub fn record_fallback(
         Ok(kernel)
     });
     let started = Instant::now();
-    let begun = kernel
-        .map_err(RecordError::from)
-        .and_then(|kernel| Ok((spawn(&mut command, program)?, kernel)));
-    let (mut child, kernel) = match begun {
+    let begun = kernel.map_err(RecordError::from).and_then(|kernel| {
+        let relay = start_relay(options, SpoolWriter::Daemons)?;
+        Ok((spawn(&mut command, program)?, kernel, relay))
+    });
+    let (mut child, kernel, relay) = match begun {
         Ok(begun) => begun,
         Err(error) => {
             output.forget();
@@ -74,6 +76,7 @@ pub fn record_fallback(
     let mut waiter = Waiter {
         signals,
         rotation,
+        relay,
         notify,
     };
     let status = waiter.for_program(&mut child)?;
@@ -84,6 +87,7 @@ pub fn record_fallback(
     let is_written = status.is_some() && waiter.for_daemons(&running)?;
     waiter.end(is_written).map_err(&output_error)?;
     let (session, incomplete) = summary(&directory, &path).map_err(&output_error)?;
+    let relay = finish_relay(waiter.relay.take(), &waiter.signals, waiter.notify)?;
     Ok(Recording {
         incomplete,
         trace: options.trace.clone(),
@@ -92,6 +96,7 @@ pub fn record_fallback(
         seconds,
         session,
         kernel: kernel.map(KernelEvents::finish),
+        relay,
     })
 }
 
@@ -113,6 +118,7 @@ impl Output {
             rotation.forget();
         }
         let _ = fs::remove_file(&self.path);
+        forget_unused(&self.directory);
         let _ = fs::remove_dir(&self.directory);
     }
 }
@@ -120,7 +126,7 @@ impl Output {
 /// Creates the files that must exist before the program runs.
 fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let output_error = OutputError::at(&options.output);
-    create_output(&options.output).map_err(&output_error)?;
+    checkpoint::create_output(&options.output).map_err(&output_error)?;
     // Daemons would trust files that somebody else left there.
     checkpoint::remove_if_unused(&options.output);
     let directory = fs::canonicalize(&options.output).map_err(&output_error)?;
@@ -142,7 +148,7 @@ fn prepare(options: &Options) -> Result<(Output, Signals), RecordError> {
     let begun = output
         .running
         .write_all(Failures::default().line().as_bytes())
-        .and_then(|()| Rotation::new(&options.output, options.limits));
+        .and_then(|()| Rotation::new(&options.output, options.limits()));
     match begun {
         Ok(rotation) => output.rotation = rotation,
         Err(error) => {
@@ -207,6 +213,7 @@ fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, RecordError> {
 struct Waiter<'a> {
     signals: Signals,
     rotation: Option<Rotation>,
+    relay: Option<RelaySender>,
     notify: &'a mut dyn FnMut(Notification<'_>),
 }
 
@@ -267,13 +274,18 @@ impl Waiter<'_> {
         }
         if let Some(rotation) = &mut self.rotation {
             rotation.step();
+            if let Some(relay) = &mut self.relay {
+                // With errors about the directory, chunks cannot be started, which is reported.
+                let is_full = relay.is_full().unwrap_or(false);
+                let _ = rotation.hold(is_full);
+            }
         }
         self.report_events();
         Ok(())
     }
 
     /// Ends the recording. `is_written` means that no daemon runs any more.
-    fn end(mut self, is_written: bool) -> io::Result<()> {
+    fn end(&mut self, is_written: bool) -> io::Result<()> {
         let ended = self
             .rotation
             .as_mut()
@@ -284,7 +296,9 @@ impl Waiter<'_> {
 
     fn report_events(&mut self) {
         let events = self.rotation.as_mut().map(Rotation::take_events);
-        for event in events.unwrap_or_default() {
+        let of_relay = self.relay.as_ref().map(RelaySender::take_events);
+        let of_relay = of_relay.into_iter().flatten().map(RecorderEvent::Relay);
+        for event in events.into_iter().flatten().chain(of_relay) {
             (self.notify)(Notification::RecorderEvent(&event));
         }
     }

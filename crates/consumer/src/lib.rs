@@ -22,6 +22,7 @@ mod pid_filter;
 mod process;
 mod record;
 mod recorder;
+mod relay;
 mod rotation;
 mod session;
 mod signals;
@@ -46,6 +47,9 @@ pub use kernel_file::KernelFile;
 pub use open_files::raise_open_files;
 pub use record::{Notification, Options, Recording, record};
 pub use recorder::RecorderEvent;
+pub use relay::{
+    RelayEvent, RelayOptions, RelaySummary, SendOptions, SendRecordingError, send_recording,
+};
 pub use session::{
     Progress, RecordingProgress, Session, SessionError, SessionSummary, close_recording,
 };

@@ -2,10 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -16,15 +15,17 @@ use usertrace_ctf::Version;
 use usertrace_ctf::recording::RecordingNote;
 use usertrace_os::procfs;
 
-use super::checkpoint::{is_empty, remove_if_unused};
+use super::checkpoint::{create_output, remove_if_unused};
 use super::error::{OutputError, RecordError, describe, system};
 use super::open_files;
 use super::pid_filter::PidFilter;
 use super::recorder::TraceRecorder;
+use super::relay::{RelaySender, SpoolWriter, forget_unused};
 use super::signals::Signals;
 use super::{
     ControlFs, FtraceError, KernelEvents, KernelOptions, KernelSummary, KernelTrace, Limits,
-    RecorderEvent, RecordingProgress, Session, SessionSummary, TraceSetup,
+    RecorderEvent, RecordingProgress, RelayOptions, RelaySummary, Session, SessionSummary,
+    TraceSetup,
 };
 
 /// Range of the polling interval in milliseconds, adapted to the fill level. At the maximum, a
@@ -74,6 +75,17 @@ pub struct Options {
     pub kernel: Option<KernelOptions>,
     /// When chunks end, and the maximum size.
     pub limits: Limits,
+    /// The relay to send the recording to, if any. Then it has chunks, and those that were sent are
+    /// removed.
+    pub relay: Option<RelayOptions>,
+}
+
+impl Options {
+    /// The limits, including those of the spool for a relay.
+    pub(super) fn limits(&self) -> Limits {
+        let relay = self.relay.as_ref();
+        relay.map_or(self.limits, |relay| relay.limits(self.limits))
+    }
 }
 
 /// Notifications of a recording to its caller.
@@ -104,6 +116,9 @@ pub struct Recording {
     pub incomplete: usize,
     /// The kernel's own events, if requested.
     pub kernel: Option<KernelSummary>,
+    /// What was sent to the relay, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelaySummary>,
 }
 
 /// Creates a trace, runs a program, and records all processes of the trace until the program ends.
@@ -111,9 +126,9 @@ pub struct Recording {
 ///
 /// An existing trace of that name is joined: it is started if necessary, stopped at the end, and
 /// not removed. If the directory has a recording of this trace whose recorder was killed, the
-/// recording continues there, without loss of consumed events or duplicates. `tell` is called once
-/// a second with statistics, and for each event of the recording. Call this in a process with one
-/// thread, as it blocks signals.
+/// recording continues there, without loss of consumed events or duplicates. `notify` is called
+/// once a second with statistics, and for each event of the recording. Call this in a process with
+/// one thread, as it blocks signals.
 ///
 /// # Errors
 /// If recording fails, or another program consumes the trace. Except when waiting fails, a started
@@ -135,6 +150,7 @@ pub fn record(
     if recording.is_err() && before.is_none() && !is_to_go_on {
         // Only if nothing was recorded.
         remove_if_unused(&options.output);
+        forget_unused(&options.output);
         if created {
             let _ = fs::remove_dir(&options.output);
         }
@@ -165,7 +181,7 @@ fn record_to(
     let trace = control_fs.create(&options.trace, setup)?;
     // The checkpoint first: another recorder may hold its lock.
     let recorded = trace.recorded()?;
-    let session = match options.limits.rotates() || RecordingNote::has_chunks(&options.output) {
+    let session = match options.limits().rotates() || RecordingNote::has_chunks(&options.output) {
         true => Session::open_in_chunks(&options.output, &recorded, procfs::hostname()),
         false => Session::open(&options.output, &recorded, procfs::hostname()),
     };
@@ -176,7 +192,8 @@ fn record_to(
     if let Some(kernel) = &kernel {
         kernel.start()?;
     }
-    let recorder = TraceRecorder::new(trace, session, &options.output, only, options.limits)?;
+    let mut recorder = TraceRecorder::new(trace, session, &options.output, only, options.limits())?;
+    recorder.relay = start_relay(options, SpoolWriter::Recorder)?;
     let mut recorder = Recorder {
         recorder,
         signals,
@@ -206,7 +223,7 @@ fn record_to(
     };
     let status = recorder.run(child.as_mut(), notify)?;
     let seconds = started.elapsed().as_secs_f64();
-    let (session, kernel) = recorder.stop(notify)?;
+    let (session, kernel, relay) = recorder.stop(notify)?;
     Ok(Recording {
         trace: options.trace.clone(),
         directory: options.output.clone(),
@@ -219,7 +236,20 @@ fn record_to(
         // With a full disk, `stop` returns an error.
         incomplete: 0,
         kernel,
+        relay,
     })
+}
+
+/// Starts to send the recording to a relay, if requested.
+pub(super) fn start_relay(
+    options: &Options,
+    writer: SpoolWriter,
+) -> Result<Option<RelaySender>, OutputError> {
+    let Some(relay) = &options.relay else {
+        return Ok(None);
+    };
+    let sender = RelaySender::start(&options.output, &options.trace, relay, writer);
+    sender.map(Some).map_err(OutputError::at(&options.output))
 }
 
 /// Prepares the recording of the kernel's own events, if requested. `is_monotonic` means that the
@@ -231,7 +261,7 @@ pub(super) fn kernel_events(
     let Some(kernel) = &options.kernel else {
         return Ok(None);
     };
-    if options.limits.rotates() {
+    if options.limits().rotates() {
         return Err(FtraceError::InChunks);
     }
     let hostname = procfs::hostname();
@@ -244,19 +274,6 @@ pub(super) fn kernel_events(
         is_monotonic,
     };
     KernelEvents::new(kernel, &to).map(Some)
-}
-
-/// Creates the output directory, or accepts an empty one: readers would mix other traces in.
-/// Returns whether it is new.
-pub(super) fn create_output(path: &Path) -> io::Result<bool> {
-    let new = !path.exists();
-    fs::create_dir_all(path)?;
-    if is_empty(path)? {
-        Ok(new)
-    } else {
-        let why = "it is not empty, and traces in it would be read together: name another one (-o)";
-        Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, why))
-    }
 }
 
 /// The exit status as a shell reports it.
@@ -355,7 +372,7 @@ impl Recorder {
     fn stop(
         mut self,
         notify: &mut dyn FnMut(Notification<'_>),
-    ) -> Result<(SessionSummary, Option<KernelSummary>), RecordError> {
+    ) -> Result<(SessionSummary, Option<KernelSummary>, Option<RelaySummary>), RecordError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -404,7 +421,12 @@ impl Recorder {
             self.recorder.trace.adopt();
         }
         // The kernel removes a trace only after its files are closed.
-        let TraceRecorder { session, trace, .. } = self.recorder;
+        let TraceRecorder {
+            session,
+            trace,
+            relay,
+            ..
+        } = self.recorder;
         drop(session);
         for result in [stopped, trace.remove()] {
             if let Err(error) = result {
@@ -412,7 +434,8 @@ impl Recorder {
             }
         }
         let kernel = self.kernel.map(KernelEvents::finish);
-        Ok((summary, kernel))
+        let relay = finish_relay(relay, &self.signals, notify)?;
+        Ok((summary, kernel, relay))
     }
 
     /// Passes the traces' clock on to the kernel's events, as soon as it is known and whenever it
@@ -437,4 +460,28 @@ impl Recorder {
             Err(error) => Err(system("wait")(error)),
         }
     }
+}
+
+/// Sends the rest of a recording that has ended. A signal that asks to stop ends that.
+pub(super) fn finish_relay(
+    relay: Option<RelaySender>,
+    signals: &Signals,
+    notify: &mut dyn FnMut(Notification<'_>),
+) -> Result<Option<RelaySummary>, RecordError> {
+    let Some(relay) = relay else {
+        return Ok(None);
+    };
+    let mut notify = |event| notify(Notification::RecorderEvent(&RecorderEvent::Relay(event)));
+    relay.finish(&mut notify, || {
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::from(20u8)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(system("wait")(error)),
+        }
+        let mut goes_on = true;
+        while let Some(received) = signals.next().map_err(system("read a signal"))? {
+            goes_on &= !received.asks_to_stop();
+        }
+        Ok(goes_on)
+    })
 }

@@ -15,6 +15,7 @@ use super::chunks::{self, Limits};
 use super::control_fs::{consumer_files, is_consumer_file};
 use super::error::{OutputError, RecordError, system};
 use super::pid_filter::PidFilter;
+use super::relay::{RelayEvent, RelaySender, Times};
 use super::size_meter::SizeMeter;
 use super::{
     CONTROL, KernelFile, Progress, Session, SessionError, SessionSummary, TraceDir, finished_chunks,
@@ -57,6 +58,8 @@ pub enum RecorderEvent {
     ChunkNotRemoved(OutputError),
     /// No new chunk can be started. The current one continues.
     ChunkNotStarted(OutputError),
+    /// Something happened while the recording was sent to a relay.
+    Relay(RelayEvent),
     /// A chunk takes long to finish.
     ChunkNotFinished {
         /// The chunk.
@@ -70,6 +73,9 @@ impl RecorderEvent {
     /// Whether this is a problem.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
+        if let Self::Relay(event) = self {
+            return event.is_trouble();
+        }
         matches!(
             self,
             Self::DiskFull { .. }
@@ -110,6 +116,7 @@ impl std::fmt::Display for RecorderEvent {
                 "no new chunk is begun: {error}: {} (the one that is written goes on)",
                 error.source
             ),
+            Self::Relay(event) => event.fmt(f),
             Self::ChunkNotFinished { path, why } => {
                 write!(f, "\"{}\" cannot be finished yet: {why}", path.display())
             }
@@ -179,6 +186,8 @@ pub(super) struct TraceRecorder {
     /// Retried with each scan; reported at the end of the recording.
     open_failures: OpenFailures,
     events: Vec<RecorderEvent>,
+    /// Sends what is written to a relay.
+    pub(super) relay: Option<RelaySender>,
 }
 
 impl TraceRecorder {
@@ -217,6 +226,7 @@ impl TraceRecorder {
             must_scan: true,
             open_failures: OpenFailures::default(),
             events: Vec::new(),
+            relay: None,
         })
     }
 
@@ -244,7 +254,11 @@ impl TraceRecorder {
 
     /// The events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<RecorderEvent> {
-        std::mem::take(&mut self.events)
+        let mut events = std::mem::take(&mut self.events);
+        let relay = self.relay.as_ref();
+        let of_relay = relay.map(RelaySender::take_events).unwrap_or_default();
+        events.extend(of_relay.into_iter().map(RecorderEvent::Relay));
+        events
     }
 
     /// Whether all processes have ended, if only some are recorded.
@@ -268,7 +282,10 @@ impl TraceRecorder {
         if self.full.as_ref().is_some_and(waits) {
             return Ok(Round::default());
         }
-        let round = self.try_round(all);
+        let relay = self.relay.as_mut().filter(|_| !insist);
+        // If the directory cannot be read, the round fails.
+        let is_held = relay.is_some_and(|relay| relay.is_full().unwrap_or(false));
+        let round = self.try_round(all, is_held);
         self.unless_full(round)
     }
 
@@ -317,9 +334,21 @@ impl TraceRecorder {
         }
     }
 
-    fn try_round(&mut self, all: bool) -> Result<Round, SessionError> {
+    /// `is_held`: the events are to stay in the rings.
+    fn try_round(&mut self, all: bool, is_held: bool) -> Result<Round, SessionError> {
+        // Before new files are looked for: a process that has none yet writes later.
+        let times = Times::now();
         let files = self.take_files(all)?;
-        let progress = self.session.drain(false, Instant::now())?;
+        let progress = match is_held {
+            true => Progress::default(),
+            false => self.session.drain(false, Instant::now())?,
+        };
+        if let Some(relay) = self.relay.as_ref().filter(|of| of.is_live())
+            && !is_held
+            && self.session.unwritten() == (0, 0)
+        {
+            relay.confirm(times);
+        }
         self.meter.add(progress.bytes);
         self.keep_limits()?;
         Ok(Round { files, progress })

@@ -62,6 +62,8 @@ pub(super) struct Rotation {
     /// Ended chunks in which traces may still be completed.
     ending: Vec<EndingChunk>,
     is_too_large: bool,
+    /// The workers leave events in the rings.
+    is_held: bool,
     /// Time of the last failed attempt to start a chunk.
     failed: Option<Instant>,
     events: Vec<RecorderEvent>,
@@ -96,6 +98,7 @@ impl Rotation {
             is_asked: false,
             ending: Vec::new(),
             is_too_large: false,
+            is_held: false,
             failed: None,
             events: Vec::new(),
         };
@@ -150,6 +153,26 @@ impl Rotation {
         }
     }
 
+    /// Makes the workers leave events in the rings, or go on. They write what there is at the end
+    /// of a chunk or of a process anyway.
+    ///
+    /// # Errors
+    /// If that cannot be written where they look.
+    pub(super) fn hold(&mut self, is_held: bool) -> io::Result<()> {
+        if is_held == self.is_held {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.is_held, is_held);
+        let named = self
+            .chunk
+            .map_or(Ok(()), |chunk| self.name(TraceLocation::Chunk(chunk)));
+        match named {
+            Ok(()) => self.ask(),
+            Err(_) => self.is_held = before,
+        }
+        named
+    }
+
     fn keep_limits(&mut self) -> io::Result<()> {
         let Some(chunk) = self.chunk else {
             return self.keep_size();
@@ -164,7 +187,8 @@ impl Rotation {
         };
         let age = self.begun.elapsed();
         let is_due = |time: Duration| age >= time;
-        let time = self.limits.rotate_time;
+        // Chunks that have to wait are not made smaller.
+        let time = self.limits.rotate_time.filter(|_| !self.is_held);
         if is_large || time.is_some_and(is_due) {
             return self.rotate(chunk);
         }
@@ -254,7 +278,10 @@ impl Rotation {
     /// Writes where new traces start.
     fn name(&self, place: TraceLocation) -> io::Result<()> {
         checkpoint::create(&self.output)?;
-        let text = place.to_text();
+        let text = match self.is_held {
+            true => place.to_text_on_hold(),
+            false => place.to_text(),
+        };
         text.map_or(Ok(()), |text| {
             checkpoint::write_whole(&TraceLocation::file(&self.output), &text)
         })

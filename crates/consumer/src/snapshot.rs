@@ -12,9 +12,9 @@ use usertrace_os::procfs;
 use usertrace_ring::{RingReader, WaitPolicy};
 use usertrace_sys::uapi::LTT_FILE_DEAD;
 
+use super::checkpoint::create_output;
 use super::control_fs::{consumer_files, event_channels};
 use super::error::OutputError;
-use super::record::create_output;
 use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
 

@@ -31,6 +31,7 @@ mod info;
 mod json;
 mod names;
 mod packet;
+mod packet_header;
 mod packet_memory;
 mod pages;
 mod process;
@@ -47,6 +48,7 @@ pub use description::{CREATED, PROCESS_NUMBER};
 pub use info::{Crash, TraceInfo, TraceOrigin};
 pub use json::{LOGLEVELS, READER_NAMESPACE};
 pub use names::{file_name, kernel_name};
+pub use packet_header::PacketHeader;
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};
 pub use stream::{
     EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC, StreamChannel, StreamOwner, StreamState,

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,6 +26,22 @@ pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 /// As for [`open`].
 pub fn open_to_write(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_with(options, libc::O_NOFOLLOW, path)
+}
+
+/// Opens a regular file in a directory for reading. Follows no symbolic link, neither at the
+/// directory nor at the file: the owner of the directory cannot make this user read something else.
+///
+/// # Errors
+/// As for [`open`], or if the directory is none.
+pub fn open_in(directory: &Path, name: &str) -> io::Result<File> {
+    let directory = open_directory(directory)?;
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let options = &mut OpenOptions::new();
+    open_with(
+        options.read(true),
+        libc::O_NOFOLLOW,
+        &Path::new(&path).join(name),
+    )
 }
 
 fn open_with(options: &mut OpenOptions, flags: libc::c_int, path: &Path) -> io::Result<File> {
@@ -74,6 +90,22 @@ pub fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether a process has a lock of [`flock`] on the file. Does not take it: another process could
+/// then not take its own. Does not find processes that this one's PID namespace does not have.
+///
+/// # Errors
+/// If the list of locks cannot be read.
+pub fn is_flocked(file: &File) -> io::Result<bool> {
+    let of = file.metadata()?;
+    let (major, minor) = (libc::major(of.dev()), libc::minor(of.dev()));
+    let id = format!("{major:02x}:{minor:02x}:{}", of.ino());
+    let locks = std::fs::read_to_string("/proc/locks")?;
+    Ok(locks.lines().any(|line| {
+        let has = |word: &str| line.split_ascii_whitespace().any(|of| of == word);
+        has("FLOCK") && has(&id)
+    }))
 }
 
 /// Retries to get a lock that others hold only briefly, for up to a second.
@@ -149,6 +181,38 @@ mod tests {
         let error = open_to_write(OpenOptions::new().append(true), &link).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(open_to_write(OpenOptions::new().append(true), &file).is_ok());
+    }
+
+    #[test]
+    fn links_are_not_followed_in_directories_of_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let [own, linked] = ["own", "linked"].map(|name| directory.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&own, &linked).unwrap();
+        std::os::unix::fs::symlink(own.join("file"), own.join("link")).unwrap();
+        assert!(open_in(&own, "file").is_ok());
+        let error = open_in(&own, "link").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(open_in(&linked, "file").is_err());
+    }
+
+    #[test]
+    fn locks_of_others_are_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create(true);
+            options.open(directory.path().join("file")).unwrap()
+        };
+        assert!(!is_flocked(&open()).unwrap());
+        let locked = open();
+        for how in [libc::LOCK_SH, libc::LOCK_EX] {
+            flock(&locked, how).unwrap();
+            assert!(is_flocked(&open()).unwrap());
+        }
+        drop(locked);
+        assert!(!is_flocked(&open()).unwrap());
     }
 
     #[test]

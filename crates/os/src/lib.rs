@@ -1,10 +1,12 @@
 //! Access to files and processes, for the tools and the fallback.
 //!
 //! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
-//! `/proc` has of other processes, [`process`] opens descriptors of them, and [`random`] has random
-//! bytes. Nothing here knows a file of a trace or of a ring.
+//! `/proc` has of other processes, and [`process`] opens descriptors of them. [`random`] has random
+//! bytes, and [`socket`] sets options of connections. Nothing here knows a file of a trace or of a
+//! ring.
 
 pub mod files;
 pub mod process;
 pub mod procfs;
 pub mod random;
+pub mod socket;

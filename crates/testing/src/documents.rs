@@ -274,6 +274,33 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/relay.md",
+        &[
+            case("lttng-relayd", TestedElsewhere("tests/fast, relay"), ""),
+            case(
+                "usertrace record --relay tcp://relay.example -- ./server",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
+            case(
+                "babeltrace2 received",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
+            case("usertrace send", TestedElsewhere("tests/fast, relay"), ""),
+            case(
+                "usertrace record --relay tcp://relay.example --live",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
+            case(
+                "babeltrace2 -i lttng-live",
+                TestedElsewhere("tests/fast, relay"),
+                "",
+            ),
+        ],
+    ),
+    (
         "docs/how-to/flight-recorder.md",
         &[
             root("usertrace start --flight", Patched, ""),

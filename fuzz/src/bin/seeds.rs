@@ -37,6 +37,8 @@ fn main() {
     root[at..at + 8].fill(0);
     write("dump", "raw", &root);
 
+    write("relay", "accepted", &accepted());
+
     let page = |page: u8, kind: u8, word: u16, value: u64| {
         [&[page, kind][..], &word.to_le_bytes(), &value.to_le_bytes()].concat()
     };
@@ -187,4 +189,19 @@ fn flattened(bytes: &[u8]) -> Vec<u8> {
     }
     flat.extend([0xff; 16]);
     flat
+}
+
+/// What a relay says that accepts everything.
+fn accepted() -> Vec<u8> {
+    let ok = usertrace_relay::message::OK.to_be_bytes();
+    let path = b"host/web-1\0";
+    let version = [2u32.to_be_bytes(), 13u32.to_be_bytes()].concat();
+    let len = (path.len() as u32).to_be_bytes();
+    let session = [&1u64.to_be_bytes()[..], &ok, &len, path].concat();
+    let stream = |id: u64| [&id.to_be_bytes()[..], &ok].concat();
+    let pending = 0u32.to_be_bytes();
+    let streams = [ok.to_vec(), stream(1), stream(2), ok.to_vec()].concat();
+    // Three indexes, a beacon, and the metadata's reset; and two closed streams.
+    let rest = [ok.repeat(5), pending.to_vec(), ok.repeat(2)].concat();
+    [version, session, streams, rest].concat()
 }

@@ -44,12 +44,14 @@ const CRATES: &[(&str, &[&str])] = &[
         &["usertrace-ctf", "usertrace-ring", "usertrace-sys"],
     ),
     ("usertrace-control", &["usertrace-os", "usertrace-sys"]),
+    ("usertrace-relay", &[]),
     (
         "usertrace-consumer",
         &[
             "usertrace-control",
             "usertrace-ctf",
             "usertrace-os",
+            "usertrace-relay",
             "usertrace-ring",
             "usertrace-sys",
         ],
@@ -78,6 +80,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/ctf/src",
     "crates/os/src",
     "crates/reader/src",
+    "crates/relay/src",
     "crates/report/src",
     "crates/ring/src",
     "crates/scenarios/src",

@@ -278,6 +278,7 @@ fn fuzz(context: &Context, jobs: &mut Vec<Job>) {
     for (name, target) in [
         ("fuzzing of dumps", "dump"),
         ("fuzzing of crash directories", "directory"),
+        ("fuzzing of a relay's answers", "relay"),
         ("fuzzing of rings", "ring"),
         ("fuzzing of traces", "trace"),
     ] {

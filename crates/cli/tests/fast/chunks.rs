@@ -55,6 +55,7 @@ pub(crate) fn recorder() {
             rotate_time: Some(Duration::from_millis(variable(EACH).parse().unwrap())),
             ..Limits::default()
         },
+        relay: None,
     };
     let mut notify = |notification: Notification<'_>| {
         if let Notification::RecorderEvent(event) = notification

@@ -11,10 +11,13 @@ mod daemons;
 mod disk;
 mod fields;
 mod filter;
+mod hosts;
 mod kills;
 mod output;
 mod processes;
 mod programs;
+mod relay;
+mod relay_send;
 mod run;
 mod stepped;
 mod tables;
@@ -157,11 +160,43 @@ fn of_chunks() -> Vec<Trial> {
     ]
 }
 
+/// Recordings that are sent to a relay.
+fn of_relays() -> Vec<Trial> {
+    trials![
+        relay::relay_has_each_event_once_and_nothing_waits,
+        relay::killed_relay_gets_the_rest_when_it_is_back,
+        relay::absent_relay_leaves_events_in_the_rings_and_counts_the_rest,
+        relay::absent_relay_makes_only_blocking_writers_wait,
+        relay::killed_recorder_leaves_nothing_twice,
+        relay::recording_without_a_relay_is_sent_later,
+        relay::hostile_relay_is_an_error_and_loses_nothing,
+        relay::killed_workers_leave_nothing_twice,
+        relay::live_viewer_reads_what_is_written,
+        relay::invalid_combinations_are_refused,
+        relay::killed_recorder_with_a_full_spool_lets_writers_go_on,
+        relay::spool_leaves_room_on_the_disk,
+        relay::signal_ends_the_wait_for_a_relay,
+        relay_send::directory_without_a_recording_is_refused,
+        relay_send::recording_has_one_sender,
+        relay_send::recording_is_sent_while_it_is_written,
+        relay_send::odd_names_stay_below_the_relays_directory,
+        relay_send::links_in_a_recording_are_not_sent,
+        hosts::three_hosts_have_each_event_once_whatever_breaks,
+        hosts::three_hosts_are_read_live,
+    ]
+}
+
 fn main() -> ExitCode {
     if programs::run() {
         return ExitCode::SUCCESS;
     }
-    let lists = [of_processes(), of_output(), of_daemons(), of_chunks()];
+    let lists = [
+        of_processes(),
+        of_output(),
+        of_daemons(),
+        of_chunks(),
+        of_relays(),
+    ];
     let trials = lists.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

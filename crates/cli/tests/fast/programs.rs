@@ -84,6 +84,9 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("controlled", controlled),
     ("on_one_cpu", on_one_cpu),
     ("steps", steps),
+    ("slow_steps", || {
+        steps_with_pauses(std::time::Duration::from_millis(2))
+    }),
     ("flood", flood),
     ("events", events),
     ("unnoticed", unnoticed),
@@ -96,6 +99,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("signal_forks", signal_forks),
     ("victims", super::victims::serve),
     ("recorder", super::chunks::recorder),
+    ("on_request", super::relay::on_request),
     ("slow", super::chunks::slow),
     ("until_chunks", super::chunks::until_chunks),
     ("two", super::chunks::two),
@@ -477,6 +481,11 @@ fn on_one_cpu() {
 
 /// Writes until the test ends it. Prints its daemons first, and its counts last.
 pub(crate) fn steps() {
+    steps_with_pauses(std::time::Duration::from_micros(50));
+}
+
+/// Likewise, with these pauses.
+fn steps_with_pauses(pause: std::time::Duration) {
     let daemons = daemons();
     println!("{} {}", daemons[0], daemons[1]);
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -490,7 +499,7 @@ pub(crate) fn steps() {
                     while !stop.load(Ordering::Relaxed) {
                         lost += write(thread, n..n + 20);
                         n += 20;
-                        std::thread::sleep(std::time::Duration::from_micros(50));
+                        std::thread::sleep(pause);
                     }
                     done.fetch_add(n, Ordering::Relaxed);
                     lost

@@ -112,6 +112,9 @@ pub(crate) fn tables_need_chunks() {
     let (status, said) = record(&["--parquet", "tables"]);
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("--parquet is for chunks"), "{said}");
+    let (status, said) = record(&["--parquet", "tables", "--relay", "tcp://localhost"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("cannot be used with"), "{said}");
     let (status, said) = record(&["--rotate-time", "1s", "--parquet", file.to_str().unwrap()]);
     assert_eq!(status, Some(125), "{said}");
     assert!(

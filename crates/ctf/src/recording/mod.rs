@@ -20,6 +20,9 @@ pub use summary::{Failures, add_failure, add_summary, parse_summary};
 /// A recorder creates this file beside the traces. Daemons lock it, so that the recorder can wait
 /// until they have written everything.
 pub const RUNNING: &str = ".running";
+/// Name of the note beside the traces of a recording that says where it is on a relay. Its sender
+/// has the lock of the file.
+pub const RELAY_NOTE: &str = ".relay";
 
 /// Whether `usertrace record` records to this directory, or was killed while it did.
 #[must_use]

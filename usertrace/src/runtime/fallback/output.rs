@@ -201,6 +201,9 @@ impl<'a> Recording<'a> {
         } else if until != Until::End && self.is_elsewhere(places) {
             // A trace of a process that has ended is completed where it is.
             self.end_elsewhere(places)
+        } else if until != Until::End && places.is_held() {
+            // Soon again: nobody tells when there is room.
+            Ok(Drained::Waits)
         } else {
             self.write(until, places)
         };

@@ -31,6 +31,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Places<'a> {
     output: &'a Output,
     now: TraceLocation,
+    /// Events are to stay in the rings.
+    is_held: bool,
     looked: Instant,
     /// The last error that was logged.
     logged: Option<String>,
@@ -41,6 +43,7 @@ impl<'a> Places<'a> {
         Self {
             output,
             now: TraceLocation::default(),
+            is_held: false,
             looked: Instant::now(),
             logged: None,
         }
@@ -49,6 +52,11 @@ impl<'a> Places<'a> {
     /// The place at the last look.
     pub(super) fn now(&self) -> TraceLocation {
         self.now
+    }
+
+    /// Whether events are to stay in the rings, as the recording has no room for more at present.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// Advances to a place that another worker has used. The place never goes back, as the same
@@ -72,7 +80,7 @@ impl<'a> Places<'a> {
             return self.now;
         };
         self.looked = Instant::now();
-        let named = TraceLocation::named(output);
+        let named = TraceLocation::named_with_hold(output);
         let error = named.as_ref().err().map(|error| {
             format!(
                 "cannot read \"{}\": {error}",
@@ -85,7 +93,9 @@ impl<'a> Places<'a> {
             }
             self.logged = error;
         }
-        self.advance(named.unwrap_or_default());
+        let (named, is_held) = named.unwrap_or_default();
+        self.is_held = is_held;
+        self.advance(named);
         self.now
     }
 }

@@ -9,11 +9,13 @@ use usertrace_consumer::{
     ControlFs, DaemonNotification, DaemonOptions, RecorderEvent, RecordingProgress, TraceSetup,
     daemon, describe,
 };
+use usertrace_ctf::Version;
 
 use crate::kernel_commands;
 use crate::limits::Limits;
 use crate::notify::{Level, Log, Notify};
 use crate::output;
+use crate::relay::Relay;
 use crate::root::Root;
 use crate::setup::Setup;
 use crate::status::WRONG_COMMAND_LINE;
@@ -33,6 +35,7 @@ Examples:
   usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      # two days of a trace that it starts itself
   systemctl enable --now usertrace             # as a service, where the package usertrace is installed
   usertrace view /var/lib/usertrace/web        # what there is, all chunks as one
+  usertrace daemon --relay tcp://relay.example # to LTTng's relay daemon there
   kill -HUP PID                                # all begin a new chunk
 
 Each trace has a directory of its name, and in there chunks, whose names sort by time. The one that is written is called
@@ -46,6 +49,8 @@ wait for a reader (mode block) wait for no daemon that is not there: what has no
 With --parquet, each finished chunk also becomes tables in DIR/recording=HOST:DIRECTORY/chunk=CHUNK, for DuckDB, Spark and the
 like: docs/how-to/columns.md. --keep and --max-size remove chunks, and no tables. What could not be converted, for example as the
 disk of DIR was full, is tried again each minute, and by the next daemon.
+
+With --relay, the traces go to LTTng's relay daemon, and each directory has only chunks that wait for it: see usertrace record --help.
 
 When the disk is full, nothing is read until there is room, which is looked for each second. What was lost is said once a minute,
 if anything was. Under systemd it tells when it is ready, how far it is, and that it is alive (Type=notify, WatchdogSec=). It
@@ -76,6 +81,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     tables: TableOptions,
 
+    #[command(flatten)]
+    relay: Relay,
+
     /// Say only what is wrong
     #[arg(short, long)]
     quiet: bool,
@@ -92,6 +100,10 @@ impl Args {
                 Level::Error,
                 "what a trace is to be like is for one that is started: --start NAME",
             );
+            return WRONG_COMMAND_LINE.into();
+        }
+        if let Some(conflict) = self.relay.conflict(&self.limits, Version::V1_8) {
+            log.say(Level::Error, conflict);
             return WRONG_COMMAND_LINE.into();
         }
         match self.try_run(&mut log) {
@@ -111,10 +123,12 @@ impl Args {
         if let (Some(start), false) = (self.start, traces.is_empty()) {
             traces.push(start);
         }
+        let output = self.output.unwrap_or_else(default_output);
         let options = DaemonOptions {
             root: self.root.path,
             traces,
-            output: self.output.unwrap_or_else(default_output),
+            relay: self.relay.options(&output, None),
+            output,
             limits: self.limits.into(),
         };
         let quiet = self.quiet;

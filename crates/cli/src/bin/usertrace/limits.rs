@@ -41,6 +41,11 @@ impl Limits {
     pub(crate) fn keeps_nothing(&self) -> bool {
         self.keep.is_some() && !self.rotates()
     }
+
+    /// Whether old chunks are to be removed.
+    pub(crate) fn limits_size(&self) -> bool {
+        self.keep.is_some() || self.max_size.is_some()
+    }
 }
 
 impl From<Limits> for Wanted {
@@ -63,7 +68,7 @@ pub(crate) fn report(event: &RecorderEvent, quiet: bool) {
 }
 
 /// Parses a number of bytes other than 0.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     match byte_size::parse(text) {
         Err(SizeError::NotANumber) => Err("not a number".to_owned()),
         Err(SizeError::TooLarge) => Err("too large".to_owned()),
@@ -73,7 +78,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a duration of at least a second.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < Duration::from_secs(1) {
         return Err("less than a second".to_owned());

@@ -28,9 +28,11 @@ mod pids;
 mod preload;
 mod progress;
 mod record;
+mod relay;
 mod report;
 mod root;
 mod selection;
+mod send;
 mod setup;
 mod snapshot;
 mod start;
@@ -78,6 +80,7 @@ enum Command {
     View(view::Args),
     Export(export::Args),
     Report(report::Args),
+    Send(send::Args),
     List(list::Args),
     Top(top::Args),
     Doctor(doctor::Args),
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Send(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Doctor(args) => args.run(),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use usertrace_consumer::{
     CONTROL_FS, ControlFs, KernelOptions, KernelSummary, Notification, Options, RecordError,
@@ -19,6 +20,7 @@ use crate::output::{self, Totals};
 use crate::pids::{self, Named};
 use crate::preload::{Preload, Wanted};
 use crate::progress::Progress;
+use crate::relay::{self, Relay};
 use crate::root::Root;
 use crate::setup::{DEFAULT_SUBBUF, MAX_SUBBUF, Setup};
 use crate::status::WRONG_COMMAND_LINE;
@@ -46,6 +48,7 @@ Examples:
   usertrace record -p 4711                    # a program that runs, without its children
   usertrace record --trace mine -o trace      # a trace that was set up by hand, until SIGINT
   usertrace record --rotate-size 100M --keep 10 -o trace -- ./server      # the last gigabyte, in parts
+  usertrace record --relay tcp://relay.example -- ./server    # to LTTng's relay daemon there
 
 The trace is a directory with a CTF trace for each process, for usertrace view, babeltrace2 and Trace Compass. The program's
 input and output are left alone, and signals are passed on to it; two of SIGINT, SIGTERM or SIGHUP end the
@@ -60,6 +63,13 @@ nothing that was read is missing then, and nothing is there twice. One program a
 With --rotate-size or --rotate-time the directory has chunks, each with complete traces, whose names sort by time. The one that
 is written is called *.current; the others may be read, moved and removed by anybody, and usertrace view on the directory
 prints them all as one.
+
+With --relay, the traces go to LTTng's relay daemon, which keeps them in HOST/TRACE-TIME. The directory has chunks that wait; each is
+removed when the relay has confirmed it. While the relay is away, the directory fills up to --relay-spool; then events stay in
+the rings, as far as these go, and what finds no room there is counted. When the relay is back, what it has of the chunks that
+wait is replaced, so nothing is there twice. What has not been sent a minute after the end (--relay-wait) stays in the directory, and
+usertrace send sends it. With --live, babeltrace2 -i lttng-live net://RELAY/host/HOST/TRACE prints events as they
+come.
 
 When the disk is full, nothing is read until there is room: events stay in the rings, as far as these go, and what finds no room
 there is counted, as always. If it is full to the end, recording fails; what is in the rings stays there, and usertrace record
@@ -119,6 +129,13 @@ pub(crate) struct Args {
     tables: TableOptions,
 
     #[command(flatten)]
+    relay: Relay,
+
+    /// How long to wait for the relay when the recording has ended
+    #[arg(long, value_name = "DURATION", value_parser = limits::duration, default_value = "1min", requires = "relay", help_heading = "Relay")]
+    relay_wait: Duration,
+
+    #[command(flatten)]
     summary: output::Summary,
 
     #[command(flatten)]
@@ -142,6 +159,16 @@ impl Args {
             output::say("--parquet is for chunks: it needs --rotate-size or --rotate-time");
             return WRONG_COMMAND_LINE.into();
         }
+        if self.relay.is_live() && self.setup.flight {
+            output::say(
+                "--live is for events that are read as they come: it does not go with --flight",
+            );
+            return WRONG_COMMAND_LINE.into();
+        }
+        if let Some(conflict) = self.relay.conflict(&self.limits, self.ctf) {
+            output::say(conflict);
+            return WRONG_COMMAND_LINE.into();
+        }
         self.try_run().unwrap_or_else(|error| {
             output::error(&error);
             FAILED.into()
@@ -162,6 +189,7 @@ impl Args {
             root: self.root.path,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),
             setup: setup.clone(),
+            relay: self.relay.options(&output, Some(self.relay_wait)),
             output,
             version: self.ctf,
             program: self.program,
@@ -209,7 +237,10 @@ impl Args {
             output::json(to, &recording)?;
         }
         let is_converted = tables.is_none_or(Tables::end);
-        if recording.incomplete > 0 || !is_converted {
+        let directory = options.output.to_string_lossy();
+        let is_sent =
+            options.relay.is_none() || relay::report(recording.relay.as_ref(), &directory, quiet);
+        if recording.incomplete > 0 || !is_converted || !is_sent {
             return Ok(FAILED.into());
         }
         Ok(match recording.exit_status {

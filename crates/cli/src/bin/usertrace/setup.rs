@@ -17,7 +17,7 @@ pub(crate) struct Setup {
     /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of
     /// it meanwhile
     #[arg(long, conflicts_with = "block")]
-    flight: bool,
+    pub(crate) flight: bool,
 
     /// Programs wait when a ring is full, as long as somebody records: no event is lost
     #[arg(long)]

@@ -30,7 +30,7 @@ use {
 pub(crate) struct TableOptions {
     /// Also write finished chunks as tables of Parquet files, below DIR, where recordings of other
     /// traces and machines may be, too
-    #[arg(long, value_name = "DIR", help_heading = HEADING)]
+    #[arg(long, value_name = "DIR", conflicts_with = "relay", help_heading = HEADING)]
     pub(crate) parquet: Option<PathBuf>,
 }
 

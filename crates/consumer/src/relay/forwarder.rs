@@ -1,0 +1,516 @@
+//! The thread that sends: keeps a session with the relay, and sends what the spool has.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use usertrace_ctf::new_uuid;
+use usertrace_os::socket;
+use usertrace_relay::{Connection, RelayError, Session, TimeLimits};
+
+use super::event::RelayEvent;
+use super::live::LiveBound;
+use super::note::RelayNote;
+use super::sent::{SendError, SentTrace};
+use super::shared::{RelayOptions, RelaySummary, Shared, SpoolWriter, Times, lock};
+use super::spool::{self, SpoolChunk, SpoolTrace};
+use crate::chunks;
+use crate::error::describe;
+
+/// How often to look for something to send.
+const POLL: Duration = Duration::from_millis(50);
+/// How long to wait before the next attempt to connect: at first, and at most.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+/// Bytes to send before the spool is listed again.
+const BUDGET: u64 = 16 << 20;
+
+/// Sends a recording.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    output: PathBuf,
+    options: RelayOptions,
+    writer: SpoolWriter,
+    note: RelayNote,
+    /// Only one process sends the recording.
+    _lock: File,
+    shared: Arc<Shared>,
+    limits: TimeLimits,
+    session: Option<RelaySession>,
+    /// Directory of the last session.
+    path: String,
+    backoff: Duration,
+    /// When to connect again.
+    retry: Instant,
+    /// The last error that was reported, until the relay takes something.
+    reported: Option<String>,
+    /// The time up to which viewers get events, if the session is live.
+    live: Option<LiveBound>,
+    /// Chunks that are on the relay but could not be removed from the spool.
+    done: Vec<u64>,
+}
+
+/// A session with the relay.
+#[derive(Debug)]
+struct RelaySession {
+    connection: Connection,
+    /// By the number of their chunk and their name.
+    traces: BTreeMap<(u64, String), SentTrace>,
+    /// Since when the relay has taken nothing, while something is unconfirmed.
+    stalled: Option<Stalled>,
+    /// The clock of all traces of a live session, as its first metadata declare it.
+    clock: Option<Vec<u8>>,
+}
+
+impl RelaySession {
+    /// Whether viewers have another open trace, and have had time to find it. They end with the
+    /// last one.
+    fn has_other(&self, key: &(u64, String), linger: Duration) -> bool {
+        let is_found = |of: &SentTrace| of.published.is_some_and(|at| at.elapsed() >= linger);
+        let mut others = self.traces.iter().filter(|(of, _)| *of != key);
+        others.any(|(_, of)| !of.is_closed && of.complete.is_none() && is_found(of))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stalled {
+    since: Instant,
+    waiting: u64,
+    queued: u32,
+}
+
+impl Forwarder {
+    pub(super) fn new(
+        output: &Path,
+        trace: &str,
+        options: RelayOptions,
+        writer: SpoolWriter,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let (note, lock) = RelayNote::of(output, trace)?;
+        finish_removals(output)?;
+        Ok(Self {
+            note,
+            _lock: lock,
+            output: output.to_owned(),
+            writer,
+            shared,
+            limits: TimeLimits::default(),
+            session: None,
+            path: String::new(),
+            backoff: BACKOFF[0],
+            retry: Instant::now(),
+            reported: None,
+            live: options.live.map(LiveBound::new),
+            done: Vec::new(),
+            options,
+        })
+    }
+
+    /// Sends until the recording has ended and everything was sent, or until it is told to give up.
+    pub(super) fn run(mut self) -> RelaySummary {
+        loop {
+            // Pairs with the store of the recorder: what is found from here on is everything.
+            let is_over = match self.writer {
+                SpoolWriter::Nobody => !spool::is_recorded(&self.output),
+                _ => self.shared.is_over.load(Ordering::Acquire),
+            };
+            let round = self.round(is_over);
+            match round {
+                Ok(Round::Complete) if is_over => return self.end(),
+                Ok(Round::More) => {}
+                Ok(Round::Complete | Round::Waiting) => thread::sleep(POLL),
+                Err(error) => self.fail(error),
+            }
+            if self.shared.cancel.is_cancelled() {
+                return self.summary(false);
+            }
+        }
+    }
+
+    fn round(&mut self, is_over: bool) -> Result<Round, SendError> {
+        let confirmed = *lock(&self.shared.confirmed);
+        if let (Some(live), SpoolWriter::Daemons, false) = (&mut self.live, self.writer, is_over) {
+            live.ask_daemons(&self.output);
+        }
+        let has_recorder = self.writer != SpoolWriter::Nobody;
+        let spool = spool::scan(&self.output, has_recorder, is_over)?;
+        // At the end, nothing can come late any more. When the spool is full, rings are not read,
+        // so the time would stand still: room in the spool is more important than viewers.
+        let is_late_allowed = is_over || self.shared.is_full.load(Ordering::Relaxed);
+        let until = self.live.as_mut().filter(|_| !is_late_allowed).map(|live| {
+            match self.writer {
+                SpoolWriter::Recorder => live.confirm(confirmed),
+                _ => live.update_by_marks(&spool),
+            }
+            live.times()
+        });
+        if self.session.is_none() {
+            if Instant::now() < self.retry {
+                thread::sleep(POLL);
+                return Ok(Round::More);
+            }
+            self.connect()?;
+        }
+        let mut budget = BUDGET;
+        let mut is_complete = true;
+        self.add_traces(&spool)?;
+        for chunk in &spool {
+            is_complete &=
+                self.done.contains(&chunk.number) || self.send_chunk(chunk, until, &mut budget)?;
+        }
+        if let (true, Some(until)) = (is_complete, until) {
+            self.send_beacons(until)?;
+        }
+        if budget < BUDGET {
+            (self.backoff, self.reported) = (BACKOFF[0], None);
+        }
+        if !is_complete {
+            return Ok(Round::More);
+        }
+        if self.is_waiting()? {
+            return Ok(Round::Waiting);
+        }
+        for chunk in spool {
+            is_complete &=
+                self.done.contains(&chunk.number) || self.finish_chunk(&chunk, is_late_allowed)?;
+        }
+        Ok(match is_complete {
+            true => Round::Complete,
+            false => Round::Waiting,
+        })
+    }
+
+    fn connect(&mut self) -> Result<(), SendError> {
+        let live_us = self.options.live.map_or(0, |period| period.as_micros());
+        let connection = self.open(u32::try_from(live_us).unwrap_or(u32::MAX))?;
+        self.path = connection.path().to_owned();
+        self.notify(RelayEvent::Connected {
+            address: self.options.address.to_string(),
+            path: self.path.clone(),
+        });
+        self.session = Some(RelaySession {
+            connection,
+            traces: BTreeMap::new(),
+            stalled: None,
+            clock: None,
+        });
+        Ok(())
+    }
+
+    fn open(&self, live_us: u32) -> Result<Connection, SendError> {
+        let session = Session {
+            name: self.note.name.clone(),
+            host: self.note.host.clone(),
+            base_path: self.note.path.clone(),
+            live_us,
+            created: self.note.created,
+            uuid: new_uuid()?,
+        };
+        let address = &self.options.address;
+        let cancel = &self.shared.cancel;
+        let opened = Connection::open(address, &session, self.limits, cancel, &|socket| {
+            // The next session must not meet what this one left in the network.
+            socket::drop_queue_on_close(socket)
+        });
+        Ok(opened?)
+    }
+
+    /// Adds new traces and streams to the session, sends the metadata of all, and then publishes
+    /// the new ones to viewers. `babeltrace2` forgets a trace without streams or metadata.
+    fn add_traces(&mut self, spool: &[SpoolChunk]) -> Result<(), SendError> {
+        let is_live = self.live.is_some();
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        let mut has_new = false;
+        for chunk in spool.iter().filter(|of| !self.done.contains(&of.number)) {
+            for trace in chunk.traces.iter().filter(|of| of.metadata.is_some()) {
+                let key = (chunk.number, trace.name.clone());
+                if let Entry::Vacant(entry) = session.traces.entry(key.clone()) {
+                    let path = match &chunk.name[..] {
+                        "" => trace.name.clone(),
+                        chunk => format!("{chunk}/{}", trace.name),
+                    };
+                    entry.insert(SentTrace::new(&mut session.connection, path)?);
+                }
+                let Some(sent) = session.traces.get_mut(&key) else {
+                    continue;
+                };
+                has_new |= sent.add_streams(&mut session.connection, trace)?;
+                let clock = is_live.then_some(&mut session.clock);
+                match sent.send_metadata(&mut session.connection, trace, clock) {
+                    // The chunk was given its final name meanwhile, and is found again.
+                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                    sent => sent?,
+                }
+            }
+        }
+        if has_new {
+            session.connection.publish_streams()?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing more will be written to a trace.
+    fn is_complete(&self, chunk: &SpoolChunk, trace: &SpoolTrace) -> bool {
+        chunk.is_finished || self.writer == SpoolWriter::Daemons && !trace.is_marked
+    }
+
+    /// Sends what is new in a chunk, in live sessions up to a time. Returns whether that was all.
+    fn send_chunk(
+        &mut self,
+        chunk: &SpoolChunk,
+        until: Option<Times>,
+        budget: &mut u64,
+    ) -> Result<bool, SendError> {
+        let Some(session) = &mut self.session else {
+            return Ok(false);
+        };
+        let mut is_complete = true;
+        for trace in &chunk.traces {
+            let key = (chunk.number, trace.name.clone());
+            let Some(sent) = session.traces.get_mut(&key) else {
+                // Its metadata are not written yet.
+                continue;
+            };
+            is_complete &= match sent.send(&mut session.connection, trace, until, budget) {
+                // The chunk was given its final name meanwhile.
+                Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => false,
+                sent => sent?,
+            };
+        }
+        Ok(is_complete)
+    }
+
+    /// Tells live viewers of streams that have no more events before a time.
+    fn send_beacons(&mut self, until: Times) -> Result<(), SendError> {
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        for sent in session.traces.values_mut() {
+            sent.send_beacons(&mut session.connection, until)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the relay has yet to confirm something.
+    fn is_waiting(&mut self) -> Result<bool, SendError> {
+        let Some(session) = &mut self.session else {
+            return Ok(true);
+        };
+        let mut waiting = 0;
+        for sent in session.traces.values_mut() {
+            waiting += sent.confirm(&mut session.connection)?;
+        }
+        if waiting == 0 {
+            session.stalled = None;
+            return Ok(false);
+        }
+        let queued = socket::queued(session.connection.data_socket())?;
+        let now = Stalled {
+            since: Instant::now(),
+            waiting,
+            queued,
+        };
+        match session.stalled {
+            Some(of) if (of.waiting, of.queued) == (waiting, queued) => {
+                if of.since.elapsed() >= self.limits.answer {
+                    let what = "confirm a packet";
+                    return Err(RelayError::TimedOut { what }.into());
+                }
+            }
+            _ => session.stalled = Some(now),
+        }
+        Ok(true)
+    }
+
+    /// Closes traces that are complete, of which everything was sent and confirmed; and removes the
+    /// chunk if it is finished. Viewers need not have found another trace if that `is_urgent`.
+    /// Returns whether that was so.
+    fn finish_chunk(&mut self, chunk: &SpoolChunk, is_urgent: bool) -> Result<bool, SendError> {
+        let linger = self.live.as_ref().map(LiveBound::linger);
+        let complete: Vec<bool> = chunk
+            .traces
+            .iter()
+            .map(|trace| self.is_complete(chunk, trace))
+            .collect();
+        let Some(session) = &mut self.session else {
+            return Ok(false);
+        };
+        let mut is_closed = chunk.is_finished;
+        for (trace, is_complete) in chunk.traces.iter().zip(complete) {
+            let key = (chunk.number, trace.name.clone());
+            let Some(sent) = session.traces.get_mut(&key) else {
+                // A trace without metadata has no events.
+                continue;
+            };
+            if !is_complete || sent.is_closed {
+                continue;
+            }
+            let since = *sent.complete.get_or_insert_with(Instant::now);
+            let is_early = linger.is_some_and(|linger| {
+                since.elapsed() < linger || !is_urgent && !session.has_other(&key, linger)
+            });
+            let Some(sent) = session
+                .traces
+                .get_mut(&key)
+                .filter(|of| !of.is_held && !is_early)
+            else {
+                is_closed = false;
+                continue;
+            };
+            match sent.close(&mut session.connection, trace) {
+                Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {
+                    is_closed = false;
+                }
+                closed => closed?,
+            }
+        }
+        if !is_closed {
+            return Ok(false);
+        }
+        self.correct(chunk)?;
+        if let Some(session) = &mut self.session {
+            session
+                .traces
+                .retain(|(number, _), _| *number != chunk.number);
+        }
+        self.notify(RelayEvent::Sent {
+            name: chunk.name.clone(),
+        });
+        if self.writer == SpoolWriter::Nobody {
+            self.done.push(chunk.number);
+        } else if let Err(error) = remove(&self.output, chunk) {
+            self.done.push(chunk.number);
+            let path = chunk.path.clone();
+            self.notify(RelayEvent::NotRemoved { path, error });
+        }
+        Ok(true)
+    }
+
+    /// Corrects metadata that a live session could only append to.
+    fn correct(&self, chunk: &SpoolChunk) -> Result<(), SendError> {
+        let Some(session) = &self.session else {
+            return Ok(());
+        };
+        let to_correct = |trace: &SpoolTrace| {
+            let sent = session.traces.get(&(chunk.number, trace.name.clone()));
+            sent.filter(|sent| sent.needs_correction)
+        };
+        let mut traces = chunk.traces.iter();
+        if !traces.any(|trace| to_correct(trace).is_some()) {
+            return Ok(());
+        }
+        let mut connection = self.open(0)?;
+        for trace in &chunk.traces {
+            if let Some(sent) = to_correct(trace) {
+                sent.correct(&mut connection, trace)?;
+            }
+        }
+        Ok(connection.finish()?)
+    }
+
+    /// Ends the session when everything was sent.
+    fn end(mut self) -> RelaySummary {
+        if let Some(session) = self.session.take() {
+            // All was confirmed before.
+            let _ = session.connection.finish();
+        }
+        if self.writer != SpoolWriter::Nobody {
+            // What is left does no harm.
+            let _ = RelayNote::remove(&self.output);
+        }
+        self.summary(true)
+    }
+
+    fn summary(&self, is_complete: bool) -> RelaySummary {
+        RelaySummary {
+            path: self.path.clone(),
+            is_complete,
+            // It is only shown.
+            waiting: match is_complete {
+                true => 0,
+                false => chunks::size(&self.output).unwrap_or(0),
+            },
+            why: self.reported.clone(),
+        }
+    }
+
+    /// Ends the session after an error, and reports that once.
+    fn fail(&mut self, error: SendError) {
+        let had_session = self.session.take().is_some();
+        let why = match error {
+            SendError::Changed => {
+                // The next session replaces everything. Something that changes all the time must
+                // not keep the relay busy.
+                self.retry = Instant::now() + self.backoff;
+                self.backoff = (self.backoff * 2).min(BACKOFF[1]);
+                return;
+            }
+            SendError::Relay(RelayError::Cancelled) => return,
+            SendError::Relay(error) => describe(&error),
+            SendError::Spool(error) => {
+                format!("cannot read \"{}\": {error}", self.output.display())
+            }
+        };
+        self.retry = Instant::now() + self.backoff;
+        self.backoff = (self.backoff * 2).min(BACKOFF[1]);
+        if had_session || self.reported.as_ref() != Some(&why) {
+            self.notify(RelayEvent::Lost {
+                address: self.options.address.to_string(),
+                why: why.clone(),
+            });
+        }
+        self.reported = Some(why);
+    }
+
+    fn notify(&self, event: RelayEvent) {
+        lock(&self.shared.events).push(event);
+    }
+}
+
+/// Prefix of chunks that were sent and are being removed. They are hidden from readers.
+const SENT: &str = ".sent-";
+
+/// Removes a chunk that was sent from the spool.
+fn remove(output: &Path, chunk: &SpoolChunk) -> io::Result<()> {
+    let sent = output.join(format!("{SENT}{}", chunk.name));
+    match fs::rename(&chunk.path, &sent) {
+        // Somebody else removed it.
+        Err(_) if !chunk.path.exists() => return Ok(()),
+        renamed => renamed?,
+    }
+    fs::remove_dir_all(sent)
+}
+
+/// Completes the removals of a sender that was killed.
+fn finish_removals(output: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(output)? {
+        let entry = entry?;
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(SENT.as_bytes())
+        {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The result of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// There is more to send.
+    More,
+    /// Something is to be confirmed, or will be written.
+    Waiting,
+    /// Everything is on the relay.
+    Complete,
+}

@@ -1,0 +1,98 @@
+//! The time up to which live viewers get events.
+//!
+//! Viewers merge all streams of a session by time, and fail when an event comes late: when they
+//! have printed a later one. Processes write their rings one after another, and a new one has a
+//! trace only after a while. So a live session gets packets only up to a time before which all
+//! events of all processes are in files.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::shared::Times;
+use super::spool::{SpoolChunk, is_written};
+use crate::daemons::ask_below;
+
+/// How long to wait for a daemon that does not write its rings, as it was stopped. Its events come
+/// too late for viewers then.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often daemons are asked in a period. An event waits for the next time, and up to the one
+/// after it for the confirmation.
+const ASKS: u32 = 3;
+/// Periods for which streams stay open when everything was sent: viewers must find them before.
+const LINGER: u32 = 10;
+
+/// Finds the time up to which a live session may get events.
+#[derive(Debug)]
+pub(super) struct LiveBound {
+    period: Duration,
+    /// When the daemons were asked last to write their rings.
+    asked: Option<(Instant, Times)>,
+    /// The time before: each daemon has had a while to answer, and processes without a trace to
+    /// make one.
+    awaited: Option<(Instant, Times)>,
+    bound: Times,
+    started: Times,
+}
+
+impl LiveBound {
+    pub(super) fn new(period: Duration) -> Self {
+        Self {
+            period,
+            asked: None,
+            awaited: None,
+            bound: Times::default(),
+            started: Times::now(),
+        }
+    }
+
+    /// All events before this are in the files of the spool that was scanned last.
+    pub(super) fn times(&self) -> Times {
+        self.bound
+    }
+
+    /// How long viewers may take to find a stream, and to read it.
+    pub(super) fn linger(&self) -> Duration {
+        self.period * LINGER
+    }
+
+    /// Makes the daemons write the contents of the rings some times in a period.
+    pub(super) fn ask_daemons(&mut self, output: &Path) {
+        if self
+            .asked
+            .is_some_and(|(at, _)| at.elapsed() < self.period / ASKS)
+        {
+            return;
+        }
+        let now = (Instant::now(), Times::now());
+        // Those that cannot be asked write when a sub-buffer is full.
+        let _ = ask_below(output);
+        self.awaited = self.awaited.or(self.asked);
+        self.asked = Some(now);
+    }
+
+    /// Advances the bound, if all daemons have written their rings since they were asked.
+    pub(super) fn update_by_marks(&mut self, spool: &[SpoolChunk]) {
+        let Some((at, times)) = self.awaited else {
+            return;
+        };
+        let traces = || spool.iter().flat_map(|chunk| &chunk.traces);
+        let mut late = traces().filter(|of| of.is_marked && of.written < Some(times.monotonic));
+        if at.elapsed() >= PATIENCE || !late.any(is_written) {
+            self.bound = times;
+            self.awaited = None;
+        }
+    }
+
+    /// Advances the bound to a time that the recorder had confirmed before the spool was scanned.
+    /// If it has confirmed none for long, as a program does not complete an event, the bound goes
+    /// on without it.
+    pub(super) fn confirm(&mut self, confirmed: Option<Times>) {
+        let now = Times::now();
+        let is_late = |since: Times| now.monotonic - since.monotonic >= PATIENCE.as_nanos() as u64;
+        match confirmed {
+            Some(times) if !is_late(times) => self.bound = times,
+            None if !is_late(self.started) => {}
+            _ => self.bound = now,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Sending a recording to a relay in this process that breaks: each packet is there once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use usertrace_consumer::{
+    RelayEvent, RelayOptions, RelaySummary, SendOptions, SendRecordingError, send_recording,
+};
+use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter};
+use usertrace_relay::fake::{FakeRelay, Fault, FaultKind};
+use usertrace_sys::Scope;
+use usertrace_sys::uapi::LttClockSync;
+
+/// Traces in each chunk, and packets in each of their streams.
+const TRACES: u32 = 2;
+const PACKETS: u64 = 5;
+
+/// Writes the trace of a process with two streams.
+fn write_trace(directory: &Path, pid: u32) {
+    let sync = LttClockSync::default();
+    let clock = Clock::new(&sync, &[sync]);
+    let info = TraceInfo {
+        trace_name: "web".into(),
+        origin: TraceOrigin::Process {
+            name: "prog".into(),
+            pid,
+            process: pid.into(),
+        },
+        hostname: None,
+    };
+    let mut trace = TraceWriter::create(directory, info, clock).unwrap();
+    trace.declare_class(Scope::Cpu).unwrap();
+    let channel = StreamChannel::new("main", 1);
+    for cpu in 0..2 {
+        let mut stream = trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap();
+        for time in 0..PACKETS {
+            stream.event(1, time, &[], &[pid as u8; 100]).unwrap();
+            stream.flush().unwrap();
+        }
+        stream.finish().unwrap();
+    }
+}
+
+/// A recording with two finished chunks.
+fn recording() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for chunk in ["20261122T150347Z-000001", "20261122T150348Z-000002"] {
+        fs::create_dir(directory.path().join(chunk)).unwrap();
+        for pid in 1..=TRACES {
+            let trace = directory.path().join(chunk).join(format!("prog-{pid}-1"));
+            write_trace(&trace, pid);
+        }
+    }
+    directory
+}
+
+/// The files of all traces, by their paths below the directory.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut todo = vec![directory.to_owned()];
+    while let Some(path) = todo.pop() {
+        for entry in fs::read_dir(path).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+            } else if !path
+                .file_name()
+                .unwrap()
+                .as_encoded_bytes()
+                .starts_with(b".")
+            {
+                let name = path.strip_prefix(directory).unwrap().to_owned();
+                files.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// Asserts that the relay has exactly these files, in one session's directory.
+fn assert_exact(relay: &FakeRelay, recording: &Path) {
+    let received = relay.files();
+    let sessions = relay.sessions();
+    let base = sessions.first().expect("a session");
+    assert!(sessions.iter().all(|of| of == base), "{sessions:?}");
+    let received: BTreeMap<_, _> = received
+        .into_iter()
+        .map(|(name, bytes)| {
+            (
+                Path::new(&name).strip_prefix(base).unwrap().to_owned(),
+                bytes,
+            )
+        })
+        .collect();
+    let written = files(recording);
+    let names = |of: &BTreeMap<PathBuf, Vec<u8>>| of.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&received), names(&written));
+    assert!(received == written, "contents differ");
+}
+
+fn options(relay: &FakeRelay, patience: Option<Duration>) -> RelayOptions {
+    RelayOptions {
+        address: relay.address().clone(),
+        spool: u64::MAX,
+        live: None,
+        patience,
+    }
+}
+
+fn send(
+    relay: &FakeRelay,
+    recording: &Path,
+    patience: Option<Duration>,
+) -> (RelaySummary, Vec<RelayEvent>) {
+    let options = SendOptions {
+        recording: recording.to_owned(),
+        name: "web".to_owned(),
+        relay: options(relay, patience),
+    };
+    let mut events = Vec::new();
+    let summary = send_recording(&options, &mut |event| events.push(event)).unwrap();
+    (summary.expect("the thread ends"), events)
+}
+
+#[test]
+fn recording_is_sent_and_stays() {
+    let (relay, recording) = (FakeRelay::start(), recording());
+    let (summary, events) = send(&relay, recording.path(), None);
+    assert!(summary.is_complete, "{events:?}");
+    assert_exact(&relay, recording.path());
+    // All streams, and the metadata of all traces, were closed.
+    assert_eq!(relay.closed().len() as u32, 2 * TRACES * 3);
+    let sent = events
+        .iter()
+        .filter(|of| matches!(of, RelayEvent::Sent { .. }));
+    assert_eq!(sent.count(), 2, "{events:?}");
+    // Again: the names are the same.
+    let (summary, _) = send(&relay, recording.path(), None);
+    assert!(summary.is_complete);
+    assert_exact(&relay, recording.path());
+}
+
+#[test]
+fn trace_without_chunks_is_sent() {
+    let relay = FakeRelay::start();
+    let directory = tempfile::tempdir().unwrap();
+    write_trace(&directory.path().join("prog-1-1"), 1);
+    let (summary, _) = send(&relay, directory.path(), None);
+    assert!(summary.is_complete);
+    assert_exact(&relay, directory.path());
+}
+
+#[test]
+fn connections_that_break_leave_nothing_twice() {
+    // The control connection has about 6,000 bytes, the data connection about 11,000.
+    for after in (0..6000).step_by(997) {
+        for (control, data) in [(Some(after), None), (None, Some(2 * after))] {
+            let (relay, recording) = (FakeRelay::start(), recording());
+            let kind = FaultKind::Close;
+            let fault = |after: Option<usize>| after.map(|after| Fault { after, kind });
+            // Two sessions break, each somewhere else.
+            relay.add_faults(fault(control), fault(data));
+            relay.add_faults(fault(data), fault(control));
+            let (summary, events) = send(&relay, recording.path(), None);
+            assert!(summary.is_complete, "{events:?}");
+            assert_exact(&relay, recording.path());
+        }
+    }
+}
+
+#[test]
+fn relay_that_talks_nonsense_is_given_up_in_time() {
+    let (relay, recording) = (FakeRelay::start(), recording());
+    for byte in 1..50 {
+        let kind = FaultKind::Garbage(byte);
+        let fault = Some(Fault { after: 24, kind });
+        relay.add_faults(fault, None);
+    }
+    let patience = Some(Duration::from_millis(500));
+    let (summary, events) = send(&relay, recording.path(), patience);
+    assert!(!summary.is_complete);
+    assert!(summary.waiting > 0 && summary.why.is_some(), "{summary:?}");
+    let is_lost = |event: &RelayEvent| matches!(event, RelayEvent::Lost { .. });
+    assert!(events.iter().any(is_lost), "{events:?}");
+    let mut texts = events.iter().map(ToString::to_string);
+    assert!(texts.all(|text| !text.contains(char::is_control)));
+}
+
+/// The sender gives up the connection, and sends everything by another one.
+#[test]
+fn relay_that_stalls_is_left_in_time() {
+    let stall = |after| {
+        let kind = FaultKind::Stall;
+        Some(Fault { after, kind })
+    };
+    // At once, in the middle, and where only confirmations are missing.
+    let cases = [
+        (stall(0), None),
+        (stall(2000), None),
+        (None, stall(0)),
+        (None, stall(5000)),
+    ];
+    thread::scope(|scope| {
+        for (control, data) in cases {
+            scope.spawn(move || {
+                let (relay, recording) = (FakeRelay::start(), recording());
+                relay.add_faults(control, data);
+                let begun = Instant::now();
+                let (summary, events) = send(&relay, recording.path(), None);
+                assert!(summary.is_complete, "{events:?}");
+                assert!(begun.elapsed() < Duration::from_secs(60), "{events:?}");
+                assert!(events.iter().any(RelayEvent::is_trouble), "{events:?}");
+                assert_exact(&relay, recording.path());
+            });
+        }
+    });
+}
+
+#[test]
+fn directory_without_a_trace_is_left_alone() {
+    let (relay, directory) = (FakeRelay::start(), tempfile::tempdir().unwrap());
+    let options = SendOptions {
+        recording: directory.path().to_owned(),
+        name: "web".to_owned(),
+        relay: options(&relay, None),
+    };
+    let error = send_recording(&options, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, SendRecordingError::NoTrace(_)), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    assert!(relay.sessions().is_empty());
+}
