@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use usertrace_sys::printable;
 
+use crate::correction::Correction;
 use crate::field::{Field, Length};
 
 /// The metadata of a trace.
@@ -11,6 +12,8 @@ use crate::field::{Field, Length};
 pub struct Metadata {
     pub(super) uuid: [u8; 16],
     pub(super) clock: Clock,
+    /// Unique id of the clock, which traces of one boot of a machine share.
+    pub(super) clock_uid: Option<String>,
     pub(super) env: Vec<(String, EnvValue)>,
     /// Shared with other traces, see [`SharedClasses`](super::shared_classes::SharedClasses).
     pub(super) classes: Arc<Vec<StreamClass>>,
@@ -33,6 +36,10 @@ pub struct Clock {
     freq: u64,
     /// Nanoseconds since 1970 at 0 cycles.
     at_zero: i64,
+    /// Largest error of the clock in ns, if the trace says it.
+    precision: Option<u64>,
+    /// Makes times comparable with those of other hosts.
+    correction: Option<Correction>,
 }
 
 /// A class of streams, with the events that they may have.
@@ -74,7 +81,38 @@ impl Clock {
         let at_zero = offset_s.checked_mul(1_000_000_000)?;
         let is_valid = freq != 0 && offset < freq;
         let at_zero = is_valid.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
-        Some(Self { freq, at_zero })
+        Some(Self {
+            freq,
+            at_zero,
+            precision: None,
+            correction: None,
+        })
+    }
+
+    /// Sets the precision, in cycles.
+    pub(super) fn set_precision(&mut self, cycles: u64) {
+        self.precision = Some(ns_of(self.freq, cycles));
+    }
+
+    /// Corrects all times from now on.
+    pub(super) fn set_correction(&mut self, correction: Option<Correction>) {
+        self.correction = correction;
+    }
+
+    /// Largest error of the clock in ns, if the trace says it.
+    #[must_use]
+    pub fn precision(&self) -> Option<u64> {
+        self.precision
+    }
+
+    /// Corrects a time in ns since 1970 that the trace has as such, for example in its environment.
+    #[inline]
+    #[must_use]
+    pub fn corrected(&self, ns: i64) -> i64 {
+        match &self.correction {
+            None => ns,
+            Some(correction) => correction.apply(ns),
+        }
     }
 
     /// Converts cycles to nanoseconds since 1970. None if the result is out of range.
@@ -85,7 +123,8 @@ impl Clock {
     #[must_use]
     pub fn ns(&self, cycles: u64) -> Option<i64> {
         let ns = i64::try_from(ns_of(self.freq, cycles)).ok()?;
-        self.at_zero.checked_add(ns).filter(|_| ns != i64::MAX)
+        let ns = self.at_zero.checked_add(ns).filter(|_| ns != i64::MAX)?;
+        Some(self.corrected(ns))
     }
 }
 
@@ -126,7 +165,7 @@ impl Metadata {
     /// Replaces control characters in all names. The trace's author chose the names, and a terminal
     /// may obey such characters.
     pub(super) fn make_printable(&mut self) {
-        let mut texts: Vec<&mut String> = Vec::new();
+        let mut texts: Vec<&mut String> = self.clock_uid.iter_mut().collect();
         for (name, value) in &mut self.env {
             texts.push(name);
             if let EnvValue::Text(text) = value {
@@ -244,6 +283,12 @@ impl Metadata {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The unique id of the trace's clock. Traces of one boot of a machine share it.
+    #[must_use]
+    pub fn clock_uid(&self) -> Option<&str> {
+        self.clock_uid.as_deref()
     }
 
     /// A value of its environment.
