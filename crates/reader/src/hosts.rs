@@ -1,5 +1,6 @@
 //! All hosts of some traces.
 
+use crate::duration::duration;
 use crate::host::HostId;
 use crate::trace::Trace;
 
@@ -57,6 +58,30 @@ impl Hosts {
         }
         hosts.tell_apart();
         hosts
+    }
+
+    /// Says how far the hosts' times are comparable. Empty if there is at most one host.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        if self.all.len() < 2 {
+            return Vec::new();
+        }
+        let mut lines = vec![format!(
+            "the traces of {} hosts are merged by the hosts' own clocks; --sync corrects these by messages",
+            self.all.len()
+        )];
+        lines.extend(self.all.iter().map(|host| {
+            let traces = match host.traces {
+                1 => "1 trace".to_owned(),
+                count => format!("{count} traces"),
+            };
+            let error = match host.precision {
+                Some(ns) => format!("correct to ±{}, as its traces say", duration(ns)),
+                None => "error unknown: it depends on how NTP kept it".to_owned(),
+            };
+            format!("host \"{}\": {traces}; clock {error}", host.name)
+        }));
+        lines
     }
 
     /// Appends the clock's id to names that several hosts have.

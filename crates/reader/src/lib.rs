@@ -24,6 +24,7 @@ mod completion;
 mod correction;
 mod declarations;
 mod duplicates;
+mod duration;
 mod event;
 mod field;
 mod file;

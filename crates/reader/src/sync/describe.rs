@@ -4,29 +4,11 @@ use super::matching::Matched;
 use super::outcome::{HostSync, State, Synchronization};
 use super::placement::Contradiction;
 use super::rule::SyncRule;
+use crate::duration::duration;
 use crate::field::Field;
 
 /// Most fields that a message lists.
 const MAX_NAMES: usize = 20;
-
-/// A time in words, with about four digits.
-#[must_use]
-pub fn duration(ns: u64) -> String {
-    let (unit, size) = match ns {
-        0..1_000 => return format!("{ns} ns"),
-        1_000..1_000_000 => ("µs", 1e3),
-        1_000_000..1_000_000_000 => ("ms", 1e6),
-        _ => ("s", 1e9),
-    };
-    let number = ns as f64 / size;
-    let decimals = match number {
-        ..10.0 => 3,
-        ..100.0 => 2,
-        ..1000.0 => 1,
-        _ => 0,
-    };
-    format!("{number:.decimals$} {unit}")
-}
 
 /// The fields and contexts of an event.
 pub(super) fn names(fields: &[Field], contexts: &[Field]) -> String {

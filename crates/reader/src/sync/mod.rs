@@ -41,7 +41,6 @@ use crate::hosts::Hosts;
 use crate::merge::{Item, Reader};
 use crate::metadata::StreamClass;
 use crate::{ReadError, Selection};
-pub use describe::duration;
 pub use matching::Matched;
 use matching::{MAX_PENDING, Matcher};
 pub use outcome::{HostSync, State, Synchronization};

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     selected: Selected,
 
     /// Go on with what is recorded meanwhile, also of processes that begin later
-    #[arg(long, conflicts_with_all = ["from", "to"])]
+    #[arg(long, conflicts_with_all = ["from", "to", "sync"])]
     follow: bool,
 }
 
