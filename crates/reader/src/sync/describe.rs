@@ -105,7 +105,8 @@ impl Synchronization {
         format!(
             "host \"{name}\": clock was {offset}, drift {:+.3} ppm; now {left} \
              ({from} messages from \"{other}\", {to} to it)",
-            gain * 1e6
+            // Without a negative zero.
+            (gain * 1e9).round() / 1e3 + 0.0
         )
     }
 

@@ -53,10 +53,11 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let Some(mut reader) = self.selected.open()? else {
+        let Some((mut reader, clocks)) = self.selected.open_hosts()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
-        let report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        let mut report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        report.set_clocks(clocks);
         for problem in report.problems() {
             output::say(problem);
         }
