@@ -12,6 +12,8 @@ pub enum HostId {
     Clock(String),
     /// The host name, if the clock has no id. Empty if the trace does not say it either.
     Name(String),
+    /// The host name, of a trace out of a dump: it may be of another boot than other traces.
+    Dump(String),
 }
 
 impl HostId {
@@ -21,6 +23,7 @@ impl HostId {
         let name = || metadata.env_text("hostname").unwrap_or_default().to_owned();
         match metadata.clock_uid() {
             Some(uid) => Self::Clock(uid.to_owned()),
+            None if metadata.env_text("origin") == Some("dump") => Self::Dump(name()),
             None => Self::Name(name()),
         }
     }

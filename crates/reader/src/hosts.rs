@@ -1,5 +1,7 @@
 //! All hosts of some traces.
 
+use std::collections::HashMap;
+
 use crate::duration::duration;
 use crate::host::HostId;
 use crate::trace::Trace;
@@ -7,9 +9,9 @@ use crate::trace::Trace;
 /// A host, with the clock of its traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its id.
-    pub id: HostId,
-    /// Its name for people. Two hosts have different ones.
+    /// Its ids: two if some of its traces do not have the clock's id.
+    pub ids: Vec<HostId>,
+    /// Its name for people.
     pub name: String,
     /// Number of its traces.
     pub traces: usize,
@@ -31,29 +33,34 @@ impl Hosts {
     #[must_use]
     pub fn of(traces: &[Trace]) -> Self {
         let mut hosts = Self::default();
+        let clocks = clocks_by_name(traces);
+        let mut known: HashMap<HostId, usize> = HashMap::new();
         for trace in traces {
             let metadata = trace.metadata();
             let id = HostId::of(metadata);
-            let precision = metadata.clock().precision();
-            let index = match hosts.all.iter().position(|host| host.id == id) {
-                Some(index) => index,
-                None => {
-                    let name = match metadata.env_text("hostname") {
-                        None | Some("") => "unnamed host",
-                        Some(name) => name,
-                    };
-                    hosts.all.push(Host {
-                        id,
-                        name: name.to_owned(),
-                        traces: 0,
-                        precision: None,
-                    });
-                    hosts.all.len() - 1
-                }
+            let name = metadata.env_text("hostname").unwrap_or_default();
+            let same = match (&id, clocks.get(name)) {
+                (HostId::Name(_), Some(Some(clock))) => HostId::Clock((*clock).to_owned()),
+                _ => id.clone(),
             };
+            let index = *known.entry(same).or_insert(hosts.all.len());
+            if index == hosts.all.len() {
+                hosts.all.push(Host {
+                    ids: Vec::new(),
+                    name: match name {
+                        "" => "unnamed host".to_owned(),
+                        name => name.to_owned(),
+                    },
+                    traces: 0,
+                    precision: None,
+                });
+            }
             let host = &mut hosts.all[index];
+            if !host.ids.contains(&id) {
+                host.ids.push(id);
+            }
             host.traces += 1;
-            host.precision = host.precision.max(precision);
+            host.precision = host.precision.max(metadata.clock().precision());
             hosts.of_trace.push(index);
         }
         hosts.tell_apart();
@@ -84,14 +91,31 @@ impl Hosts {
         lines
     }
 
-    /// Appends the clock's id to names that several hosts have.
+    /// Appends what differs to names that several hosts have.
     fn tell_apart(&mut self) {
-        let names: Vec<String> = self.all.iter().map(|host| host.name.clone()).collect();
-        for host in &mut self.all {
-            let is_ambiguous = names.iter().filter(|name| **name == host.name).count() > 1;
-            if let (true, HostId::Clock(uid)) = (is_ambiguous, &host.id) {
-                host.name = format!("{} (clock {uid})", host.name);
-            }
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for host in &self.all {
+            *counts.entry(host.name.clone()).or_default() += 1;
+        }
+        for host in self.all.iter_mut().filter(|host| counts[&host.name] > 1) {
+            host.name = match host.ids.first() {
+                Some(HostId::Clock(uid)) => format!("{} (clock {uid})", host.name),
+                Some(HostId::Dump(_)) => format!("{} (dump)", host.name),
+                _ => continue,
+            };
         }
     }
+}
+
+/// The id of the only clock of each host name. None if there are several.
+fn clocks_by_name(traces: &[Trace]) -> HashMap<&str, Option<&str>> {
+    let mut clocks: HashMap<&str, Option<&str>> = HashMap::new();
+    for metadata in traces.iter().map(Trace::metadata) {
+        let name = metadata.env_text("hostname").unwrap_or_default();
+        if let Some(uid) = metadata.clock_uid() {
+            let known = clocks.entry(name).or_insert(Some(uid));
+            *known = known.filter(|known| *known == uid);
+        }
+    }
+    clocks
 }

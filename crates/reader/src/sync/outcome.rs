@@ -71,7 +71,9 @@ impl Synchronization {
         let mut corrections = Corrections::default();
         for (host, placed) in hosts.all.iter().zip(&placement.hosts) {
             if let Some(placed) = placed.as_ref().filter(|placed| placed.neighbour.is_some()) {
-                corrections.insert(host.id.clone(), placed.correction);
+                for id in &host.ids {
+                    corrections.insert(id.clone(), placed.correction);
+                }
             }
         }
         Self {
