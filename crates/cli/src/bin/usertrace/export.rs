@@ -83,7 +83,11 @@ impl Args {
             return Ok(WRONG_COMMAND_LINE);
         };
         let format = match self.perfetto {
-            true => Format::Perfetto(Box::default()),
+            true => {
+                let mut perfetto = Perfetto::new();
+                perfetto.set_hosts(reader.traces());
+                Format::Perfetto(Box::new(perfetto))
+            }
             false => Format::Json(Json::new()),
         };
         let path = self.output.as_deref().unwrap_or(Path::new("-"));
