@@ -36,9 +36,9 @@ pub(crate) struct Selected {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "from")]
     last: Option<Duration>,
 
-    /// Correct the clocks of several hosts by the messages between them: the events PROVIDER:NAME
-    /// that send and receive a message, and the fields that both have of it (several with commas
-    /// between them). Once for each kind of message. EVENT:FIELD is for an event that both hosts
+    /// Correct the clocks of several hosts by the messages between them: the events that send and
+    /// receive a message, as PROVIDER:NAME, and the fields that are equal in both, with commas
+    /// between them. Once for each kind of message. EVENT:FIELD is for an event that both hosts
     /// write twice in each call
     #[arg(long, value_name = "SEND=RECEIVE:FIELD")]
     sync: Vec<SyncRule>,

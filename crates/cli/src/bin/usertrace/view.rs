@@ -39,6 +39,9 @@ With --follow, what record is writing is printed as it is written, within a frac
 it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
 that of Ctrl-C. Events that were written late come late; the time since the line before is negative then.
 
+Traces of several hosts are merged by the hosts' own clocks. How far these can be trusted is said on standard error. --sync
+corrects them by messages and says which error is left; it reads the traces twice.
+
 TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
 
