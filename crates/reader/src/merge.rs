@@ -165,6 +165,14 @@ impl Reader {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
+    /// Selects events by their whole names, of those that patterns select. Must be called before the
+    /// first event is read.
+    pub(crate) fn select(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        for trace in &mut self.traces {
+            trace.metadata.select(&is_wanted);
+        }
+    }
+
     /// Start of the first packet and end of the last one, in ns since 1970. Reads the headers of
     /// all packets of all streams, but no events.
     #[must_use]

@@ -7,6 +7,9 @@ use usertrace_sys::printable;
 use crate::correction::Correction;
 use crate::field::{Field, Length};
 
+/// Frequency of a clock that counts nanoseconds.
+const NS: u64 = 1_000_000_000;
+
 /// The metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -34,12 +37,14 @@ pub enum EnvValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     freq: u64,
+    /// The frequency, or 0 if times are corrected: the fast path then needs no other comparison.
+    rate: u64,
     /// Nanoseconds since 1970 at 0 cycles.
     at_zero: i64,
     /// Largest error of the clock in ns, if the trace says it.
     precision: Option<u64>,
     /// Makes times comparable with those of other hosts.
-    correction: Option<Correction>,
+    correction: Correction,
 }
 
 /// A class of streams, with the events that they may have.
@@ -83,9 +88,10 @@ impl Clock {
         let at_zero = is_valid.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
         Some(Self {
             freq,
+            rate: freq,
             at_zero,
             precision: None,
-            correction: None,
+            correction: Correction::default(),
         })
     }
 
@@ -95,8 +101,8 @@ impl Clock {
     }
 
     /// Corrects all times from now on.
-    pub(super) fn set_correction(&mut self, correction: Option<Correction>) {
-        self.correction = correction;
+    pub(super) fn set_correction(&mut self, correction: Correction) {
+        (self.rate, self.correction) = (0, correction);
     }
 
     /// Largest error of the clock in ns, if the trace says it.
@@ -106,12 +112,11 @@ impl Clock {
     }
 
     /// Corrects a time in ns since 1970 that the trace has as such, for example in its environment.
-    #[inline]
     #[must_use]
     pub fn corrected(&self, ns: i64) -> i64 {
-        match &self.correction {
-            None => ns,
-            Some(correction) => correction.apply(ns),
+        match self.rate {
+            0 => self.correction.apply(ns),
+            _ => ns,
         }
     }
 
@@ -122,20 +127,38 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn ns(&self, cycles: u64) -> Option<i64> {
-        let ns = i64::try_from(ns_of(self.freq, cycles)).ok()?;
-        let ns = self.at_zero.checked_add(ns).filter(|_| ns != i64::MAX)?;
-        Some(self.corrected(ns))
+        let ns = match self.rate {
+            NS => cycles,
+            0 => return self.corrected_ns(cycles),
+            rate => scaled(rate, cycles),
+        };
+        self.since_zero(ns)
+    }
+
+    #[cold]
+    fn corrected_ns(&self, cycles: u64) -> Option<i64> {
+        let ns = ns_of(self.freq, cycles);
+        Some(self.correction.apply(self.since_zero(ns)?))
+    }
+
+    #[inline]
+    fn since_zero(&self, ns: u64) -> Option<i64> {
+        let ns = i64::try_from(ns).ok()?;
+        self.at_zero.checked_add(ns).filter(|_| ns != i64::MAX)
+    }
+}
+
+fn ns_of(freq: u64, cycles: u64) -> u64 {
+    match freq {
+        NS => cycles,
+        freq => scaled(freq, cycles),
     }
 }
 
 #[inline]
-fn ns_of(freq: u64, cycles: u64) -> u64 {
-    if freq == 1_000_000_000 {
-        cycles
-    } else {
-        // The cast saturates.
-        (1e9 * cycles as f64 / freq as f64) as u64
-    }
+fn scaled(freq: u64, cycles: u64) -> u64 {
+    // The cast saturates.
+    (1e9 * cycles as f64 / freq as f64) as u64
 }
 
 impl EventClass {

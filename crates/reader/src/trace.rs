@@ -184,8 +184,9 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         what: error.what,
     })?;
     metadata.make_printable();
-    let correction = selection.corrections.get(&HostId::of(&metadata));
-    metadata.clock.set_correction(correction);
+    if let Some(correction) = selection.corrections.get(&HostId::of(&metadata)) {
+        metadata.clock.set_correction(correction);
+    }
     if let Some(patterns) = &selection.events {
         metadata.select(|event| patterns.accept(event));
     }

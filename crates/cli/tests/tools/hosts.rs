@@ -264,9 +264,8 @@ fn sync_makes_the_order_of_three_hosts_causal() {
 fn wrong_rules_name_the_part() {
     let directory = tempfile::tempdir().unwrap();
     write_messages(directory.path(), true);
-    let mut events = Events::new();
-    events.push((0, 3, 7u64.to_ne_bytes().to_vec()));
-    events.push((1000, 2, received(9)));
+    let lost = (0, 3, 7u64.to_ne_bytes().to_vec());
+    let events = vec![lost, (1000, 2, received(9))];
     let one = tempfile::tempdir().unwrap();
     write(one.path(), HOSTS[0], 41, events);
     let fails = |directory: &Path, rule: &str, status: i32, part: &str| {

@@ -62,9 +62,6 @@ pub enum SyncError {
         /// Number of rules.
         count: usize,
     },
-    /// The names of the events are too long.
-    #[error("--sync names too many events, or too long ones")]
-    TooLong,
     /// There is nothing to synchronize.
     #[error("cannot synchronize clocks: all traces are of one host, \"{host}\"")]
     OneHost {
@@ -101,10 +98,10 @@ impl SyncError {
     /// Whether the rules are wrong, rather than what the traces have.
     #[must_use]
     pub fn is_wrong_rule(&self) -> bool {
-        use SyncError::{OneHost, TooLong, TooMany, UnknownEvent, UnknownField};
+        use SyncError::{OneHost, TooMany, UnknownEvent, UnknownField};
         matches!(
             self,
-            OneHost { .. } | TooLong | TooMany { .. } | UnknownEvent { .. } | UnknownField { .. }
+            OneHost { .. } | TooMany { .. } | UnknownEvent { .. } | UnknownField { .. }
         )
     }
 }
@@ -131,12 +128,13 @@ fn synchronize_within(
         return Err(SyncError::TooMany { count });
     }
     let names: BTreeSet<&str> = rules.iter().flat_map(SyncRule::names).collect();
-    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     let selection = Selection {
-        events: Some(Patterns::new(&names).map_err(|_| SyncError::TooLong)?),
+        // Names of events may be none that a pattern can have.
+        events: Patterns::new(&["*"]).ok(),
         ..Selection::default()
     };
     let mut reader = Reader::open(roots, selection)?;
+    reader.select(|name| names.contains(name));
     let hosts = Hosts::of(reader.traces());
     if let [host] = &hosts.all[..] {
         let host = host.name.clone();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace_reader::{Item, LossKind, Lost, Printer, Reader, is_going_on};
+use usertrace_reader::{Hosts, Item, LossKind, Lost, Printer, Reader, is_going_on};
 
 use crate::output;
 use crate::selection::Selected;
@@ -69,6 +69,8 @@ impl Args {
             };
             let directories = &self.selected.directories;
             let mut reader = Reader::follow(directories, selection)?;
+            let hosts = Hosts::of(reader.traces());
+            hosts.lines().iter().for_each(output::say);
             view.follow(&mut reader, directories)
         } else {
             let Some(mut reader) = self.selected.open()? else {
