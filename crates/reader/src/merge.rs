@@ -165,8 +165,8 @@ impl Reader {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
-    /// Selects events by their whole names, of those that patterns select. Must be called before the
-    /// first event is read.
+    /// Selects events by their whole names. Must be called before the first event is read, and
+    /// the reader must have patterns of events.
     pub(crate) fn select(&mut self, is_wanted: impl Fn(&str) -> bool) {
         for trace in &mut self.traces {
             trace.metadata.select(&is_wanted);

@@ -129,7 +129,7 @@ fn synchronize_within(
     }
     let names: BTreeSet<&str> = rules.iter().flat_map(SyncRule::names).collect();
     let selection = Selection {
-        // Names of events may be none that a pattern can have.
+        // Not the names: a pattern must be shorter than a name may be.
         events: Patterns::new(&["*"]).ok(),
         ..Selection::default()
     };
