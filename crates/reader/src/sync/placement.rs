@@ -81,11 +81,12 @@ pub(super) fn place(pairs: &Pairs, spans: &[(i64, i64)]) -> Placement {
     placing.hosts[reference] = Some(Placed {
         correction: Correction::default(),
         neighbour: None,
-        error: Some(0.0),
+        error: None,
         is_accurate: true,
     });
     while placing.place_next() {}
     placing.settle(reference);
+    placing.find_errors();
     for &(a, b) in &keys {
         if placing.fits.contains_key(&(a, b))
             && let Some(by) = placing.too_early(a, b).filter(|&by| by > 0)
@@ -145,14 +146,26 @@ impl Placing<'_> {
             .collect()
     }
 
-    /// The error of a host relative to the reference, if that of this neighbour is known.
+    /// The largest error of a host relative to the reference, with this correction and neighbour.
     fn error(&self, host: usize, correction: &Correction, neighbour: usize) -> Option<f64> {
-        let placed = self.hosts.get(neighbour)?.as_ref()?;
-        let (begin, end) = self.spans[host];
-        let x = |y: i64| placed.correction.invert(correction.apply(y));
-        let y = |x: i64| correction.invert(placed.correction.apply(x));
-        let fit = self.fits.get(&(neighbour, host))?;
-        Some(placed.error? + fit.error((x(begin), x(end)), y)?)
+        let (mut host, mut correction, mut neighbour) = (host, correction, neighbour);
+        let (mut begin, mut end) = self.spans[host];
+        let mut sum = 0.0;
+        loop {
+            let placed = self.hosts.get(neighbour)?.as_ref()?;
+            let x = |y: i64| placed.correction.invert(correction.apply(y));
+            let y = |x: i64| correction.invert(placed.correction.apply(x));
+            (begin, end) = (x(begin), x(end));
+            let error = self.fits.get(&(neighbour, host))?.error((begin, end), y)?;
+            sum += error * (1.0 + placed.correction.drift());
+            let Some(next) = placed.neighbour else {
+                return Some(sum);
+            };
+            // By the neighbour's clock, the true times may be as much earlier or later.
+            begin = begin.saturating_sub(error.ceil() as i64);
+            end = end.saturating_add(error.ceil() as i64);
+            (host, correction, neighbour) = (neighbour, &placed.correction, next);
+        }
     }
 
     /// Places the host of which most is known. Returns whether there was one.
@@ -190,21 +203,21 @@ impl Placing<'_> {
             neighbour: Some(from),
             is_accurate: fit.is_accurate(),
         });
-        self.find_error(host);
         true
     }
 
-    /// Sets the error of a host: the smallest one that a path to the reference gives.
-    fn find_error(&mut self, host: usize) {
-        let Some(placed) = &self.hosts[host] else {
-            return;
-        };
-        let correction = placed.correction;
-        let from = placed.neighbour;
-        self.hosts[host].as_mut().map(|placed| placed.error.take());
-        let error = from.and_then(|from| self.error(host, &correction, from));
-        if let Some(placed) = &mut self.hosts[host] {
-            placed.error = error;
+    /// Finds the errors of all hosts.
+    fn find_errors(&mut self) {
+        for host in 0..self.hosts.len() {
+            let error = self.hosts[host].as_ref().and_then(|placed| {
+                let Some(neighbour) = placed.neighbour else {
+                    return Some(0.0);
+                };
+                self.error(host, &placed.correction, neighbour)
+            });
+            if let Some(placed) = &mut self.hosts[host] {
+                placed.error = error;
+            }
         }
     }
 
@@ -225,18 +238,6 @@ impl Placing<'_> {
                 }
             }
         }
-        // In the order in which the hosts depend on each other.
-        let mut todo = vec![reference];
-        while let Some(host) = todo.pop() {
-            if host != reference {
-                self.find_error(host);
-            }
-            let all = self.hosts.iter().enumerate();
-            let next = all.filter(|(_, placed)| {
-                placed.as_ref().and_then(|placed| placed.neighbour) == Some(host)
-            });
-            todo.extend(next.map(|(next, _)| next));
-        }
     }
 
     /// The longest time in ns by which a message between two hosts is received too early. Not above
@@ -247,11 +248,9 @@ impl Placing<'_> {
         let limits = self.pairs.get(&(a, b))?.limits();
         let early = limits.map(|(x, y, is_from_a)| {
             let (x, y) = (of_a.apply(x), of_b.apply(y));
-            if is_from_a {
-                x.saturating_sub(y)
-            } else {
-                y.saturating_sub(x)
-            }
+            let (sent, received) = if is_from_a { (x, y) } else { (y, x) };
+            // At the same time is too early, too: then the order is that of the traces' ids.
+            sent.saturating_sub(received).saturating_add(1)
         });
         early.max()
     }
