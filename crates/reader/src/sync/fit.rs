@@ -114,14 +114,11 @@ impl Messages {
         if from.is_empty() || to.is_empty() {
             return Some(fit(Kind::Approximate(self.smallest_offset(base.1))));
         }
-        let mut short_by = 0.0;
-        for most in [DRIFT, MAX_DRIFT] {
-            match region(from, to, most) {
-                Ok(region) => return Some(fit(Kind::Accurate(region))),
-                Err(missing) => short_by = missing,
-            }
-        }
-        Some(fit(Kind::Contradictory(short_by)))
+        let kind = region(from, to, DRIFT).or_else(|_| region(from, to, MAX_DRIFT));
+        Some(fit(match kind {
+            Ok(region) => Kind::Accurate(region),
+            Err(best) => Kind::Contradictory(best),
+        }))
     }
 
     /// With messages in one direction: the difference nearest to none with which each message is
@@ -157,9 +154,9 @@ fn above(points: &[Point], slope: f64) -> f64 {
     heights.fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Finds the possible slopes, up to `most`, and heights. If there are none, returns the time in ns
-/// by which a message is received too early, at least.
-fn region(from: &[Point], to: &[Point], most: f64) -> Result<Region, f64> {
+/// Finds the possible slopes, up to `most`, and heights. If there are none, returns the best one,
+/// with which all messages are nearly possible.
+fn region(from: &[Point], to: &[Point], most: f64) -> Result<Region, Corner> {
     // A concave function: positive where lines of this slope are possible.
     let room = |slope: f64| below(from, slope) - above(to, slope);
     let (mut low, mut high) = (-most, most);
@@ -172,8 +169,13 @@ fn region(from: &[Point], to: &[Point], most: f64) -> Result<Region, f64> {
         }
     }
     let best = (low + high) / 2.0;
+    let corner = |slope| Corner {
+        slope,
+        most: below(from, slope),
+        least: above(to, slope),
+    };
     if room(best) < 0.0 {
-        return Err(-room(best));
+        return Err(corner(best));
     }
     // The last slope with room towards `end`, and a little more.
     let last = |end: f64| {
@@ -191,23 +193,17 @@ fn region(from: &[Point], to: &[Point], most: f64) -> Result<Region, f64> {
         }
         without
     };
-    let corner = |slope| Corner {
-        slope,
-        most: below(from, slope),
-        least: above(to, slope),
-    };
     let (flattest, steepest) = (corner(last(-most)), corner(last(most)));
-    let middle = |slope: f64| corner(slope);
-    let mut chosen = middle((flattest.slope + steepest.slope) / 2.0);
+    let mut chosen = corner((flattest.slope + steepest.slope) / 2.0);
     if chosen.most - chosen.least < 2.0 * MARGIN * (1.0 + chosen.slope) {
-        chosen = middle(best);
+        chosen = corner(best);
     }
     let margin = MARGIN * (1.0 + chosen.slope);
     let mean = (flattest.most + flattest.least + steepest.most + steepest.least) / 4.0;
     let height = if chosen.most - chosen.least >= 2.0 * margin {
         mean.clamp(chosen.least + margin, chosen.most - margin)
     } else {
-        f64::midpoint(chosen.most, chosen.least)
+        chosen.middle()
     };
     Ok(Region {
         flattest,
@@ -223,6 +219,12 @@ struct Corner {
     slope: f64,
     most: f64,
     least: f64,
+}
+
+impl Corner {
+    fn middle(&self) -> f64 {
+        f64::midpoint(self.most, self.least)
+    }
 }
 
 /// All possible lines, and one in their middle.
@@ -241,8 +243,8 @@ enum Kind {
     Accurate(Region),
     /// There are messages in one direction only. This difference is chosen.
     Approximate(f64),
-    /// No relation fits. In the best one, a message is received this many ns before it is sent.
-    Contradictory(f64),
+    /// No relation fits. This is the best one: its least height is above its largest one.
+    Contradictory(Corner),
 }
 
 /// The relation of two clocks.
@@ -260,10 +262,11 @@ impl Fit {
         matches!(self.kind, Kind::Accurate(_))
     }
 
-    /// If no relation fits: the time in ns by which a message is received too early.
+    /// If no relation fits: the sum of the times in ns by which a message of each direction is
+    /// received too early.
     pub(super) fn contradiction(&self) -> Option<f64> {
         match self.kind {
-            Kind::Contradictory(by) => Some(by),
+            Kind::Contradictory(best) => Some(best.least - best.most),
             _ => None,
         }
     }
@@ -273,7 +276,7 @@ impl Fit {
         let (slope, height) = match self.kind {
             Kind::Accurate(region) => (region.slope, region.height),
             Kind::Approximate(height) => (0.0, height),
-            Kind::Contradictory(_) => (0.0, 0.0),
+            Kind::Contradictory(best) => (best.slope, best.middle()),
         };
         let from = i128::from(self.base.0) + self.base.1 + height.round() as i128;
         let from = from.clamp(i64::MIN.into(), i64::MAX.into()) as i64;

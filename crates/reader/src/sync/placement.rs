@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 
-use super::fit::{Fit, Messages};
+use super::fit::{Fit, MARGIN, Messages};
 use crate::correction::Correction;
 
 /// Most rounds in which hosts are fitted to all others again.
 const ROUNDS: usize = 20;
+/// Most steps of a projection.
+const PROJECTIONS: usize = 300_000;
+/// How far a step goes: 1 is just far enough for one message.
+const RELAXATION: f64 = 1.6;
 
 /// A host on the common time line.
 #[derive(Clone, Debug)]
@@ -40,6 +44,9 @@ pub(super) struct Placement {
 
 /// Messages by pairs of hosts. The lower one's times are on the x axis.
 pub(super) type Pairs = HashMap<(usize, usize), Messages>;
+
+/// A message: the hosts that send and receive it, and their corrected times.
+type Limit = [(usize, i64); 2];
 
 struct Placing<'a> {
     pairs: &'a Pairs,
@@ -221,21 +228,101 @@ impl Placing<'_> {
         }
     }
 
-    /// If a message between two hosts is received too early, fits hosts to all their neighbours
-    /// again until none is, or nothing helps.
+    /// Makes each message be received after it was sent, as far as that is possible.
     fn settle(&mut self, reference: usize) {
-        let keys: Vec<_> = self.fits.keys().copied().filter(|(a, b)| a < b).collect();
-        let is_late = |this: &Self| keys.iter().all(|&(a, b)| this.too_early(a, b) <= Some(0));
+        let before = self.hosts.clone();
         for _ in 0..ROUNDS {
-            if is_late(self) {
-                break;
+            if self.is_settled() {
+                return;
             }
             for host in (0..self.hosts.len()).filter(|&host| host != reference) {
+                // If nothing fits this host, the best one may make others fit.
                 let fit = self.joint(host, &self.neighbours(host)).fit();
-                let usable = fit.filter(|fit| fit.contradiction().is_none());
-                if let (Some(placed), Some(fit)) = (&mut self.hosts[host], usable) {
+                if let (Some(placed), Some(fit)) = (&mut self.hosts[host], fit) {
                     placed.correction = fit.correction();
                 }
+            }
+        }
+        // Hosts that are fitted one after the other may block each other.
+        self.project(reference);
+        if !self.is_settled() {
+            self.hosts = before;
+        }
+    }
+
+    /// The pairs of hosts whose messages are used.
+    fn used(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.fits.keys().copied().filter(|(a, b)| a < b)
+    }
+
+    fn is_settled(&self) -> bool {
+        self.used().all(|(a, b)| self.too_early(a, b) <= Some(0))
+    }
+
+    /// Messages of hosts that were placed, by corrected times.
+    fn limits(&self) -> Vec<Limit> {
+        let mut limits = Vec::new();
+        let mut pairs: Vec<_> = self.used().collect();
+        pairs.sort_unstable();
+        for (a, b) in pairs {
+            let (Some(of_a), Some(of_b)) = (&self.hosts[a], &self.hosts[b]) else {
+                continue;
+            };
+            limits.extend(self.pairs[&(a, b)].limits().map(|(x, y, is_from_a)| {
+                let here = (a, of_a.correction.apply(x));
+                let there = (b, of_b.correction.apply(y));
+                match is_from_a {
+                    true => [here, there],
+                    false => [there, here],
+                }
+            }));
+        }
+        limits
+    }
+
+    /// Moves all hosts but the reference until each message is received after it was sent, by the
+    /// relaxation method for linear inequalities (Agmon; Motzkin and Schoenberg, 1954).
+    fn project(&mut self, reference: usize) {
+        let limits = self.limits();
+        let times = || limits.iter().flatten().map(|(_, time)| *time);
+        let (Some(begin), Some(end)) = (times().min(), times().max()) else {
+            return;
+        };
+        let middle = i64::midpoint(begin, end);
+        let half = (i128::from(end) - i128::from(begin)).max(2) as f64 / 2.0;
+        let place = |time: i64| (i128::from(time) - i128::from(middle)) as f64 / half;
+        // Of each host: what is added to its times in the middle, and besides that at the end.
+        let mut moved = vec![[0.0f64; 2]; self.hosts.len()];
+        for _ in 0..PROJECTIONS / limits.len() {
+            let mut is_done = true;
+            for &[(from, sent), (to, received)] in &limits {
+                let [at, then] = [place(sent), place(received)];
+                let shift = |host: usize, place: f64| moved[host][0] + moved[host][1] * place;
+                let taken = (i128::from(received) - i128::from(sent)) as f64;
+                let missing = MARGIN - (taken + shift(to, then) - shift(from, at));
+                // A tenth is kept for rounding.
+                if missing <= MARGIN / 10.0 {
+                    continue;
+                }
+                is_done = false;
+                let ends = [(from, at, -1.0), (to, then, 1.0)];
+                let movable = || ends.iter().filter(|(host, ..)| *host != reference);
+                let norm: f64 = movable().map(|(_, place, _)| 1.0 + place * place).sum();
+                for &(host, place, sign) in movable() {
+                    let by = sign * RELAXATION * missing / norm;
+                    moved[host][0] += by;
+                    moved[host][1] += by * place;
+                }
+            }
+            if is_done {
+                break;
+            }
+        }
+        for (placed, [offset, change]) in self.hosts.iter_mut().zip(moved) {
+            if let Some(placed) = placed {
+                let to = middle.saturating_add(offset.round() as i64);
+                let moving = Correction::new(middle, to, change / half);
+                placed.correction = composed(&placed.correction, &moving);
             }
         }
     }

@@ -31,8 +31,8 @@ has them.
 TIME is HH:MM:SS as in the page, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
 
-Exit status: 0, or 1 if there is no trace or it cannot be read or written, 2 for a wrong command line, 3 if something of
-them is damaged or missing, and the page has the rest.")]
+Exit status: 0, or 1 if there is no trace, it cannot be read or written or --sync corrects no clock, 2 for a wrong command
+line, 3 if something of them is damaged or missing, and the page has the rest.")]
 pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,

@@ -45,8 +45,8 @@ corrects them by messages and says which error is left; it reads the traces twic
 TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
 
-Exit status: 0, or 1 if there is no trace or it cannot be read, 2 for a wrong command line, 3 if something of them is
-damaged or missing, and the rest was printed.")]
+Exit status: 0, or 1 if there is no trace, it cannot be read or --sync corrects no clock, 2 for a wrong command line, 3 if
+something of them is damaged or missing, and the rest was printed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
