@@ -144,8 +144,8 @@ proptest! {
         }
     }
 
-    /// Likewise of several hosts. If clocks differ by decades, or messages go one way only, they may
-    /// contradict the corrections, but then that is said.
+    /// Likewise of several hosts. If clocks differ by decades, or messages go one way only, they
+    /// may contradict the corrections, but then that is said.
     #[test]
     fn several_clocks_agree_within_the_errors(clocks in clocks(4), messages in messages(4, 120)) {
         let (pairs, spans) = traced(&clocks, &messages);
