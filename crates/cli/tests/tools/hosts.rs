@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceWriter, Version};
+use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
@@ -372,6 +373,68 @@ fn unusable_messages_are_reported() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
         stderr.contains("messages between \"db\" and \"web\" contradict each other by"),
+        "{stderr}"
+    );
+}
+
+/// Keys may be several fields and contexts, with numbers of other types, texts and lists.
+#[test]
+fn keys_are_fields_and_contexts() {
+    let directory = tempfile::tempdir().unwrap();
+    let contexts = Description::parse(b"@1 u32 vtid");
+    let Ok(Description::Contexts(contexts)) = contexts else {
+        panic!("{contexts:?}");
+    };
+    let write = |name: &str, line: &str, payloads: [Vec<u8>; 4]| {
+        let path = directory.path().join(name);
+        let info = info("p", 1, Some(name));
+        let mut trace = TraceWriter::create(&path, info, clock(1_000_000_000)).unwrap();
+        trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
+        trace.declare(&event(line)).unwrap();
+        let mut channel = StreamChannel::new("main", 1);
+        channel.set_contexts();
+        let mut stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
+        // The same values but for one of them do not match.
+        for (n, payload) in (0..).zip(payloads) {
+            let vtid = 7 + u32::from(n == 3);
+            let time = 2_000_000 + n * 1000;
+            stream
+                .event(1, time, &vtid.to_ne_bytes(), &payload)
+                .unwrap();
+        }
+        stream.finish().unwrap();
+    };
+    let sent = |n: i16, text: &[u8], list: [u8; 2]| [&n.to_ne_bytes()[..], text, &list].concat();
+    let received =
+        |n: i64, text: &[u8], list: [u8; 2]| [&n.to_ne_bytes()[..], text, &list].concat();
+    write(
+        "web",
+        "1 net:send 6 s16 n;str s;u8[2] l",
+        [
+            sent(-5, b"a\0", [1, 2]),
+            sent(-6, b"a\0", [1, 2]),
+            sent(-5, b"b\0", [1, 2]),
+            sent(-5, b"a\0", [1, 2]),
+        ],
+    );
+    write(
+        "db",
+        "1 net:recv 6 s64 n;str s;u8[2] l",
+        [
+            received(-5, b"a\0", [1, 2]),
+            received(6, b"a\0", [1, 2]),
+            received(-5, b"b\0", [1, 3]),
+            received(-5, b"c\0", [1, 2]),
+        ],
+    );
+    let output = run(
+        directory.path(),
+        &["view", ".", "--sync", "net:send=net:recv:n,s,l,vtid"],
+    );
+    is_success(&output);
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("(0 messages from \"db\", 1 to it)"),
         "{stderr}"
     );
 }

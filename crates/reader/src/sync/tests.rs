@@ -225,6 +225,20 @@ fn many_messages_give_a_small_error() {
     }
 }
 
+/// One message in each direction is enough for an error that is finite: no crystal is far off.
+#[test]
+fn drift_is_limited_without_many_messages() {
+    let mut pairs = Pairs::new();
+    let of = pairs.entry((0, 1)).or_default();
+    of.add(1000, 1500, true);
+    of.add(3000, 2500, false);
+    let hour = 3_600_000_000_000;
+    let placement = place(&pairs, &[(0, hour); 2]);
+    let error = placement.hosts[1].as_ref().unwrap().error.unwrap();
+    // A millisecond in each second.
+    assert!((3.6e9..3.7e9).contains(&error), "{error}");
+}
+
 /// A key that repeats, or a clock that was set, makes messages that contradict each other. They are
 /// not used, and the other hosts are synchronized.
 #[test]
