@@ -24,6 +24,7 @@ pub struct Clock {
     start: u64,
     guessed: bool,
     dated: bool,
+    boot: Option<[u8; 16]>,
 }
 
 impl Clock {
@@ -74,7 +75,20 @@ impl Clock {
             start: start.cycles,
             guessed,
             dated,
+            boot: None,
         }
+    }
+
+    /// Sets the id of the boot of the machine, if it is known. Traces of one boot have one clock.
+    #[must_use]
+    pub fn of_boot(self, boot: Option<[u8; 16]>) -> Self {
+        Self { boot, ..self }
+    }
+
+    /// The id of the machine's boot, if it is known.
+    #[must_use]
+    pub fn boot(&self) -> Option<[u8; 16]> {
+        self.boot
     }
 
     /// Ticks per second.

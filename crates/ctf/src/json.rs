@@ -52,9 +52,14 @@ pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: 
         environment.join(","),
         structure(&description::packet_header(), ""),
     );
+    let boot = clock.boot().map(|boot| {
+        let uid = string_literal(&format_uuid(&boot));
+        format!("\"uid\":{uid},")
+    });
     let clock = format!(
-        "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},\"description\":{},\"frequency\":{},\
+        "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},{}\"description\":{},\"frequency\":{},\
          \"origin\":\"unix-epoch\",\"offset-from-origin\":{{\"seconds\":{},\"cycles\":{}}}",
+        boot.unwrap_or_default(),
         string_literal(CLOCK_DESCRIPTION),
         clock.freq(),
         clock.offset_s(),

@@ -46,13 +46,17 @@ env {{
             Value::Text(value) => writeln!(text, "\t{name} = {};", string_literal(&value)),
         };
     }
+    // As lttng-ust has it: traces of one id have one clock.
+    let boot = clock
+        .boot()
+        .map(|boot| format!("\tuuid = \"{}\";\n", format_uuid(&boot)));
     let _ = write!(
         text,
         "}};
 
 clock {{
 	name = {name};
-	description = {description};
+{boot}	description = {description};
 	freq = {freq};
 	offset_s = {offset_s};
 	offset = {offset};
@@ -70,6 +74,7 @@ typealias integer {{
 }} := ltt_event_time_t;
 ",
         name = string_literal(CLOCK),
+        boot = boot.unwrap_or_default(),
         description = string_literal(CLOCK_DESCRIPTION),
         freq = clock.freq(),
         offset_s = clock.offset_s(),

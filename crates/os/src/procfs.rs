@@ -40,6 +40,16 @@ fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// The id of the machine's boot. None without `/proc`.
+#[must_use]
+pub fn boot_id() -> Option<[u8; 16]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits = text.trim_end().replace('-', "");
+    let is_valid = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = is_valid.then(|| u128::from_str_radix(&digits, 16).ok())?;
+    Some(number?.to_be_bytes())
+}
+
 /// The start time of a process, in clock ticks since boot.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     stat(&format!("/proc/{pid}/stat"), 19)?.parse().ok()

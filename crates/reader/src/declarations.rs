@@ -56,6 +56,7 @@ pub(super) type MemberError = (Option<usize>, String);
 pub(super) struct Declarations {
     uuid: Option<[u8; 16]>,
     clock: Option<(String, Clock)>,
+    clock_uid: Option<String>,
     env: Vec<(String, EnvValue)>,
     classes: Vec<StreamClass>,
     /// Index of each class.
@@ -100,6 +101,15 @@ impl Declarations {
             clock.ok_or("a clock that does not run, or is of too long ago, or another one")?;
         self.clock = Some((name, clock));
         Ok(())
+    }
+
+    /// Adds what the declaration of the clock may say besides: its unique id, and its precision in
+    /// cycles.
+    pub(super) fn clock_quality(&mut self, uid: Option<String>, precision: Option<u64>) {
+        self.clock_uid = uid.filter(|uid| !uid.is_empty());
+        if let (Some((_, clock)), Some(precision)) = (&mut self.clock, precision) {
+            clock.set_precision(precision);
+        }
     }
 
     pub(super) fn stream(
@@ -158,6 +168,7 @@ impl Declarations {
         Ok(Metadata {
             uuid,
             clock,
+            clock_uid: self.clock_uid,
             env: self.env,
             classes: Arc::new(self.classes),
             cut,

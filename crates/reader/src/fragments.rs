@@ -109,6 +109,8 @@ enum Fragment {
         frequency: u64,
         origin: String,
         offset_from_origin: Offset,
+        uid: Option<String>,
+        precision: Option<u64>,
     },
     DataStreamClass {
         id: u32,
@@ -228,9 +230,15 @@ fn declare(declared: &mut Declarations, fragment: Fragment) -> Result<(), String
             frequency,
             origin,
             offset_from_origin: Offset { seconds, cycles },
+            uid,
+            precision,
             ..
         } => match &origin[..] {
-            "unix-epoch" => declared.clock(id, frequency, seconds, cycles),
+            "unix-epoch" => {
+                declared.clock(id, frequency, seconds, cycles)?;
+                declared.clock_quality(uid, precision);
+                Ok(())
+            }
             _ => Err(format!("a clock of origin {origin:?}")),
         },
         Fragment::DataStreamClass {

@@ -21,12 +21,16 @@
 //! ```
 
 mod completion;
+mod correction;
 mod declarations;
 mod duplicates;
+mod duration;
 mod event;
 mod field;
 mod file;
 mod fragments;
+mod host;
+mod hosts;
 mod lost;
 mod merge;
 mod merged_stream;
@@ -36,6 +40,7 @@ mod processes;
 pub mod quoted;
 mod shared_classes;
 mod stream;
+pub mod sync;
 mod text;
 mod time;
 mod token;
@@ -46,8 +51,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use correction::Correction;
 pub use event::Event;
 pub use field::Field;
+pub use host::{Corrections, HostId};
+pub use hosts::{Host, Hosts};
 pub use lost::{LossKind, Lost};
 pub use merge::{Item, Reader};
 pub use metadata::{Clock, EnvValue, EventClass, Metadata, StreamClass};
@@ -94,6 +102,8 @@ pub struct Selection {
     pub from: Option<i64>,
     /// Last time, in ns since 1970.
     pub to: Option<i64>,
+    /// Corrections of the hosts' clocks. `from` and `to` are corrected times.
+    pub corrections: Corrections,
 }
 
 impl Selection {

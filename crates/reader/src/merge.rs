@@ -165,12 +165,26 @@ impl Reader {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
+    /// Selects events by their whole names. Must be called before the first event is read, and
+    /// the reader must have patterns of events.
+    pub(crate) fn select(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        for trace in &mut self.traces {
+            trace.metadata.select(&is_wanted);
+        }
+    }
+
     /// Start of the first packet and end of the last one, in ns since 1970. Reads the headers of
     /// all packets of all streams, but no events.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
+        self.span_of(|_| true)
+    }
+
+    /// Like [`Reader::span`], of some of the traces.
+    pub(crate) fn span_of(&self, is_wanted: impl Fn(usize) -> bool) -> Option<(i64, i64)> {
         let mut span: Option<(i64, i64)> = None;
-        for merged in &self.streams {
+        let wanted = |merged: &&MergedStream| is_wanted(merged.stream.trace);
+        for merged in self.streams.iter().filter(wanted) {
             let metadata = &self.traces[merged.stream.trace].metadata;
             let mut stream = Stream::new(merged.stream.path.clone(), merged.stream.trace);
             stream.len = merged.stream.len;

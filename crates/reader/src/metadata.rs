@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use usertrace_sys::printable;
 
+use crate::correction::Correction;
 use crate::field::{Field, Length};
+
+/// Frequency of a clock that counts nanoseconds.
+const NS: u64 = 1_000_000_000;
 
 /// The metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     pub(super) uuid: [u8; 16],
     pub(super) clock: Clock,
+    /// Unique id of the clock, which traces of one boot of a machine share.
+    pub(super) clock_uid: Option<String>,
     pub(super) env: Vec<(String, EnvValue)>,
     /// Shared with other traces, see [`SharedClasses`](super::shared_classes::SharedClasses).
     pub(super) classes: Arc<Vec<StreamClass>>,
@@ -31,8 +37,14 @@ pub enum EnvValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     freq: u64,
+    /// The frequency, or 0 if times are corrected: the fast path then needs no other comparison.
+    rate: u64,
     /// Nanoseconds since 1970 at 0 cycles.
     at_zero: i64,
+    /// Largest error of the clock in ns, if the trace says it.
+    precision: Option<u64>,
+    /// Makes times comparable with those of other hosts.
+    correction: Correction,
 }
 
 /// A class of streams, with the events that they may have.
@@ -74,7 +86,38 @@ impl Clock {
         let at_zero = offset_s.checked_mul(1_000_000_000)?;
         let is_valid = freq != 0 && offset < freq;
         let at_zero = is_valid.then(|| at_zero.checked_add(ns_of(freq, offset) as i64))??;
-        Some(Self { freq, at_zero })
+        Some(Self {
+            freq,
+            rate: freq,
+            at_zero,
+            precision: None,
+            correction: Correction::default(),
+        })
+    }
+
+    /// Sets the precision, in cycles.
+    pub(super) fn set_precision(&mut self, cycles: u64) {
+        self.precision = Some(ns_of(self.freq, cycles));
+    }
+
+    /// Corrects all times from now on.
+    pub(super) fn set_correction(&mut self, correction: Correction) {
+        (self.rate, self.correction) = (0, correction);
+    }
+
+    /// Largest error of the clock in ns, if the trace says it.
+    #[must_use]
+    pub fn precision(&self) -> Option<u64> {
+        self.precision
+    }
+
+    /// Corrects a time in ns since 1970 that the trace has as such, for example in its environment.
+    #[must_use]
+    pub fn corrected(&self, ns: i64) -> i64 {
+        match self.rate {
+            0 => self.correction.apply(ns),
+            _ => ns,
+        }
     }
 
     /// Converts cycles to nanoseconds since 1970. None if the result is out of range.
@@ -84,19 +127,38 @@ impl Clock {
     #[inline]
     #[must_use]
     pub fn ns(&self, cycles: u64) -> Option<i64> {
-        let ns = i64::try_from(ns_of(self.freq, cycles)).ok()?;
+        let ns = match self.rate {
+            NS => cycles,
+            0 => return self.corrected_ns(cycles),
+            rate => scaled(rate, cycles),
+        };
+        self.since_zero(ns)
+    }
+
+    #[cold]
+    fn corrected_ns(&self, cycles: u64) -> Option<i64> {
+        let ns = ns_of(self.freq, cycles);
+        Some(self.correction.apply(self.since_zero(ns)?))
+    }
+
+    #[inline]
+    fn since_zero(&self, ns: u64) -> Option<i64> {
+        let ns = i64::try_from(ns).ok()?;
         self.at_zero.checked_add(ns).filter(|_| ns != i64::MAX)
     }
 }
 
-#[inline]
 fn ns_of(freq: u64, cycles: u64) -> u64 {
-    if freq == 1_000_000_000 {
-        cycles
-    } else {
-        // The cast saturates.
-        (1e9 * cycles as f64 / freq as f64) as u64
+    match freq {
+        NS => cycles,
+        freq => scaled(freq, cycles),
     }
+}
+
+#[inline]
+fn scaled(freq: u64, cycles: u64) -> u64 {
+    // The cast saturates.
+    (1e9 * cycles as f64 / freq as f64) as u64
 }
 
 impl EventClass {
@@ -126,7 +188,7 @@ impl Metadata {
     /// Replaces control characters in all names. The trace's author chose the names, and a terminal
     /// may obey such characters.
     pub(super) fn make_printable(&mut self) {
-        let mut texts: Vec<&mut String> = Vec::new();
+        let mut texts: Vec<&mut String> = self.clock_uid.iter_mut().collect();
         for (name, value) in &mut self.env {
             texts.push(name);
             if let EnvValue::Text(text) = value {
@@ -244,6 +306,12 @@ impl Metadata {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The unique id of the trace's clock. Traces of one boot of a machine share it.
+    #[must_use]
+    pub fn clock_uid(&self) -> Option<&str> {
+        self.clock_uid.as_deref()
     }
 
     /// A value of its environment.

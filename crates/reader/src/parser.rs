@@ -269,6 +269,7 @@ impl<'a> Parser<'a> {
 
     fn clock(&mut self) -> Result<(), ParseError> {
         let (mut name, mut freq, mut offset_s, mut offset) = (None, 0u64, 0i64, 0u64);
+        let (mut uid, mut precision) = (None, None);
         self.sign('{')?;
         while let Some(attribute) = self.attribute()? {
             match &attribute[..] {
@@ -277,7 +278,9 @@ impl<'a> Parser<'a> {
                 "freq" => freq = self.number_as()?,
                 "offset_s" => offset_s = self.number_as()?,
                 "offset" => offset = self.number_as()?,
-                // It only matters for merging traces of several machines.
+                "uuid" => uid = Some(self.text()?),
+                "precision" => precision = Some(self.number_as()?),
+                // The clocks of usertrace are all absolute.
                 "absolute" => drop(self.word()?),
                 _ => return Err(self.unknown(&attribute)),
             }
@@ -286,7 +289,9 @@ impl<'a> Parser<'a> {
         self.end()?;
         let name = name.ok_or_else(|| self.tokens.error("a clock without a name"))?;
         let declared = self.declared.clock(name, freq, offset_s, offset);
-        declared.map_err(|what| self.tokens.error(what))
+        declared.map_err(|what| self.tokens.error(what))?;
+        self.declared.clock_quality(uid, precision);
+        Ok(())
     }
 
     fn stream(&mut self) -> Result<(), ParseError> {

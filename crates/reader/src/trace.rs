@@ -11,6 +11,7 @@ use std::sync::Arc;
 use usertrace_ctf::recording::finished;
 use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
 
+use crate::host::HostId;
 use crate::merged_stream::{MergedStream, Next};
 use crate::metadata::{Metadata, StreamClass};
 use crate::shared_classes::SharedClasses;
@@ -183,6 +184,9 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         what: error.what,
     })?;
     metadata.make_printable();
+    if let Some(correction) = selection.corrections.get(&HostId::of(&metadata)) {
+        metadata.clock.set_correction(correction);
+    }
     if let Some(patterns) = &selection.events {
         metadata.select(|event| patterns.accept(event));
     }

@@ -256,6 +256,17 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/several-hosts.md",
+        &[
+            case("scp -r", TestedElsewhere("tests/tools, hosts"), ""),
+            case(
+                "usertrace view web db --sync",
+                TestedElsewhere("likewise"),
+                "",
+            ),
+        ],
+    ),
+    (
         "docs/how-to/daemon.md",
         &[
             Case {

@@ -50,7 +50,9 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
         realtime: START as u64,
         freq,
     };
-    Clock::new(&sync, &[])
+    // Some clocks have the id of the machine's boot.
+    let boot = (freq % 2 == 1).then_some(*b"boot of a host..");
+    Clock::new(&sync, &[]).of_boot(boot)
 }
 
 /// Begins a trace of machine `host` in this directory. Its clock counts ns, and is 0 at [`START`].

@@ -398,6 +398,9 @@ pub(crate) fn record_writes_ctf_2() {
             let program = std::env::current_exe().unwrap();
             assert!(metadata.contains("cmdline"), "{metadata}");
             assert!(metadata.contains(program.to_str().unwrap()), "{metadata}");
+            // The id of the clock: readers tell hosts apart by it.
+            let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+            assert!(metadata.contains(boot.trim_end()), "{metadata}");
         }
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_usertrace"));
         let output = command.arg("view").arg(&traces).output().unwrap();

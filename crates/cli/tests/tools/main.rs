@@ -14,6 +14,7 @@ mod ctf2;
 mod ctf_fields;
 mod daemon;
 mod export;
+mod hosts;
 mod reader;
 mod report;
 mod top;

@@ -7,14 +7,16 @@
 //! Times stay nanoseconds since 1970: the trace's primary clock is the time of day.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 
 use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
 use super::pairs::{SliceRole, Stack, slice_role};
 use super::proto::{Message, NestedMark};
-use usertrace_reader::{Event, Field, LossKind, Lost, Metadata, Number, Trace, Value, Values};
+use usertrace_reader::{
+    Event, Field, Hosts, LossKind, Lost, Metadata, Number, Trace, Value, Values,
+};
 
 /// Field numbers and values from Perfetto's `protos/perfetto/trace`.
 mod field {
@@ -240,6 +242,20 @@ pub struct Perfetto {
     tracks: Vec<Track>,
     /// The index of each track, by process and owner.
     track_indices: HashMap<(usize, Owner), usize>,
+    /// The name of each trace's host, if there are several hosts.
+    hosts: Vec<String>,
+    /// Process ids that several hosts have.
+    ambiguous: HashSet<i64>,
+}
+
+/// How a process is shown.
+#[derive(Clone, Copy, Debug)]
+struct Shown<'a> {
+    /// The name of its host, if there are several hosts.
+    host: Option<&'a str>,
+    /// Its process id, unless another host has the same one: Perfetto would take both for one
+    /// process.
+    pid: Option<i64>,
 }
 
 impl Perfetto {
@@ -247,6 +263,23 @@ impl Perfetto {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Tells the processes of several hosts apart. Must be called before the first event.
+    pub fn set_hosts(&mut self, traces: &[Trace]) {
+        let hosts = Hosts::of(traces);
+        if hosts.all.len() < 2 {
+            return;
+        }
+        let mut owners: HashMap<i64, usize> = HashMap::new();
+        for (trace, &host) in traces.iter().zip(&hosts.of_trace) {
+            self.hosts.push(hosts.all[host].name.clone());
+            if let Some(pid) = trace.metadata().pid()
+                && *owners.entry(pid).or_insert(host) != host
+            {
+                self.ambiguous.insert(pid);
+            }
+        }
     }
 
     /// Appends an event's packets.
@@ -401,7 +434,11 @@ impl Perfetto {
         if let Some(parent) = parent {
             message.number(track::PARENT_UUID, parent);
         }
-        describe_owner(message, metadata, owner, thread_name);
+        let shown = Shown {
+            host: self.hosts.get(trace.number()).map(String::as_str),
+            pid: metadata.pid().filter(|pid| !self.ambiguous.contains(pid)),
+        };
+        describe_owner(message, metadata, shown, owner, thread_name);
         message.end(descriptor);
         message.end(mark);
         self.tracks.push(Track {
@@ -417,36 +454,51 @@ impl Perfetto {
 fn describe_owner(
     message: &mut Message,
     metadata: &Metadata,
+    shown: Shown<'_>,
     owner: &Owner,
     thread_name: Option<&str>,
 ) {
-    let pid = metadata.pid();
     match owner {
         Owner::Process => {
             let name = metadata.owner_name();
+            let name = match shown.host {
+                Some(host) => Some(format!("{host}: {}", name.unwrap_or("?")).into()),
+                None => name.map(Cow::from),
+            };
             let labels = [("hostname", "host"), ("trace_name", "trace")];
             let labels = labels
                 .into_iter()
                 .filter_map(|(key, label)| Some(format!("{label} {}", metadata.env_text(key)?)));
             // Without a process id, this would describe another process.
-            match pid {
+            match shown.pid {
                 Some(pid) => {
                     let process = message.begin(track::PROCESS);
                     message.signed(track::PROCESS_PID, pid);
-                    name.into_iter()
-                        .for_each(|name| message.text(track::PROCESS_NAME, name));
+                    if let Some(name) = name {
+                        message.text(track::PROCESS_NAME, &name);
+                    }
                     if let Some(cmdline) = metadata.env_text("cmdline") {
                         message.text(track::PROCESS_CMDLINE, cmdline);
                     }
                     labels.for_each(|label| message.text(track::PROCESS_LABELS, &label));
                     message.end(process);
                 }
-                None => message.text(track::NAME, name.unwrap_or("?")),
+                None => {
+                    let name = name.as_deref().unwrap_or("?");
+                    match metadata.pid() {
+                        Some(pid) => message.text(track::NAME, &format!("{name} ({pid})")),
+                        None => message.text(track::NAME, name),
+                    }
+                }
             }
+        }
+        Owner::Thread(tid) if shown.pid.is_none() && metadata.pid().is_some() => {
+            let name = thread_name.unwrap_or("thread");
+            message.text(track::NAME, &format!("{name} {tid}"));
         }
         Owner::Thread(tid) => {
             let thread = message.begin(track::THREAD);
-            message.signed(track::THREAD_PID, pid.unwrap_or(0));
+            message.signed(track::THREAD_PID, shown.pid.unwrap_or(0));
             message.signed(track::THREAD_TID, *tid);
             if let Some(name) = thread_name {
                 message.text(track::THREAD_NAME, name);

@@ -16,6 +16,8 @@ use usertrace_reader::{EnvValue, Event, Field, Item, Metadata, Printer, Reader, 
 /// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
 const LIVES: usize = 1 << 12;
+/// A second.
+const NS: i64 = 1_000_000_000;
 /// Maximum numbers of listed problems, and of unfinished spans.
 const PROBLEMS: usize = 100;
 const OPEN: usize = 4096;
@@ -29,6 +31,8 @@ pub struct Report {
     pub(super) events: u64,
     pub(super) processes: Vec<Process>,
     pub(super) hosts: Vec<String>,
+    /// What is known of the hosts' clocks, if there are several.
+    pub(super) clocks: Vec<String>,
     pub(super) lanes: Lanes,
     pub(super) classes: Vec<Class>,
     pub(super) pyramid: Pyramid,
@@ -93,9 +97,11 @@ impl Process {
             Some(EnvValue::Number(number)) => Some(*number),
             _ => None,
         };
+        let corrected = |ns: i64| metadata.clock().corrected(ns);
+        let second = |time: i64| corrected(time.saturating_mul(NS)).div_euclid(NS);
         let crash = Crash {
-            time: number("crash_time"),
-            ns: number("crash_ns").map(|ns| ns.to_string()),
+            time: number("crash_time").map(second),
+            ns: number("crash_ns").map(|ns| corrected(ns).to_string()),
             cpu: number("crash_cpu"),
             thread: number("crash_thread"),
             may_be_forged: number("may_be_forged").is_some(),
@@ -178,6 +184,7 @@ impl Report {
             events: 0,
             processes: Vec::new(),
             hosts: Vec::new(),
+            clocks: Vec::new(),
             lanes: Lanes::default(),
             classes: Vec::new(),
             pyramid: Pyramid::default(),
@@ -221,6 +228,11 @@ impl Report {
         }
         report.finish();
         report
+    }
+
+    /// Sets what the page says of the clocks of several hosts.
+    pub fn set_clocks(&mut self, clocks: Vec<String>) {
+        self.clocks = clocks;
     }
 
     /// Number of events.

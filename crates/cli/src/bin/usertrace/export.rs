@@ -110,7 +110,11 @@ impl Args {
             return write_columns(directory, &mut reader);
         }
         let format = match (self.perfetto, self.otlp) {
-            (true, _) => Format::Perfetto(Box::default()),
+            (true, _) => {
+                let mut perfetto = Perfetto::new();
+                perfetto.set_hosts(reader.traces());
+                Format::Perfetto(Box::new(perfetto))
+            }
             (_, true) => Format::Otlp(Box::default()),
             _ => Format::Json(Json::new()),
         };

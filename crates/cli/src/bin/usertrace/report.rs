@@ -31,8 +31,8 @@ has them.
 TIME is HH:MM:SS as in the page, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
 
-Exit status: 0, or 1 if there is no trace or it cannot be read or written, 2 for a wrong command line, 3 if something of
-them is damaged or missing, and the page has the rest.")]
+Exit status: 0, or 1 if there is no trace, it cannot be read or written or --sync corrects no clock, 2 for a wrong command
+line, 3 if something of them is damaged or missing, and the page has the rest.")]
 pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
@@ -53,10 +53,11 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let Some(mut reader) = self.selected.open()? else {
+        let Some((mut reader, clocks)) = self.selected.open_hosts()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
-        let report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        let mut report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        report.set_clocks(clocks);
         for problem in report.problems() {
             output::say(problem);
         }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use usertrace_reader::{Patterns, Reader, Selection, Time, Trace};
+use usertrace_reader::sync::{SyncRule, synchronize};
+use usertrace_reader::{Corrections, Hosts, Patterns, Reader, Selection, Time, Trace};
 
 use crate::output;
 use crate::pids::{self, Named};
@@ -34,6 +35,13 @@ pub(crate) struct Selected {
     /// Only those of the last so long, up to the end of the last one: 10s, 200ms
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "from")]
     last: Option<Duration>,
+
+    /// Correct the clocks of several hosts by the messages between them: the events that send and
+    /// receive a message, as PROVIDER:NAME, and the fields that are equal in both, with commas
+    /// between them. Once for each kind of message. EVENT:FIELD is for an event that both hosts
+    /// write twice in each call
+    #[arg(long, value_name = "SEND=RECEIVE:FIELD")]
+    sync: Vec<SyncRule>,
 }
 
 impl Selected {
@@ -54,12 +62,31 @@ impl Selected {
         Some(selection)
     }
 
-    /// Opens the traces. `None`: as for [`selection`](Self::selection).
+    /// Opens the traces, and says of several hosts how far their times are comparable. `None`: as
+    /// for [`selection`](Self::selection).
     pub(crate) fn open(&self) -> anyhow::Result<Option<Reader>> {
-        let Some(selection) = self.selection() else {
+        let opened = self.open_hosts()?;
+        Ok(opened.map(|(reader, clocks)| {
+            clocks.iter().for_each(output::say);
+            reader
+        }))
+    }
+
+    /// Like [`open`](Self::open), but returns what is to be said of the hosts' clocks.
+    pub(crate) fn open_hosts(&self) -> anyhow::Result<Option<(Reader, Vec<String>)>> {
+        let Some(mut selection) = self.selection() else {
             return Ok(None);
         };
+        let mut clocks = None;
+        if !self.sync.is_empty() {
+            let Some((corrections, lines)) = self.synchronize()? else {
+                return Ok(None);
+            };
+            selection.corrections = corrections;
+            clocks = Some(lines);
+        }
         let mut reader = Reader::open(&self.directories, selection)?;
+        let clocks = clocks.unwrap_or_else(|| Hosts::of(reader.traces()).lines());
         let may_be_forged = |trace: &Trace| trace.metadata().env("may_be_forged").is_some();
         if reader.traces().iter().any(may_be_forged) {
             output::say(
@@ -79,7 +106,23 @@ impl Selected {
             });
             reader.set_times(before_end.or(within(self.from)), within(self.to));
         }
-        Ok(Some(reader))
+        Ok(Some((reader, clocks)))
+    }
+
+    /// Reads the messages between hosts. Returns the corrections of the hosts' clocks, and what is
+    /// to be said of them. `None`: `--sync` does not fit the traces, and a message said so.
+    fn synchronize(&self) -> anyhow::Result<Option<(Corrections, Vec<String>)>> {
+        match synchronize(&self.directories, &self.sync) {
+            Ok(synchronized) => {
+                let lines = synchronized.lines();
+                Ok(Some((synchronized.corrections, lines)))
+            }
+            Err(error) if error.is_wrong_rule() => {
+                output::say(error);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

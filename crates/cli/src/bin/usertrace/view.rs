@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace_reader::{Item, LossKind, Lost, Printer, Reader, is_going_on};
+use usertrace_reader::{Hosts, Item, LossKind, Lost, Printer, Reader, is_going_on};
 
 use crate::output;
 use crate::selection::Selected;
@@ -39,17 +39,20 @@ With --follow, what record is writing is printed as it is written, within a frac
 it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
 that of Ctrl-C. Events that were written late come late; the time since the line before is negative then.
 
+Traces of several hosts are merged by the hosts' own clocks. How far these can be trusted is said on standard error. --sync
+corrects them by messages and says which error is left; it reads the traces twice.
+
 TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
 
-Exit status: 0, or 1 if there is no trace or it cannot be read, 2 for a wrong command line, 3 if something of them is
-damaged or missing, and the rest was printed.")]
+Exit status: 0, or 1 if there is no trace, it cannot be read or --sync corrects no clock, 2 for a wrong command line, 3 if
+something of them is damaged or missing, and the rest was printed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
     /// Go on with what is recorded meanwhile, also of processes that begin later
-    #[arg(long, conflicts_with_all = ["from", "to"])]
+    #[arg(long, conflicts_with_all = ["from", "to", "sync"])]
     follow: bool,
 }
 
@@ -66,6 +69,8 @@ impl Args {
             };
             let directories = &self.selected.directories;
             let mut reader = Reader::follow(directories, selection)?;
+            let hosts = Hosts::of(reader.traces());
+            hosts.lines().iter().for_each(output::say);
             view.follow(&mut reader, directories)
         } else {
             let Some(mut reader) = self.selected.open()? else {

@@ -146,6 +146,11 @@ const Model = {
     this.hasLost = new Set(Data.losses.map((loss) => loss.process));
   },
 
+  // The processes of a host, the busiest first.
+  processesOf(host) {
+    return this.processes.filter((of) => Data.processes[of].host === host);
+  },
+
   // Lanes that together contain each event once.
   isThread: (lane) => Data.lanes[lane].kind !== "cpu",
 

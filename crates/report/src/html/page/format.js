@@ -66,6 +66,8 @@ function processName(index) {
   return `${name || "process"} (${pid ?? "?"})`;
 }
 
+const hostName = (index) => Data.hosts[index] || "without a name";
+
 function laneName(lane) {
   const { kind, id, name } = Data.lanes[lane];
   if (kind === "cpu") return `CPU ${id}`;

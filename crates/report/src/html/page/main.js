@@ -5,7 +5,7 @@ function header() {
   document.getElementById("title").textContent = Data.title;
   const hosts = Data.hosts.filter((host) => host !== "").join(", ");
   const facts = [
-    hosts && `host ${hosts}`,
+    hosts && `${Data.hosts.length > 1 ? "hosts" : "host"} ${hosts}`,
     Data.begin !== null && `${dateOf(0)} ${timeOfDay(0)} – ${timeOfDay(Data.end)} (${duration(Data.end)})`,
     `${integer(Data.events)} events`,
     `${integer(Data.lost_events)} lost`,
@@ -22,6 +22,7 @@ function header() {
   if (Crash.at !== null) note(`Out of the dump of a kernel that crashed. The last event is of ${timeOfDay(Crash.last)}; ${crashLines()[0]}.`);
   const isUnknown = (lane) => lane.kind === "process" && Data.pairs.some((pair) => !pair.is_async);
   if (Data.lanes.some(isUnknown)) note("This trace does not tell all threads apart, so what seems to last may be of two threads: record --context vtid,procname tells them apart.");
+  for (const line of Data.clocks) note(line);
   for (const problem of Data.problems) note(problem);
   if (Data.nr_problems > Data.problems.length) note(`and ${Data.nr_problems - Data.problems.length} more of that`);
 }
@@ -155,7 +156,7 @@ function pointers() {
 
 function click(x, y) {
   const found = Timeline.at(x, y);
-  if (found?.row?.key && (x < GUTTER || found.row.kind === "host")) {
+  if (found?.row?.key && (x < GUTTER || found.row.kind !== "process")) {
     const { hidden } = Timeline, { key } = found.row;
     if (!hidden.delete(key)) hidden.add(key);
     View.changed();

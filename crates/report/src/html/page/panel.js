@@ -25,10 +25,15 @@ const Panel = {
     if (found.row?.kind === "process") {
       const process = Data.processes[found.row.process];
       const lines = [processName(found.row.process), `${integer(process.events)} events`];
+      if (Data.hosts.length > 1) lines.push(`host ${hostName(process.host)}`);
       if (process.cmdline) lines.push(process.cmdline);
       if (process.trace) lines.push(`trace ${process.trace}`);
       if (process.blocks !== null) lines.push(`at the end ${integer(process.blocks)} blocks of memory, ${bytes(process.bytes)}, were in use`);
       return lines;
+    }
+    if (found.row?.kind === "group") {
+      const processes = Model.processesOf(found.row.host), events = processes.reduce((sum, of) => sum + Data.processes[of].events, 0);
+      return [`host ${hostName(found.row.host)}`, `${integer(processes.length)} ${processes.length === 1 ? "process" : "processes"}`, `${integer(events)} events`];
     }
     return found.row?.lane !== undefined ? [laneName(found.row.lane), `${integer(Data.lanes[found.row.lane].events)} events`] : [];
   },
@@ -87,6 +92,7 @@ const Panel = {
     const lane = part.lanes[n];
     row("time", timeOfDay(part.times[n]));
     row("since the first", `${integer(part.times[n])} ns`);
+    if (Data.hosts.length > 1) row("host", hostName(Data.processes[Data.lanes[lane].of].host));
     row("process", processName(Data.lanes[lane].of));
     row("thread", laneName(lane));
     if (part.cpus[n] >= 0) row("CPU", Data.lanes[part.cpus[n]].id);

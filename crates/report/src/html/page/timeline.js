@@ -22,26 +22,35 @@ const Timeline = {
       rows.push({ ...row, y, height });
       y += height;
     };
-    for (const of of Model.processes) {
+    const addProcess = (of) => {
       const process = Data.processes[of];
-      if (process.events === 0 && !Model.hasLost.has(of)) continue;
+      if (process.events === 0 && !Model.hasLost.has(of)) return;
       const key = `process-${of}`;
       add({ kind: "process", process: of, key }, 22);
-      if (this.hidden.has(key)) continue;
+      if (this.hidden.has(key)) return;
       for (const lane of Model.ofProcess[of]) {
         add({ kind: "lane", lane, process: of }, 26 + 14 * Model.depth[lane]);
       }
       if (Model.levels.has(of)) add({ kind: "level", process: of }, 40);
       const hasLives = Model.lives[of].length > 0;
       if (hasLives) add({ kind: "lives", process: of }, 46);
-    }
-    Data.hosts.forEach((host, of) => {
+    };
+    const addCpus = (of) => {
       const lanes = Model.ofHost[of];
       if (lanes.length === 0) return;
       const key = `host-${of}`;
       add({ kind: "host", host: of, key }, 22);
       if (this.hidden.has(key)) return;
       for (const lane of lanes) add({ kind: "lane", lane, cpu: Number(Data.lanes[lane].id), host: of }, 26);
+    };
+    Data.hosts.forEach((_, of) => {
+      if (Data.hosts.length > 1) {
+        const key = `group-${of}`;
+        add({ kind: "group", host: of, key }, 24);
+        if (this.hidden.has(key)) return;
+      }
+      Model.processesOf(of).forEach(addProcess);
+      addCpus(of);
     });
     this.rows = rows;
     this.height = y + 8;
@@ -119,8 +128,16 @@ const Timeline = {
       paint.fillStyle = colors.soft;
       paint.fillRect(0, y, this.width, row.height);
       const mark = this.hidden.has(row.key) ? "▸" : "▾";
-      const name = row.kind === "process" ? processName(row.process) : `CPUs of ${Data.hosts[row.host] || "the machine"}`;
-      this.label(`${mark} ${name}`, y, row.height, "600");
+      const names = {
+        process: () => processName(row.process),
+        host: () => `CPUs of ${Data.hosts[row.host] || "the machine"}`,
+        group: () => `host ${hostName(row.host)}`,
+      };
+      this.label(`${mark} ${names[row.kind]()}`, y, row.height, row.kind === "group" ? "700" : "600");
+      if (row.kind === "group" && this.hidden.has(row.key)) {
+        const lanes = Model.processesOf(row.host).flatMap((of) => Model.ofProcess[of]);
+        within(() => this.drawCounts(lanes, y, y + row.height - 1));
+      }
       if (row.kind === "process") {
         within(() => {
           if (this.hidden.has(row.key)) this.drawCounts(Model.ofProcess[row.process], y, y + row.height - 1);
