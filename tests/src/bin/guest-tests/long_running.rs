@@ -66,7 +66,7 @@ fn a_while() -> Duration {
 const AT_ONCE: u64 = 4;
 
 /// How many events a thread has written.
-struct WriterCounts {
+pub(crate) struct WriterCounts {
     recorded: Shared,
     lost: Shared,
     /// The longest time of one event, in microseconds.
@@ -74,7 +74,7 @@ struct WriterCounts {
 }
 
 impl WriterCounts {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             recorded: Shared::new(),
             lost: Shared::new(),
@@ -112,7 +112,7 @@ impl WriterCounts {
 }
 
 /// Starts a child whose threads write [`event::numbered`] until `stop` is set.
-fn writers(stop: &Shared, written: &[WriterCounts]) -> Child {
+pub(crate) fn writers(stop: &Shared, written: &[WriterCounts]) -> Child {
     let mut child = Child::spawn(|link| {
         event::attach();
         link.send(0);
@@ -130,7 +130,7 @@ fn writers(stop: &Shared, written: &[WriterCounts]) -> Child {
 }
 
 /// Checks that each recorded event is there once, and that the trace counts the lost ones.
-fn check(read: &Read, written: &[WriterCounts]) {
+pub(crate) fn check(read: &Read, written: &[WriterCounts]) {
     let threads = by_thread(read.events.iter().map(Printed::numbered));
     for (thread, written) in written.iter().enumerate() {
         let numbers = threads.get(&(thread as u32)).map_or(&[][..], Vec::as_slice);
@@ -145,12 +145,12 @@ fn check(read: &Read, written: &[WriterCounts]) {
     println!("{} events, {lost} lost", read.events.len());
 }
 
-fn signal(running: &Running, signal: Signal) {
+pub(crate) fn signal(running: &Running, signal: Signal) {
     let pid = Pid::from_raw(running.0.id().cast_signed());
     kill(pid, signal).expect("it runs");
 }
 
-fn usertrace(arguments: &[&str], output: &Path) -> Command {
+pub(crate) fn usertrace(arguments: &[&str], output: &Path) -> Command {
     let mut command = Command::new(program::path("usertrace"));
     command
         .args(arguments)
@@ -162,19 +162,19 @@ fn usertrace(arguments: &[&str], output: &Path) -> Command {
 }
 
 /// A file with a program's standard error.
-struct StderrLog(PathBuf);
+pub(crate) struct StderrLog(PathBuf);
 
 impl StderrLog {
-    fn by(command: &mut Command, path: PathBuf) -> Self {
+    pub(crate) fn by(command: &mut Command, path: PathBuf) -> Self {
         command.stderr(File::create(&path).expect("a file"));
         Self(path)
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         fs::read_to_string(&self.0).expect("the file")
     }
 
-    fn count(&self, what: &str) -> usize {
+    pub(crate) fn count(&self, what: &str) -> usize {
         self.text().matches(what).count()
     }
 }
@@ -193,7 +193,7 @@ fn wait_for_another_try(recorder: &Running) {
     wait::until("it tries again", || calls() > before + 1);
 }
 
-fn consumed(trace: &Trace) -> u64 {
+pub(crate) fn consumed(trace: &Trace) -> u64 {
     trace.stats().rings.iter().map(|ring| ring.consumed).sum()
 }
 
@@ -608,14 +608,14 @@ fn daemon_makes_tables_of_each_finished_chunk() {
 }
 
 /// A daemon, and its notifications to the service manager.
-struct Daemon {
-    running: Running,
+pub(crate) struct Daemon {
+    pub(crate) running: Running,
     socket: UnixDatagram,
-    log: StderrLog,
+    pub(crate) log: StderrLog,
 }
 
 impl Daemon {
-    fn start(arguments: &[&str], directory: &Path) -> Self {
+    pub(crate) fn start(arguments: &[&str], directory: &Path) -> Self {
         let path = directory.join("notify");
         let _ = fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).expect("a socket");

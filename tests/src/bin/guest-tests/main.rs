@@ -33,6 +33,7 @@ mod neighbours;
 mod preload;
 mod probes;
 mod recorder;
+mod relay;
 mod remote;
 mod scopes;
 mod seccomp;
@@ -109,6 +110,7 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     recorder::ON_ONE_KERNEL,
     sessions::ON_ONE_KERNEL,
     long_running::ON_ONE_KERNEL,
+    relay::ON_ONE_KERNEL,
     systemd::ON_ONE_KERNEL,
 ];
 
