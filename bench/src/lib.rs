@@ -4,6 +4,7 @@
 //! - `guest-bench` counts instructions in the guest: of an event, of `user_events` and uprobes for
 //!   comparison, and of the kernel's own work.
 //! - `start-up` measures the start and the memory of an instrumented program that does nothing.
+//! - `to-disk` measures events into files, or through a relay (`scripts/bench relay`).
 //! - `wrapped` measures calls that the preload libraries wrap (`scripts/bench wrapped`).
 //! - `extraction` measures time and memory to extract traces from dumps (`scripts/bench crash`).
 //! - `bench-report` writes `docs/bench` from the results. `scripts/bench` runs them all.
@@ -19,7 +20,7 @@ mod targets;
 
 pub use self::machine::Machine;
 pub use self::picture::picture;
-pub use self::program::{now, report_start, wait};
+pub use self::program::{now, report_processor, report_start, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
     Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, PROCESSES,

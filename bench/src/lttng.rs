@@ -131,11 +131,21 @@ impl Session {
     pub fn start(self, output: &Path, copy: usize) -> Started {
         let name = format!("{}-{copy}", self.name);
         let output = format!("--output={}", output.join(&name).display());
+        self.start_to(name, &output)
+    }
+
+    /// The same with a relay daemon, whose address is `net://HOST:PORT:PORT`.
+    #[must_use]
+    pub fn start_at_relay(self, address: &str) -> Started {
+        self.start_to(self.name.to_owned(), &format!("--set-url={address}"))
+    }
+
+    fn start_to(self, name: String, destination: &str) -> Started {
         if self.mode == Mode::Overwrite {
             // A flight recorder: nothing is written but what is asked for.
-            run(["create", &name, "--snapshot", &output]);
+            run(["create", &name, "--snapshot", destination]);
         } else {
-            run(["create", &name, &output]);
+            run(["create", &name, destination]);
         }
         let session_option = format!("--session={name}");
         let mode: &[&str] = match self.mode {

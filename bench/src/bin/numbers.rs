@@ -1,5 +1,6 @@
 //! `numbers usertrace|lttng COUNT`: writes so many events of 32 bytes, by the one or the other, and
-//! says on standard output when it began, in nanoseconds of `CLOCK_MONOTONIC`.
+//! says on standard output when it began, in nanoseconds of `CLOCK_MONOTONIC`, and at its end how
+//! much time of a processor it took, in nanoseconds.
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
                 let n = std::hint::black_box(n);
                 usertrace::event!(numbers, n, n, n, n);
             }
+            usertrace_bench::report_processor();
             let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
             // A writer that waits for room loses nothing.
             ExitCode::from(u8::from(lost > 0))
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
             let events = lttng.events("numbers");
             usertrace_bench::report_start();
             events(count);
+            usertrace_bench::report_processor();
             ExitCode::SUCCESS
         }
         _ => {

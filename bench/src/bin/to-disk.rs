@@ -2,7 +2,9 @@
 //! LTTng-UST's, in turns. Writers wait for room, rings are of the same size, and the time ends when
 //! the last event is in a file of the same disk.
 //!
-//! Standard output has the result, as JSON. `bench/lttng/with-daemon` starts it.
+//! Standard output has the result, as JSON. `bench/lttng/with-daemon` starts it. With the path of
+//! `usertrace` as an argument, both send their events to LTTng's relay daemon on the loopback
+//! device, which writes the files.
 
 use std::env;
 use std::fs;
@@ -15,6 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, Session};
 use usertrace_bench::{Disk, ToDisk, median, now};
 use usertrace_testing::exited::{reap, size};
+use usertrace_testing::relayd::Relayd;
 
 /// Turns of each: half a minute, as neighbours on the machine are noisy for seconds.
 const ROUNDS: usize = 9;
@@ -31,6 +34,16 @@ fn main() -> Result<()> {
     ensure!(ret == 0, "PR_SET_CHILD_SUBREAPER");
     let output = lttng::output();
     fs::create_dir_all(&output)?;
+    let relayed = env::args_os().nth(1).map(PathBuf::from);
+    let relay = relayed.map(|usertrace| (usertrace, Relayd::start()));
+    let ours = |output: &Path| match &relay {
+        Some((usertrace, relay)) => ours_by_relay(output, usertrace, relay),
+        None => ours(output),
+    };
+    let theirs = |output: &Path| match &relay {
+        Some((_, relay)) => theirs_by_relay(relay),
+        None => theirs(output),
+    };
     let mut runs: [Vec<Disk>; 2] = Default::default();
     // The first turn of each is not counted.
     for round in 0..=ROUNDS {
@@ -66,7 +79,7 @@ fn main() -> Result<()> {
 fn ours(output: &Path) -> Result<Disk> {
     let directory = output.join("usertrace");
     fs::create_dir(&directory)?;
-    let begun = numbers("usertrace", |command| {
+    let [begun, _] = numbers(None, "usertrace", |command| {
         command
             .env("USERTRACE_BACKEND", "fast")
             .env("USERTRACE_OUTPUT", &directory)
@@ -75,18 +88,59 @@ fn ours(output: &Path) -> Result<Disk> {
             .env("USERTRACE_SUBBUF_SIZE", SUBBUF_SIZE)
             .env("USERTRACE_SUBBUF_COUNT", SUBBUF_COUNT);
     })?;
-    let mut consumer = Duration::ZERO;
-    // Those that were left to this one.
+    measured(begun, daemons()?, &directory)
+}
+
+/// The processor time of the daemons that were left to this process.
+fn daemons() -> Result<Duration> {
+    let mut time = Duration::ZERO;
     while let Some(daemon) = reap(None)? {
-        consumer += daemon.processor;
+        time += daemon.processor;
     }
-    measured(begun, consumer, &directory)
+    Ok(time)
+}
+
+/// The recorder and the daemons are the consumer. It ends when the relay has confirmed everything.
+fn ours_by_relay(output: &Path, usertrace: &Path, relay: &Relayd) -> Result<Disk> {
+    let spool = output.join("spool");
+    let mut recorder = Command::new(usertrace);
+    recorder
+        .args(["record", "--quiet", "--block", "--relay-wait", "1h"])
+        .args(["--subbuf-size", SUBBUF_SIZE, "--subbuf-count", SUBBUF_COUNT])
+        .args(["--relay", &relay.address(), "--output"])
+        .arg(&spool)
+        .arg("--");
+    let [begun, recorder] = numbers(Some(recorder), "usertrace", |command| {
+        command
+            .env("USERTRACE_BACKEND", "fast")
+            .env("USERTRACE_RINGS", "cpu");
+    })?;
+    let consumer = recorder + daemons()?;
+    fs::remove_dir_all(&spool)?;
+    measured(begun, consumer, &relay.output())
+}
+
+fn theirs_by_relay(relay: &Relayd) -> Result<Disk> {
+    let before = consumerd()?;
+    let session = Session::BLOCKING.start_at_relay(&relay.address().replacen("tcp", "net", 1));
+    let [begun, _] = numbers(None, "lttng", |command| {
+        command
+            .env("USERTRACE_BACKEND", "off")
+            .env("LTTNG_UST_ALLOW_BLOCKING", "1");
+    })?;
+    // It returns when the relay has everything.
+    session.stop();
+    let consumer = consumerd()?.saturating_sub(before);
+    let measured = measured(begun, consumer, &relay.output());
+    let lost = session.lost();
+    ensure!(lost == 0, "{lost} events were lost");
+    measured
 }
 
 fn theirs(output: &Path) -> Result<Disk> {
     let before = consumerd()?;
     let session = Session::BLOCKING.start(output, 0);
-    let begun = numbers("lttng", |command| {
+    let [begun, _] = numbers(None, "lttng", |command| {
         command
             .env("USERTRACE_BACKEND", "off")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");
@@ -100,10 +154,21 @@ fn theirs(output: &Path) -> Result<Disk> {
     measured
 }
 
-/// Runs the program; when its first event was about to be written.
-fn numbers(who: &str, set_up: impl FnOnce(&mut Command)) -> Result<Duration> {
+/// Runs the program, below a recorder if there is one. Returns when its first event was about to be
+/// written, and the processor time of the recorder.
+fn numbers(
+    recorder: Option<Command>,
+    who: &str,
+    set_up: impl FnOnce(&mut Command),
+) -> Result<[Duration; 2]> {
     let path = env::current_exe()?.with_file_name("numbers");
-    let mut command = Command::new(&path);
+    let mut command = match recorder {
+        Some(mut recorder) => {
+            recorder.arg(&path);
+            recorder
+        }
+        None => Command::new(&path),
+    };
     command
         .args([who, &EVENTS.to_string()])
         .stdout(Stdio::piped());
@@ -111,16 +176,16 @@ fn numbers(who: &str, set_up: impl FnOnce(&mut Command)) -> Result<Duration> {
     let mut child = command
         .spawn()
         .with_context(|| path.display().to_string())?;
-    let mut begun = [0; 8];
-    let said = child
-        .stdout
-        .as_mut()
-        .context("no output")?
-        .read_exact(&mut begun);
-    let status = child.wait()?;
+    let mut said = [[0; 8]; 2];
+    let mut stdout = child.stdout.take().context("no output")?;
+    let read = stdout.read_exact(said.as_flattened_mut());
+    let exited = reap(Some(child.id()))?.context("somebody else waited for it")?;
+    let status = exited.status;
     ensure!(status.success(), "numbers {who}: {status}");
-    said.context("it did not say when it began")?;
-    Ok(Duration::from_nanos(u64::from_ne_bytes(begun)))
+    read.context("it did not say when it began, and what it took")?;
+    let [begun, program] = said.map(|said| Duration::from_nanos(u64::from_ne_bytes(said)));
+    // A recorder has waited for the program, so the program's time is in its own.
+    Ok([begun, exited.processor.saturating_sub(program)])
 }
 
 fn measured(begun: Duration, consumer: Duration, directory: &Path) -> Result<Disk> {

@@ -542,8 +542,11 @@ fn file_size_limit_acts_like_a_full_disk() {
 
 /// The chunks that have tables in this directory, with the numbers of events that these have.
 fn tables(root: &Path) -> BTreeMap<String, u64> {
-    let recordings = fs::read_dir(root).into_iter().flatten();
-    let chunks = recordings.flat_map(|of| fs::read_dir(of.expect("an entry").path()).expect("it"));
+    let entries = fs::read_dir(root).into_iter().flatten();
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    // What is being written is elsewhere, and hidden.
+    let recordings = paths.filter(|path| path.to_string_lossy().contains("/recording="));
+    let chunks = recordings.flat_map(|path| fs::read_dir(path).expect("chunks"));
     let complete = chunks.filter_map(|chunk| {
         let path = chunk.expect("an entry").path();
         let summary = fs::read_to_string(path.join("_usertrace.json")).ok()?;
