@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 17] = [
+pub const COMMANDS: [&str; 18] = [
     "record",
     "ctl",
     "start",
@@ -20,6 +20,7 @@ pub const COMMANDS: [&str; 17] = [
     "view",
     "report",
     "export",
+    "send",
     "list",
     "top",
     "doctor",
@@ -50,6 +51,20 @@ pub fn needs_crash(line: &str) -> bool {
     ["vmcore", "--previous-boot"]
         .iter()
         .any(|word| line.contains(word))
+}
+
+/// Whether the example sends something to a relay.
+pub fn needs_relay(line: &str) -> bool {
+    line.contains("tcp://")
+}
+
+/// Puts the address of a relay in place of the example's.
+pub fn with_relay(line: &str, address: &str) -> String {
+    let words = line.split(' ').map(|word| match needs_relay(word) {
+        true => address,
+        false => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the example is about running programs that the fallback traces to the directory

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use usertrace_consumer::Tracefs;
 use usertrace_scenarios::server;
+use usertrace_testing::relayd::Relayd;
 use usertrace_testing::terminal::Terminal;
 use usertrace_testing::{documents, examples};
 
@@ -372,13 +373,17 @@ fn example(command: &str, line: &str) {
     symlink(std::env::current_exe().unwrap(), at("server")).unwrap();
     fs::write(at("Makefile"), "all:\n\t./server 3\n").unwrap();
     let run = |line: &str| examples::run(line, directory.path(), &[]);
-    if ["view", "report", "export"].contains(&command) && !line.contains("record") {
+    if ["view", "report", "export", "send"].contains(&command) && !line.contains("record") {
         let (status, said) = run(
             "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
         );
         assert_eq!(status, Some(0), "{said}");
     }
     let mut line = line.to_owned();
+    let relay = examples::needs_relay(&line).then(Relayd::start);
+    if let Some(relay) = &relay {
+        line = examples::with_relay(&line, &relay.address());
+    }
     // Write to other directories than the system's.
     for (system, own) in [
         ("/usr/local/share/man/man1", "man1"),

@@ -16,6 +16,7 @@ use usertrace_tests::record::Recorder;
 use usertrace_tests::running::Running;
 
 use crate::{Case, cases};
+use usertrace_testing::relayd::Relayd;
 use usertrace_testing::terminal::Terminal;
 use usertrace_testing::{documents, examples};
 
@@ -558,6 +559,10 @@ fn examples_of_the_manual_work() {
 
 fn example(command: &str, line: &str) {
     usertrace_tests::control::remove_all();
+    let relay = examples::needs_relay(line).then(Relayd::start);
+    let line = &relay.as_ref().map_or(line.to_owned(), |relay| {
+        examples::with_relay(line, &relay.address())
+    });
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
     std::fs::create_dir(at("bin")).expect("a directory");
@@ -592,7 +597,7 @@ fn example(command: &str, line: &str) {
     if line.contains("mine") && !line.starts_with("usertrace start --flight") {
         prepare("usertrace start mine && ./server 3");
     }
-    if ["view", "report", "export"].contains(&command) && !line.contains("record") {
+    if ["view", "report", "export", "send"].contains(&command) && !line.contains("record") {
         prepare(
             "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
         );
