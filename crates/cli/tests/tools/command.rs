@@ -1048,7 +1048,7 @@ fn help_is_as_wide_as_the_terminal() {
     };
     for command in [
         "record", "daemon", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot",
-        "extract", "view", "export", "report", "list", "top", "doctor", "generate",
+        "extract", "view", "export", "report", "send", "list", "top", "doctor", "generate",
     ] {
         let [short, long] = ["-h", "--help"].map(|option| shown(command, option, 70));
         for line in short.lines().chain(long.lines()).map(str::trim_end) {

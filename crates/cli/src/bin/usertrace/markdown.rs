@@ -55,7 +55,8 @@ fn section(page: &mut String, command: &Command, level: usize) {
     prose(page, &format!("{}.", about(command)));
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
-    let _ = writeln!(page, "\n```text\n{usage}\n```");
+    let usage: Vec<_> = usage.lines().map(str::trim).collect();
+    let _ = writeln!(page, "\n```text\n{}\n```", usage.join("\n"));
     options(page, command, level > 2);
     let help = command.get_after_help().map(ToString::to_string);
     after_help(page, &help.unwrap_or_default());
