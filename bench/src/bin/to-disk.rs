@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, Session};
 use usertrace_bench::{Disk, ToDisk, median, now};
+use usertrace_os::procfs;
 use usertrace_testing::exited::{reap, size};
 use usertrace_testing::relayd::Relayd;
 
@@ -88,13 +89,19 @@ fn ours(output: &Path) -> Result<Disk> {
             .env("USERTRACE_SUBBUF_SIZE", SUBBUF_SIZE)
             .env("USERTRACE_SUBBUF_COUNT", SUBBUF_COUNT);
     })?;
-    measured(begun, daemons()?, &directory)
+    measured(begun, daemons(None)?, &directory)
 }
 
-/// The processor time of the daemons that were left to this process.
-fn daemons() -> Result<Duration> {
+/// The processor time of the daemons that were left to this process: all its children but one.
+fn daemons(other: Option<u32>) -> Result<Duration> {
     let mut time = Duration::ZERO;
-    while let Some(daemon) = reap(None)? {
+    // A daemon's child is left to this process when the daemon ends.
+    let next = || {
+        let children = procfs::children(std::process::id());
+        children.into_iter().find(|&child| Some(child) != other)
+    };
+    while let Some(child) = next() {
+        let daemon = reap(Some(child))?.context("somebody else waited for it")?;
         time += daemon.processor;
     }
     Ok(time)
@@ -115,7 +122,7 @@ fn ours_by_relay(output: &Path, usertrace: &Path, relay: &Relayd) -> Result<Disk
             .env("USERTRACE_BACKEND", "fast")
             .env("USERTRACE_RINGS", "cpu");
     })?;
-    let consumer = recorder + daemons()?;
+    let consumer = recorder + daemons(relay.pid())?;
     fs::remove_dir_all(&spool)?;
     measured(begun, consumer, &relay.output())
 }

@@ -127,6 +127,11 @@ impl Relayd {
         self.ports.into_iter().all(listens)
     }
 
+    /// Its process id; `None` if it does not run.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Kills it.
     ///
     /// # Panics
