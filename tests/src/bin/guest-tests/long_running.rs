@@ -571,6 +571,9 @@ fn daemon_makes_tables_of_each_finished_chunk() {
     let root_option = root.to_str().expect("text");
     let trace = Trace::started_with("tables", 4096, 8);
     let (stop, written) = (Shared::new(), [(); 3].map(|()| WriterCounts::new()));
+    // A chunk that nobody can read: somebody removed what was in it.
+    let emptied = output.join("tables/20261122T150347Z-000000");
+    fs::create_dir_all(&emptied).expect("a directory");
     // Chunks without tables, as a daemon of an earlier version would leave them.
     let daemon = Daemon::start(&["--rotate-size", "50k"], directory.path());
     let writing = writers(&stop, &written);
@@ -579,7 +582,7 @@ fn daemon_makes_tables_of_each_finished_chunk() {
             .unwrap_or_default()
             .len()
     };
-    wait::until("chunks are finished", || finished() >= 2);
+    wait::until("chunks are finished", || finished() >= 3);
     drop(daemon);
     let options = ["--rotate-size", "50k", "--parquet", root_option];
     let daemon = Daemon::start(&options, directory.path());
@@ -594,6 +597,13 @@ fn daemon_makes_tables_of_each_finished_chunk() {
     wait::until("it says so", || {
         daemon.log.count("tables was removed: ") > 0
     });
+    assert!(
+        daemon
+            .log
+            .count("20261122T150347Z-000000 is not in the tables yet")
+            == 1
+    );
+    fs::remove_dir(&emptied).expect("the directory");
     let chunks = finished_chunks(&output.join("tables")).expect("chunks");
     wait::until("all have tables", || tables(&root).len() >= chunks.len());
     signal(&daemon.running, Signal::SIGTERM);

@@ -21,7 +21,7 @@ use usertrace_consumer::finished_chunks;
 use crate::limits::HEADING;
 #[cfg(feature = "parquet")]
 use {
-    usertrace_columns::{Columns, Limits, directory, is_export},
+    usertrace_columns::{Columns, ColumnsError, Limits, directory, is_export},
     usertrace_os::procfs,
     usertrace_reader::{Item, ReadError, Reader, Selection},
 };
@@ -37,11 +37,11 @@ pub(crate) struct TableOptions {
 /// How long to wait before a chunk is tried again, for example after a full disk.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// What happened to a chunk.
+/// A report about a chunk.
 pub(crate) enum Message {
-    /// It was converted.
+    /// The chunk was converted.
     Done(String),
-    /// It was not, or not all of it.
+    /// The chunk was not converted, or not all of it.
     Trouble(String),
 }
 
@@ -138,12 +138,26 @@ impl Drop for Tables {
     }
 }
 
-/// What the thread has.
+/// A chunk that waits.
+struct Pending {
+    chunk: PathBuf,
+    /// Why it was not converted, as it was reported.
+    reported: Option<String>,
+}
+
+impl From<PathBuf> for Pending {
+    fn from(chunk: PathBuf) -> Self {
+        let reported = None;
+        Self { chunk, reported }
+    }
+}
+
+/// The state of the thread.
 struct Converter<Report> {
     root: PathBuf,
     received: Receiver<PathBuf>,
     is_ended: Arc<AtomicBool>,
-    pending: VecDeque<PathBuf>,
+    pending: VecDeque<Pending>,
     report: Report,
 }
 
@@ -156,24 +170,30 @@ impl<Report: FnMut(Message)> Converter<Report> {
                 false => self.received.recv_timeout(RETRY),
             };
             match received {
-                Ok(chunk) => self.pending.push_back(chunk),
+                Ok(chunk) => self.pending.push_back(chunk.into()),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.convert_pending();
                     return self.pending.is_empty();
                 }
             }
-            self.pending.extend(self.received.try_iter());
+            self.pending
+                .extend(self.received.try_iter().map(Pending::from));
             self.convert_pending();
         }
     }
 
-    /// Converts chunks until one fails.
+    /// Converts the chunks that wait. A chunk that cannot be read does not delay the others; after
+    /// an error of the tables' disk, all of them wait.
     fn convert_pending(&mut self) {
-        while let Some(chunk) = self.pending.pop_front() {
-            let shown = chunk.display();
-            let (converted, mut troubles) = convert(&self.root, &chunk, &self.is_ended);
-            let is_failed = converted.is_err();
+        let mut unreadable = VecDeque::new();
+        // Relaxed: nothing is read that was written before.
+        while !self.is_ended.load(Ordering::Relaxed)
+            && let Some(mut pending) = self.pending.pop_front()
+        {
+            let shown = pending.chunk.display();
+            let (converted, mut troubles) = convert(&self.root, &pending.chunk, &self.is_ended);
+            let failure = converted.as_ref().err().map(is_of_tables);
             match converted {
                 Ok(Converted::Before | Converted::Ended) => {}
                 Ok(Converted::Tables(tables)) => {
@@ -183,17 +203,39 @@ impl<Report: FnMut(Message)> Converter<Report> {
                 Ok(Converted::Removed) => {
                     troubles = vec![format!("{shown} was removed before it became tables")];
                 }
-                Err(error) => troubles.push(format!("{shown} is not in the tables yet: {error:#}")),
+                Err(error) => {
+                    let text = format!("{shown} is not in the tables yet: {error:#}");
+                    // Once, however often it is tried.
+                    let is_new = pending.reported.as_ref() != Some(&text);
+                    troubles = is_new.then(|| text.clone()).into_iter().collect();
+                    pending.reported = Some(text);
+                }
             }
             for trouble in troubles {
                 (self.report)(Message::Trouble(trouble));
             }
-            if is_failed {
-                self.pending.push_front(chunk);
-                return;
+            match failure {
+                None => {}
+                Some(true) => {
+                    self.pending.push_front(pending);
+                    break;
+                }
+                Some(false) => unreadable.push_back(pending),
             }
         }
+        self.pending.append(&mut unreadable);
     }
+}
+
+/// Whether an error is about the tables, and not about the chunk.
+#[cfg(feature = "parquet")]
+fn is_of_tables(error: &anyhow::Error) -> bool {
+    error.is::<ColumnsError>()
+}
+
+#[cfg(not(feature = "parquet"))]
+fn is_of_tables(_: &anyhow::Error) -> bool {
+    false
 }
 
 /// Converts a chunk. Returns also what could not be read of it.
