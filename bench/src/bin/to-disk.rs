@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use usertrace_bench::lttng::{self, Session};
+use usertrace_bench::lttng::{self, Session, Started};
 use usertrace_bench::{Disk, ToDisk, median, now};
 use usertrace_os::procfs;
 use usertrace_testing::exited::{reap, size};
@@ -41,9 +41,16 @@ fn main() -> Result<()> {
         Some((usertrace, relay)) => ours_by_relay(output, usertrace, relay),
         None => ours(output),
     };
+    let session = Session::BLOCKING;
     let theirs = |output: &Path| match &relay {
-        Some((_, relay)) => theirs_by_relay(relay),
-        None => theirs(output),
+        Some((_, relay)) => {
+            let address = relay.address().replacen("tcp", "net", 1);
+            theirs(|| session.start_at_relay(&address), &relay.output())
+        }
+        None => {
+            let directory = output.join(format!("{}-0", session.name));
+            theirs(|| session.start(output, 0), &directory)
+        }
     };
     let mut runs: [Vec<Disk>; 2] = Default::default();
     // The first turn of each is not counted.
@@ -127,35 +134,19 @@ fn ours_by_relay(output: &Path, usertrace: &Path, relay: &Relayd) -> Result<Disk
     measured(begun, consumer, &relay.output())
 }
 
-fn theirs_by_relay(relay: &Relayd) -> Result<Disk> {
+/// LTTng-UST's, in a session that writes to this directory.
+fn theirs(start: impl FnOnce() -> Started, directory: &Path) -> Result<Disk> {
     let before = consumerd()?;
-    let session = Session::BLOCKING.start_at_relay(&relay.address().replacen("tcp", "net", 1));
+    let session = start();
     let [begun, _] = numbers(None, "lttng", |command| {
         command
             .env("USERTRACE_BACKEND", "off")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");
     })?;
-    // It returns when the relay has everything.
+    // It returns when everything is written, or the relay has it.
     session.stop();
     let consumer = consumerd()?.saturating_sub(before);
-    let measured = measured(begun, consumer, &relay.output());
-    let lost = session.lost();
-    ensure!(lost == 0, "{lost} events were lost");
-    measured
-}
-
-fn theirs(output: &Path) -> Result<Disk> {
-    let before = consumerd()?;
-    let session = Session::BLOCKING.start(output, 0);
-    let [begun, _] = numbers(None, "lttng", |command| {
-        command
-            .env("USERTRACE_BACKEND", "off")
-            .env("LTTNG_UST_ALLOW_BLOCKING", "1");
-    })?;
-    session.stop();
-    let consumer = consumerd()?.saturating_sub(before);
-    let directory = output.join(format!("{}-0", Session::BLOCKING.name));
-    let measured = measured(begun, consumer, &directory);
+    let measured = measured(begun, consumer, directory);
     let lost = session.lost();
     ensure!(lost == 0, "{lost} events were lost");
     measured

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use usertrace_ctf::recording::RecordingNote;
+use usertrace_os::procfs;
 use usertrace_sys::filter::words;
 use usertrace_sys::uapi::LTT_ABI_VERSION;
 
@@ -329,7 +330,7 @@ impl TraceDir {
         let generation = stats
             .lines()
             .find_map(|line| line.strip_prefix("generation "));
-        let boot = read(Path::new("/proc/sys/kernel/random/boot_id"))?;
+        let boot = read(Path::new(procfs::BOOT_ID))?;
         let name = self.path.file_name().unwrap_or_default();
         Ok(RecordingNote {
             name: name.to_string_lossy().into_owned(),

@@ -7,7 +7,6 @@ use std::time::Instant;
 use usertrace_ctf::{
     Clock, Identity, ProcessSummary, ProcessWriter, StreamState, Version, new_uuid,
 };
-use usertrace_os::procfs;
 use usertrace_ring::{Counts, RingReader, StallDetector, WaitPolicy};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
@@ -133,7 +132,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(Some(Self {
             name: name.to_owned(),
             identity: channel.source.identity(to.hostname),
-            clock: Clock::new(&info.start, &[info.now]).of_boot(procfs::boot_id()),
+            clock: Clock::new(&info.start, &[info.now]).of_this_boot(),
             channels: vec![channel],
             nr_channels,
             control: None,
@@ -378,7 +377,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     fn newest_clock(&self) -> Option<Clock> {
         let mut infos = self.channels.iter().map(|of| of.source.file.info().ok());
         let info = infos.find_map(|info| info)?;
-        Some(Clock::new(&info.start, &[info.now]).of_boot(procfs::boot_id()))
+        Some(Clock::new(&info.start, &[info.now]).of_this_boot())
     }
 
     /// Reads all positions of event channels. Returns whether the process is dead.

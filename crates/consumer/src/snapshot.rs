@@ -132,7 +132,7 @@ fn write_process<F: ConsumerFile>(
     };
     let identity = first.identity(hostname);
     let clock = Clock::new(&first.info.start, &[first.info.now]);
-    let clock = clock.of_boot(procfs::boot_id());
+    let clock = clock.of_this_boot();
     let limit = clock.max_time();
     let mut writer = ProcessWriter::create(output, identity, clock)?;
     writer.set_version(version);

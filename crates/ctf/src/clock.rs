@@ -1,5 +1,6 @@
 //! Conversion from the trace's clock to the time of day.
 
+use usertrace_os::procfs;
 use usertrace_sys::uapi::LttClockSync;
 
 const NS: u64 = 1_000_000_000;
@@ -83,6 +84,12 @@ impl Clock {
     #[must_use]
     pub fn of_boot(self, boot: Option<[u8; 16]>) -> Self {
         Self { boot, ..self }
+    }
+
+    /// Says that the traces are of this boot of this machine.
+    #[must_use]
+    pub fn of_this_boot(self) -> Self {
+        self.of_boot(procfs::boot_id())
     }
 
     /// The id of the machine's boot, if it is known.

@@ -40,10 +40,13 @@ fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// The file with the id of the machine's boot.
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The id of the machine's boot. None without `/proc`.
 #[must_use]
 pub fn boot_id() -> Option<[u8; 16]> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let text = fs::read_to_string(BOOT_ID).ok()?;
     let digits = text.trim_end().replace('-', "");
     let is_valid = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = is_valid.then(|| u128::from_str_radix(&digits, 16).ok())?;

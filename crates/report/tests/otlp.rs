@@ -9,12 +9,10 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{Span, TracesData};
 use proptest::prelude::*;
 use serde_json::Value;
-use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
+use usertrace_ctf::{StreamWriter, TraceWriter};
 use usertrace_reader::{Item, Reader, Selection};
 use usertrace_report::export::{LeftOut, Otlp};
-use usertrace_ring::schema::Description;
-use usertrace_sys::Scope;
-use usertrace_testing::processes::{START, clock, event, info, processes, write};
+use usertrace_testing::processes::{START, processes, shop_trace, write};
 
 /// The lines of all traces in a directory, and what is not in them.
 fn export(directory: &Path) -> (Vec<u8>, LeftOut) {
@@ -96,21 +94,7 @@ fn attributes(of: &[KeyValue]) -> Vec<(&str, String)> {
 
 /// A trace whose events have the context `vtid`, with a stream of CPU 0.
 fn trace(directory: &Path, events: &[&str]) -> (TraceWriter, StreamWriter) {
-    let info = info("shop", 7, Some("web1"));
-    let path = directory.join("shop-7");
-    let mut trace = TraceWriter::create(&path, info, clock(1_000_000_000)).unwrap();
-    let contexts = Description::parse(b"@1 u32 vtid");
-    let Ok(Description::Contexts(contexts)) = contexts else {
-        panic!("{contexts:?}");
-    };
-    trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
-    for line in events {
-        trace.declare(&event(line)).unwrap();
-    }
-    let mut channel = StreamChannel::new("main", 1);
-    channel.set_contexts();
-    let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
-    (trace, stream)
+    shop_trace(&directory.join("shop-7"), "web1", "@1 u32 vtid", events)
 }
 
 const OF_TRACING: [&str; 8] = [

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use usertrace_ctf::{
-    Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter, Version,
+    Clock, StreamChannel, StreamOwner, StreamWriter, TraceInfo, TraceOrigin, TraceWriter, Version,
 };
 use usertrace_ring::schema::{Description, Event};
 use usertrace_sys::Scope;
@@ -53,6 +53,31 @@ pub fn clock_at(freq: u64, cycles: u64) -> Clock {
     // Some clocks have the id of the machine's boot.
     let boot = (freq % 2 == 1).then_some(*b"boot of a host..");
     Clock::new(&sync, &[]).of_boot(boot)
+}
+
+/// Begins a trace of the process `shop`, with a stream of CPU 0 whose events have these contexts.
+///
+/// # Panics
+/// If the contexts or events are not valid, or the trace cannot be written.
+pub fn shop_trace(
+    path: &Path,
+    host: &str,
+    contexts: &str,
+    events: &[&str],
+) -> (TraceWriter, StreamWriter) {
+    let info = info("shop", 7, Some(host));
+    let mut trace = TraceWriter::create(path, info, clock(1_000_000_000)).unwrap();
+    let Ok(Description::Contexts(contexts)) = Description::parse(contexts.as_bytes()) else {
+        panic!("{contexts}");
+    };
+    trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
+    for line in events {
+        trace.declare(&event(line)).unwrap();
+    }
+    let mut channel = StreamChannel::new("main", 1);
+    channel.set_contexts();
+    let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
+    (trace, stream)
 }
 
 /// Begins a trace of machine `host` in this directory. Its clock counts ns, and is 0 at [`START`].

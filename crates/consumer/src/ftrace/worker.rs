@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::{Clock, StreamState, StreamWriter, TraceInfo, TraceWriter, Version, new_uuid};
-use usertrace_os::procfs;
 use usertrace_ring::schema::{Contexts, Description};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
@@ -201,5 +200,5 @@ fn contexts() -> Contexts {
 
 /// The clock as measured so far, for use without programs' traces.
 pub(super) fn clock(clock: tracefs::Clock, start: &LttClockSync) -> Clock {
-    Clock::new(start, &[clock.sync()]).of_boot(procfs::boot_id())
+    Clock::new(start, &[clock.sync()]).of_this_boot()
 }

@@ -58,7 +58,7 @@ impl TraceClock {
 
     /// The clock's description for a trace, measured from the start until `now`.
     pub(super) fn until(&self, now: LttClockSync) -> Clock {
-        Clock::new(&self.start, &[now]).of_boot(procfs::boot_id())
+        Clock::new(&self.start, &[now]).of_this_boot()
     }
 
     /// Whether the kernel has marked the counter as unusable since the start.
