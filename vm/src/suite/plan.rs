@@ -50,6 +50,15 @@ pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
         "reports of servers and databases",
     ),
     ("usertrace-cli::terminal", "the documents' commands"),
+    ("usertrace-cli::fast::relay", "LTTng's relay daemon"),
+    (
+        "usertrace-cli::fast::relay_send",
+        "recordings that are sent to LTTng's relay daemon later",
+    ),
+    (
+        "usertrace-cli::fast::hosts",
+        "three hosts, and a network that fails",
+    ),
 ];
 /// The tests of the harness, which boot guests.
 const HARNESS: &str = "usertrace-vm::harness";

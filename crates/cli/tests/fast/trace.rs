@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Length of a packet's header: magic, UUID, stream id, instance; begin, end, content, packet,
@@ -42,12 +43,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Directories of traces below `directory`.
+/// Directories of traces below `directory`. The hidden one has the recorder's notes.
 pub(crate) fn directories(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };
-    let paths = entries.map(|entry| entry.unwrap().path());
+    let entries = entries.map(Result::unwrap);
+    let visible = entries.filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
+    let paths = visible.map(|entry| entry.path());
     let mut found: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
     found.sort();
     found
