@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use usertrace_ctf::recording::{Failures, LOG, RUNNING, finished, parse_summary, read_log};
 use usertrace_ctf::{ProcessSummary, Version};
-use usertrace_os::{files, procfs};
+use usertrace_os::{files, procfs, time};
 use usertrace_sys::clock::{self, Source};
 
 use super::checkpoint;
@@ -380,7 +380,8 @@ fn summary(directory: &Path, running: &Path) -> io::Result<(SessionSummary, usiz
 fn time_of_day() -> OsString {
     let sync = clock::sync(Source::Monotonic);
     let offset = sync.realtime.wrapping_sub(sync.monotonic).cast_signed();
-    let mut text = OsString::from(format!("{offset}@"));
+    let error = time::error().map_or(String::new(), |ns| format!(",{ns}"));
+    let mut text = OsString::from(format!("{offset}{error}@"));
     text.push(procfs::time_namespace());
     text
 }

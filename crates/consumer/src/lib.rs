@@ -15,6 +15,7 @@ mod error;
 mod fallback;
 mod file;
 mod ftrace;
+mod host_clock;
 mod kernel_file;
 mod mapping;
 mod open_files;

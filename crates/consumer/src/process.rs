@@ -11,6 +11,7 @@ use usertrace_ring::{Counts, RingReader, StallDetector, WaitPolicy};
 use usertrace_sys::uapi::{LTT_FILE_CLOCK_UNSTABLE, LTT_FILE_DEAD};
 
 use super::checkpoint::{Checkpoint, ProcessCheckpoint, RingCheckpoint, TraceStart};
+use super::host_clock::host_clock;
 use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile};
 
@@ -132,7 +133,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
         Ok(Some(Self {
             name: name.to_owned(),
             identity: channel.source.identity(to.hostname),
-            clock: Clock::new(&info.start, &[info.now]).of_this_boot(),
+            clock: host_clock(&info.start, &[info.now]),
             channels: vec![channel],
             nr_channels,
             control: None,
@@ -377,7 +378,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     fn newest_clock(&self) -> Option<Clock> {
         let mut infos = self.channels.iter().map(|of| of.source.file.info().ok());
         let info = infos.find_map(|info| info)?;
-        Some(Clock::new(&info.start, &[info.now]).of_this_boot())
+        Some(host_clock(&info.start, &[info.now]))
     }
 
     /// Reads all positions of event channels. Returns whether the process is dead.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use usertrace_ctf::{Clock, ProcessSummary, ProcessWriter, Version, is_full};
+use usertrace_ctf::{ProcessSummary, ProcessWriter, Version, is_full};
 use usertrace_os::procfs;
 use usertrace_ring::{RingReader, WaitPolicy};
 use usertrace_sys::uapi::LTT_FILE_DEAD;
@@ -15,6 +15,7 @@ use usertrace_sys::uapi::LTT_FILE_DEAD;
 use super::checkpoint::create_output;
 use super::control_fs::{consumer_files, event_channels};
 use super::error::OutputError;
+use super::host_clock::host_clock;
 use super::source::ConsumerSource;
 use super::{CONTROL, ConsumerFile, ControlFs, ControlFsError, KernelFile, SessionSummary};
 
@@ -131,8 +132,7 @@ fn write_process<F: ConsumerFile>(
         return Ok(Err(io::Error::new(io::ErrorKind::NotFound, error)));
     };
     let identity = first.identity(hostname);
-    let clock = Clock::new(&first.info.start, &[first.info.now]);
-    let clock = clock.of_this_boot();
+    let clock = host_clock(&first.info.start, &[first.info.now]);
     let limit = clock.max_time();
     let mut writer = ProcessWriter::create(output, identity, clock)?;
     writer.set_version(version);

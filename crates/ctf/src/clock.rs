@@ -26,6 +26,7 @@ pub struct Clock {
     guessed: bool,
     dated: bool,
     boot: Option<[u8; 16]>,
+    error_ns: Option<u64>,
 }
 
 impl Clock {
@@ -77,6 +78,7 @@ impl Clock {
             guessed,
             dated,
             boot: None,
+            error_ns: None,
         }
     }
 
@@ -90,6 +92,19 @@ impl Clock {
     #[must_use]
     pub fn of_this_boot(self) -> Self {
         self.of_boot(procfs::boot_id())
+    }
+
+    /// Sets the largest error of the time of day in nanoseconds, if it is known.
+    #[must_use]
+    pub fn with_error(self, error_ns: Option<u64>) -> Self {
+        Self { error_ns, ..self }
+    }
+
+    /// The largest error of the time of day, in cycles, if it is known.
+    #[must_use]
+    pub fn error(&self) -> Option<u64> {
+        let cycles = u128::from(self.error_ns?) * u128::from(self.freq);
+        Some(u64::try_from(cycles.div_ceil(NS.into())).unwrap_or(u64::MAX))
     }
 
     /// The id of the machine's boot, if it is known.
@@ -171,6 +186,16 @@ mod tests {
         assert!((clock.unix_ns(START.cycles) - START.realtime as i64).abs() <= 1);
         let second_later = clock.unix_ns(START.cycles + clock.freq());
         assert_eq!(second_later - clock.unix_ns(START.cycles), 1_000_000_000);
+    }
+
+    #[test]
+    fn error_is_rounded_up_to_cycles() {
+        let clock = Clock::new(&START, &[]);
+        assert_eq!(clock.error(), None);
+        for (ns, cycles) in [(0, 0), (1, 3), (2, 5), (1_000_000, 2_500_000)] {
+            assert_eq!(clock.with_error(Some(ns)).error(), Some(cycles));
+        }
+        assert_eq!(clock.with_error(Some(u64::MAX)).error(), Some(u64::MAX));
     }
 
     #[test]

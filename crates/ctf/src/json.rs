@@ -56,12 +56,16 @@ pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: 
         let uid = string_literal(&format_uuid(&boot));
         format!("\"uid\":{uid},")
     });
+    let precision = clock
+        .error()
+        .map(|cycles| format!("\"precision\":{cycles},"));
     let clock = format!(
-        "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},{}\"description\":{},\"frequency\":{},\
+        "\"type\":\"clock-class\",\"id\":{name},\"name\":{name},{}\"description\":{},\"frequency\":{},{}\
          \"origin\":\"unix-epoch\",\"offset-from-origin\":{{\"seconds\":{},\"cycles\":{}}}",
         boot.unwrap_or_default(),
         string_literal(CLOCK_DESCRIPTION),
         clock.freq(),
+        precision.unwrap_or_default(),
         clock.offset_s(),
         clock.offset(),
         name = string_literal(CLOCK),

@@ -50,6 +50,9 @@ env {{
     let boot = clock
         .boot()
         .map(|boot| format!("\tuuid = \"{}\";\n", format_uuid(&boot)));
+    let precision = clock
+        .error()
+        .map(|cycles| format!("\tprecision = {cycles};\n"));
     let _ = write!(
         text,
         "}};
@@ -58,7 +61,7 @@ clock {{
 	name = {name};
 {boot}	description = {description};
 	freq = {freq};
-	offset_s = {offset_s};
+{precision}	offset_s = {offset_s};
 	offset = {offset};
 	absolute = true;
 }};
@@ -77,6 +80,7 @@ typealias integer {{
         boot = boot.unwrap_or_default(),
         description = string_literal(CLOCK_DESCRIPTION),
         freq = clock.freq(),
+        precision = precision.unwrap_or_default(),
         offset_s = clock.offset_s(),
         offset = clock.offset(),
         id_align = Role::EventId.alignment(),

@@ -2,11 +2,12 @@
 //!
 //! [`files`] opens and locks files where others may have put something else. [`procfs`] reads what
 //! `/proc` has of other processes, and [`process`] opens descriptors of them. [`random`] has random
-//! bytes, and [`socket`] sets options of connections. Nothing here knows a file of a trace or of a
-//! ring.
+//! bytes, [`socket`] sets options of connections, and [`time`] knows the error of the clock. Nothing
+//! here knows a file of a trace or of a ring.
 
 pub mod files;
 pub mod process;
 pub mod procfs;
 pub mod random;
 pub mod socket;
+pub mod time;

@@ -100,11 +100,13 @@ pub(super) struct Fast {
     pub(super) clock: Option<Clock>,
 }
 
-/// `USERTRACE_CLOCK`, which `record` sets: `NS@NAMESPACE`.
+/// `USERTRACE_CLOCK`, which `record` sets: `NS@NAMESPACE`, or `NS,ERROR@NAMESPACE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     /// Wall-clock time minus `CLOCK_MONOTONIC`, in ns.
     pub(super) offset: i64,
+    /// The largest error of the wall-clock time in ns, if it is known.
+    pub(super) error: Option<u64>,
     /// The time namespace in which the offset is valid, as in `/proc/self/ns/time`.
     pub(super) namespace: &'static [u8],
 }
@@ -112,8 +114,14 @@ pub(super) struct Clock {
 impl Clock {
     fn parse(text: &'static [u8]) -> Option<Self> {
         let at = text.iter().position(|byte| *byte == b'@')?;
+        let numbers = std::str::from_utf8(&text[..at]).ok()?;
+        let (offset, error) = match numbers.split_once(',') {
+            Some((offset, error)) => (offset, Some(error.parse().ok()?)),
+            None => (numbers, None),
+        };
         Some(Self {
-            offset: std::str::from_utf8(&text[..at]).ok()?.parse().ok()?,
+            offset: offset.parse().ok()?,
+            error,
             namespace: &text[at + 1..],
         })
     }
@@ -478,7 +486,12 @@ mod tests {
             (c"USERTRACE_SUBBUF_SIZE", &["64k", "4096"], "lots"),
             (c"USERTRACE_SUBBUF_COUNT", &["4"], "-1"),
             (c"USERTRACE_PREFAULT", &["all"], "some"),
-            (c"USERTRACE_CLOCK", &["-5@time:[4026531834]", "0@"], "5"),
+            (
+                c"USERTRACE_CLOCK",
+                &["-5@time:[4026531834]", "0@", "5,0@x"],
+                "5",
+            ),
+            (c"USERTRACE_CLOCK", &["5,1000@x"], "5,@x"),
         ] {
             for value in good {
                 assert_eq!(complaint(name, value), None, "{name:?} {value}");

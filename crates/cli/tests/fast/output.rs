@@ -421,7 +421,7 @@ pub(crate) fn record_writes_ctf_2() {
 }
 
 /// All processes use the time of day that `record` passes on, here one that is an hour ahead.
-/// Processes in another time namespace do not.
+/// Processes in another time namespace do not. Traces have the error of the clock that it passes on.
 ///
 /// Requirements: E8, F9
 pub(crate) fn one_recording_has_one_time_of_day() {
@@ -436,6 +436,8 @@ pub(crate) fn one_recording_has_one_time_of_day() {
     super::run::assert_success(output.status, &output.stderr);
     let handed = String::from_utf8(output.stdout).unwrap();
     let (offset, namespace) = handed.split_once('@').unwrap();
+    // The error of the clock is behind it, if the kernel knows one.
+    let offset = offset.split(',').next().unwrap();
     let offset: i64 = offset.parse().unwrap();
     let now = || {
         SystemTime::now()
@@ -443,10 +445,15 @@ pub(crate) fn one_recording_has_one_time_of_day() {
             .unwrap()
             .as_nanos() as i64
     };
-    for (clock, ahead) in [
-        (format!("{}@{namespace}", offset + HOUR), HOUR),
-        (format!("{}@time:[1]", offset + HOUR), 0),
-        (handed.clone(), 0),
+    for (clock, ahead, has_error) in [
+        (format!("{}@{namespace}", offset + HOUR), HOUR, false),
+        (
+            format!("{},1500000000@{namespace}", offset + HOUR),
+            HOUR,
+            true,
+        ),
+        (format!("{},1500000000@time:[1]", offset + HOUR), 0, false),
+        (handed.clone(), 0, handed.contains(',')),
     ] {
         let run = Run::new();
         let before = now();
@@ -476,6 +483,11 @@ pub(crate) fn one_recording_has_one_time_of_day() {
             times.iter().all(|time| around.contains(time)),
             "{clock}: {around:?}"
         );
+        for directory in run.directories() {
+            let metadata = fs::read_to_string(directory.join("metadata")).unwrap();
+            let has = metadata.contains("\tprecision = ");
+            assert_eq!(has, has_error, "{clock}: {metadata}");
+        }
     }
 }
 

@@ -597,6 +597,42 @@ fn containers_of_one_boot_are_one_host() {
     }
 }
 
+/// Both versions of CTF have the error of the clock, and other readers take them.
+#[test]
+fn traces_say_the_error_of_their_clock() {
+    for version in [Version::V1_8, Version::V2] {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |hostname: &str, boot: u8, error: Option<u64>| {
+            let path = directory.path().join(hostname);
+            let clock = clock(999_999_938).of_boot(Some([boot; 16]));
+            let clock = clock.with_error(error);
+            let mut trace = TraceWriter::create(&path, info("p", 1, Some(hostname)), clock);
+            let trace = trace.as_mut().unwrap();
+            trace.set_version(version);
+            trace.declare_class(Scope::Cpu).unwrap();
+        };
+        write("web", 1, Some(2_500_000));
+        write("db", 2, Some(0));
+        write("cache", 3, None);
+        let output = run(directory.path(), &["view", "."]);
+        is_success(&output);
+        let stderr = text(&output.stderr);
+        for line in [
+            "host \"web\": 1 trace; clock correct to ±2.500 ms, as its traces say\n",
+            "host \"db\": 1 trace; clock correct to ±0 ns, as its traces say\n",
+            "host \"cache\": 1 trace; clock error unknown",
+        ] {
+            assert!(stderr.contains(line), "{stderr}");
+        }
+        let output = Command::new("babeltrace2").arg(directory.path()).output();
+        let output = output.unwrap();
+        // Debian 12's version does not read CTF 2.
+        if version == Version::V1_8 {
+            is_success(&output);
+        }
+    }
+}
+
 /// A process that cannot read the clock's id is of the host of the same name.
 #[test]
 fn traces_without_a_clock_id_belong_to_the_host_of_their_name() {

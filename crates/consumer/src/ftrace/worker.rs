@@ -17,6 +17,7 @@ use super::cpu::{Cpu, Streams};
 use super::format::Format;
 use super::summary::KernelSummary;
 use super::tracefs;
+use crate::host_clock::host_clock;
 
 /// The context of each event: the id of its thread, or 0 for the idle thread.
 const CONTEXTS: &[u8] = b"@1 s32 tid";
@@ -200,5 +201,5 @@ fn contexts() -> Contexts {
 
 /// The clock as measured so far, for use without programs' traces.
 pub(super) fn clock(clock: tracefs::Clock, start: &LttClockSync) -> Clock {
-    Clock::new(start, &[clock.sync()]).of_this_boot()
+    host_clock(start, &[clock.sync()])
 }

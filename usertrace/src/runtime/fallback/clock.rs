@@ -19,6 +19,8 @@ const CLOCK_SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/availa
 pub(super) struct TraceClock {
     source: Source,
     start: LttClockSync,
+    /// The largest error of the time of day in ns; `u64::MAX`: unknown.
+    error: u64,
 }
 
 impl TraceClock {
@@ -33,12 +35,18 @@ impl TraceClock {
             Source::Monotonic
         };
         let mut start = sync(source);
+        let mut error = u64::MAX;
         // In another time namespace, it would be wrong by any amount.
         let is_same = |clock: &env::Clock| clock.namespace == procfs::time_namespace().as_bytes();
         if let Some(clock) = recording.filter(is_same) {
             start.realtime = start.monotonic.saturating_add_signed(clock.offset);
+            error = clock.error.unwrap_or(u64::MAX);
         }
-        Self { source, start }
+        Self {
+            source,
+            start,
+            error,
+        }
     }
 
     /// The clock that events are written with.
@@ -58,7 +66,10 @@ impl TraceClock {
 
     /// The clock's description for a trace, measured from the start until `now`.
     pub(super) fn until(&self, now: LttClockSync) -> Clock {
-        Clock::new(&self.start, &[now]).of_this_boot()
+        let error = (self.error != u64::MAX).then_some(self.error);
+        Clock::new(&self.start, &[now])
+            .of_this_boot()
+            .with_error(error)
     }
 
     /// Whether the kernel has marked the counter as unusable since the start.
