@@ -17,7 +17,7 @@ use usertrace_relay::{Connection, RelayError, Session, TimeLimits};
 use super::event::RelayEvent;
 use super::live::LiveBound;
 use super::note::RelayNote;
-use super::sent::{SendError, SentTrace};
+use super::sent::{SendError, SentTrace, send_metadata_alone};
 use super::shared::{RelayOptions, RelaySummary, Shared, SpoolWriter, Times, lock};
 use super::spool::{self, SpoolChunk, SpoolTrace};
 use crate::chunks;
@@ -65,6 +65,8 @@ struct RelaySession {
     stalled: Option<Stalled>,
     /// The clock of all traces of a live session, as its first metadata declare it.
     clock: Option<Vec<u8>>,
+    /// The relay has streams that it does not show to viewers yet.
+    has_unpublished: bool,
 }
 
 impl RelaySession {
@@ -159,7 +161,10 @@ impl Forwarder {
         }
         let mut budget = BUDGET;
         let mut is_complete = true;
-        self.add_traces(&spool)?;
+        if !self.add_traces(&spool)? {
+            // Packets must not come before streams that have earlier ones.
+            return Ok(Round::More);
+        }
         for chunk in &spool {
             is_complete &=
                 self.done.contains(&chunk.number) || self.send_chunk(chunk, until, &mut budget)?;
@@ -199,6 +204,7 @@ impl Forwarder {
             traces: BTreeMap::new(),
             stalled: None,
             clock: None,
+            has_unpublished: false,
         });
         Ok(())
     }
@@ -222,39 +228,47 @@ impl Forwarder {
     }
 
     /// Adds new traces and streams to the session, sends the metadata of all, and then publishes
-    /// the new ones to viewers. `babeltrace2` forgets a trace without streams or metadata.
-    fn add_traces(&mut self, spool: &[SpoolChunk]) -> Result<(), SendError> {
+    /// the new ones to viewers. Returns false if a chunk was renamed meanwhile: it must be found
+    /// again before anything is published or sent.
+    ///
+    /// The relay publishes all that it has. `babeltrace2` forgets a trace that has no stream. When a
+    /// stream of that trace comes later, it asks for the metadata again and again, gets none as it
+    /// had them, and reads nothing more. So a live session adds a trace only with a stream.
+    fn add_traces(&mut self, spool: &[SpoolChunk]) -> Result<bool, SendError> {
         let is_live = self.live.is_some();
         let Some(session) = &mut self.session else {
-            return Ok(());
+            return Ok(false);
         };
-        let mut has_new = false;
+        let mut is_found = true;
         for chunk in spool.iter().filter(|of| !self.done.contains(&of.number)) {
             for trace in chunk.traces.iter().filter(|of| of.metadata.is_some()) {
                 let key = (chunk.number, trace.name.clone());
                 if let Entry::Vacant(entry) = session.traces.entry(key.clone()) {
-                    let path = match &chunk.name[..] {
-                        "" => trace.name.clone(),
-                        chunk => format!("{chunk}/{}", trace.name),
-                    };
+                    if is_live && !trace.has_packets() {
+                        continue;
+                    }
+                    let path = chunk.path_of(trace);
                     entry.insert(SentTrace::new(&mut session.connection, path)?);
                 }
                 let Some(sent) = session.traces.get_mut(&key) else {
                     continue;
                 };
-                has_new |= sent.add_streams(&mut session.connection, trace)?;
+                session.has_unpublished |= sent.add_streams(&mut session.connection, trace)?;
                 let clock = is_live.then_some(&mut session.clock);
                 match sent.send_metadata(&mut session.connection, trace, clock) {
-                    // The chunk was given its final name meanwhile, and is found again.
-                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                    // The chunk was given its final name meanwhile.
+                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {
+                        is_found = false;
+                    }
                     sent => sent?,
                 }
             }
         }
-        if has_new {
+        if is_found && session.has_unpublished {
             session.connection.publish_streams()?;
+            session.has_unpublished = false;
         }
-        Ok(())
+        Ok(is_found)
     }
 
     /// Whether nothing more will be written to a trace.
@@ -347,7 +361,7 @@ impl Forwarder {
         for (trace, is_complete) in chunk.traces.iter().zip(complete) {
             let key = (chunk.number, trace.name.clone());
             let Some(sent) = session.traces.get_mut(&key) else {
-                // A trace without metadata has no events.
+                // A trace without metadata or packets has no events.
                 continue;
             };
             if !is_complete || sent.is_closed {
@@ -394,24 +408,23 @@ impl Forwarder {
         Ok(true)
     }
 
-    /// Corrects metadata that a live session could only append to.
+    /// Sends metadata that a live session could only append to, or that it did not send as their
+    /// trace has no packets.
     fn correct(&self, chunk: &SpoolChunk) -> Result<(), SendError> {
         let Some(session) = &self.session else {
             return Ok(());
         };
-        let to_correct = |trace: &SpoolTrace| {
+        let needs_correction = |trace: &&SpoolTrace| {
             let sent = session.traces.get(&(chunk.number, trace.name.clone()));
-            sent.filter(|sent| sent.needs_correction)
+            sent.map_or(trace.metadata.is_some(), |sent| sent.needs_correction)
         };
-        let mut traces = chunk.traces.iter();
-        if !traces.any(|trace| to_correct(trace).is_some()) {
+        let mut traces = chunk.traces.iter().filter(needs_correction).peekable();
+        if traces.peek().is_none() {
             return Ok(());
         }
         let mut connection = self.open(0)?;
-        for trace in &chunk.traces {
-            if let Some(sent) = to_correct(trace) {
-                sent.correct(&mut connection, trace)?;
-            }
+        for trace in traces {
+            send_metadata_alone(&mut connection, &chunk.path_of(trace), trace)?;
         }
         Ok(connection.finish()?)
     }
