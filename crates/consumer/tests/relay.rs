@@ -333,3 +333,30 @@ fn live_viewers_get_a_trace_with_its_first_stream() {
     let expected = fs::read(chunk.join("prog-3-1/metadata")).unwrap();
     assert!(relay.files()[&name] == expected, "{name}");
 }
+
+#[test]
+fn finished_chunks_leave_while_nothing_is_recorded() {
+    let (relay, running, sent) = (FakeRelay::start(), Running::start(), Mutex::default());
+    let names = ["20261122T150347Z-000001", "20261122T150348Z-000002"];
+    for chunk in names.map(|name| running.chunk(name)) {
+        for pid in 1..=TRACES {
+            let trace = create_trace(&chunk.join(format!("prog-{pid}-1")), pid);
+            write_early(&mut stream(&trace, 0));
+        }
+    }
+    let current = running.chunk("20261122T150349Z-000003.current");
+    let _idle = stream(&create_trace(&current.join("prog-1-1"), 1), 0);
+    thread::scope(|threads| {
+        let sender = running.send_live(&relay, &sent, threads);
+        until("the relay has a chunk", || !sent.lock().unwrap().is_empty());
+        // Viewers end with the last stream.
+        assert_eq!(*sent.lock().unwrap(), names[..1]);
+        let streams = 2 * TRACES as usize;
+        let closed = relay.closed();
+        let of_traces = closed.iter().filter(|path| path.ends_with("main_0"));
+        assert!(of_traces.count() < streams, "{closed:?}");
+        files::flock(&running.lock, libc::LOCK_UN).unwrap();
+        assert!(sender.join().unwrap().is_complete);
+    });
+    assert_eq!(sent.lock().unwrap().len(), 3);
+}

@@ -71,11 +71,16 @@ struct RelaySession {
 
 impl RelaySession {
     /// Whether viewers have another open trace, and have had time to find it. They end with the
-    /// last one.
+    /// last one. Of complete traces, only one that was published later counts: the last one stays
+    /// open, and all others can be closed while nothing new is recorded.
     fn has_other(&self, key: &(u64, String), linger: Duration) -> bool {
         let is_found = |of: &SentTrace| of.published.is_some_and(|at| at.elapsed() >= linger);
+        let published = self.traces.get(key).and_then(|of| of.published);
+        let is_later = |of: &SentTrace, other| (of.published, other) > (published, key);
         let mut others = self.traces.iter().filter(|(of, _)| *of != key);
-        others.any(|(_, of)| !of.is_closed && of.complete.is_none() && is_found(of))
+        others.any(|(other, of)| {
+            !of.is_closed && is_found(of) && (of.complete.is_none() || is_later(of, other))
+        })
     }
 }
 
