@@ -441,8 +441,7 @@ pub(crate) fn live_viewer_reads_what_is_written() {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"w").unwrap();
     // While the program waits, as rings are written and idle streams say so.
-    let all = LIVE as usize;
-    until("the viewer prints all events", || viewer.count() >= all);
+    viewer.wait_for_events(&relay, LIVE as usize);
     assert!(chunks(&relay).len() > 2, "{:?}", chunks(&relay));
     child.stdin = Some(stdin);
     let (counts, output) = end(child);
