@@ -305,7 +305,8 @@ impl Running {
     }
 }
 
-/// `babeltrace2` hangs when a trace that it knows gets its first stream.
+/// `babeltrace2` hangs when a trace that it knows gets its first stream, and looks for new ones only
+/// after a packet.
 #[test]
 fn live_viewers_get_a_trace_with_its_first_stream() {
     let (relay, running, sent) = (FakeRelay::start(), Running::start(), Mutex::default());
@@ -327,7 +328,15 @@ fn live_viewers_get_a_trace_with_its_first_stream() {
         let stream = |name| format!("{base}/20261122T150347Z-000001/prog-{pid}-1/{name}");
         ["main_0", "metadata"].map(stream).to_vec()
     });
-    assert_eq!(relay.published(), expected);
+    let wakeup = format!("{base}/.live/wakeup");
+    let published = relay.published().into_iter().map(|mut streams| {
+        streams.retain(|path| !path.starts_with(&format!("{base}/.live/")));
+        streams
+    });
+    assert_eq!(published.collect::<Vec<_>>(), expected);
+    // A packet for each publication.
+    assert_eq!(relay.files()[&wakeup].len(), 2 * 56);
+    assert!(relay.closed().contains(&wakeup), "{:?}", relay.closed());
     // The metadata of the trace without events came later.
     let name = format!("{base}/20261122T150347Z-000001/prog-3-1/metadata");
     let expected = fs::read(chunk.join("prog-3-1/metadata")).unwrap();

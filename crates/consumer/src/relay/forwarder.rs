@@ -20,6 +20,7 @@ use super::note::RelayNote;
 use super::sent::{SendError, SentTrace, send_metadata_alone};
 use super::shared::{RelayOptions, RelaySummary, Shared, SpoolWriter, Times, lock};
 use super::spool::{self, SpoolChunk, SpoolTrace};
+use super::viewer_wakeup::ViewerWakeup;
 use crate::chunks;
 use crate::error::describe;
 
@@ -51,6 +52,8 @@ pub(super) struct Forwarder {
     reported: Option<String>,
     /// The time up to which viewers get events, if the session is live.
     live: Option<LiveBound>,
+    /// A time behind all events, when nothing more is written.
+    ended: Option<Times>,
     /// Chunks that are on the relay but could not be removed from the spool.
     done: Vec<u64>,
 }
@@ -67,9 +70,24 @@ struct RelaySession {
     clock: Option<Vec<u8>>,
     /// The relay has streams that it does not show to viewers yet.
     has_unpublished: bool,
+    /// Makes viewers look for new streams, if the session is live.
+    wakeup: Option<ViewerWakeup>,
 }
 
 impl RelaySession {
+    /// Publishes the new streams to viewers, and makes these look for them.
+    fn publish(&mut self, until: Option<Times>) -> Result<(), SendError> {
+        if let (None, Some(clock)) = (&self.wakeup, &self.clock) {
+            self.wakeup = ViewerWakeup::new(&mut self.connection, clock)?;
+        }
+        self.connection.publish_streams()?;
+        self.has_unpublished = false;
+        if let Some(wakeup) = &mut self.wakeup {
+            wakeup.send(&mut self.connection, until)?;
+        }
+        Ok(())
+    }
+
     /// Whether viewers have another open trace, and have had time to find it. They end with the
     /// last one. Of complete traces, only one that was published later counts: the last one stays
     /// open, and all others can be closed while nothing new is recorded.
@@ -114,6 +132,7 @@ impl Forwarder {
             retry: Instant::now(),
             reported: None,
             live: options.live.map(LiveBound::new),
+            ended: None,
             done: Vec::new(),
             options,
         })
@@ -166,7 +185,7 @@ impl Forwarder {
         }
         let mut budget = BUDGET;
         let mut is_complete = true;
-        if !self.add_traces(&spool)? {
+        if !self.add_traces(&spool, until)? {
             // Packets must not come before streams that have earlier ones.
             return Ok(Round::More);
         }
@@ -174,8 +193,12 @@ impl Forwarder {
             is_complete &=
                 self.done.contains(&chunk.number) || self.send_chunk(chunk, until, &mut budget)?;
         }
-        if let (true, Some(until)) = (is_complete, until) {
-            self.send_beacons(until)?;
+        if is_complete && self.live.is_some() {
+            // Viewers must not wait for idle streams at the end either.
+            let end = is_over.then(|| *self.ended.get_or_insert_with(Times::now));
+            if let Some(until) = until.or(end) {
+                self.send_beacons(until)?;
+            }
         }
         if budget < BUDGET {
             (self.backoff, self.reported) = (BACKOFF[0], None);
@@ -210,6 +233,7 @@ impl Forwarder {
             stalled: None,
             clock: None,
             has_unpublished: false,
+            wakeup: None,
         });
         Ok(())
     }
@@ -239,7 +263,11 @@ impl Forwarder {
     /// The relay publishes all that it has. `babeltrace2` forgets a trace that has no stream. When a
     /// stream of that trace comes later, it asks for the metadata again and again, gets none as it
     /// had them, and reads nothing more. So a live session adds a trace only with a stream.
-    fn add_traces(&mut self, spool: &[SpoolChunk]) -> Result<bool, SendError> {
+    fn add_traces(
+        &mut self,
+        spool: &[SpoolChunk],
+        until: Option<Times>,
+    ) -> Result<bool, SendError> {
         let is_live = self.live.is_some();
         let Some(session) = &mut self.session else {
             return Ok(false);
@@ -270,8 +298,7 @@ impl Forwarder {
             }
         }
         if is_found && session.has_unpublished {
-            session.connection.publish_streams()?;
-            session.has_unpublished = false;
+            session.publish(until)?;
         }
         Ok(is_found)
     }
@@ -314,6 +341,9 @@ impl Forwarder {
         };
         for sent in session.traces.values_mut() {
             sent.send_beacons(&mut session.connection, until)?;
+        }
+        if let Some(wakeup) = &mut session.wakeup {
+            wakeup.send_beacon(&mut session.connection, until)?;
         }
         Ok(())
     }
@@ -436,8 +466,12 @@ impl Forwarder {
 
     /// Ends the session when everything was sent.
     fn end(mut self) -> RelaySummary {
-        if let Some(session) = self.session.take() {
-            // All was confirmed before.
+        if let Some(mut session) = self.session.take() {
+            // All events were confirmed before.
+            let _ = match &session.wakeup {
+                Some(wakeup) => wakeup.close(&mut session.connection),
+                None => Ok(()),
+            };
             let _ = session.connection.finish();
         }
         if self.writer != SpoolWriter::Nobody {

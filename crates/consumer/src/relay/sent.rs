@@ -18,7 +18,7 @@ use super::spool::{FileVersion, SpoolTrace};
 const MAX_METADATA: u64 = 64 << 20;
 
 /// How many streams have different times when all say that they have no event.
-const DISTINCT: u64 = 1000;
+pub(super) const DISTINCT: u64 = 1000;
 
 /// Why a session cannot go on.
 #[derive(Debug)]
