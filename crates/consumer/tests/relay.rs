@@ -50,7 +50,11 @@ fn stream(trace: &TraceWriter, cpu: u32) -> StreamWriter {
 
 /// Writes an event that is before any bound of a live session.
 fn write_early(stream: &mut StreamWriter) {
-    stream.event(1, 0, &[], &[1; 100]).unwrap();
+    write_at(stream, 0);
+}
+
+fn write_at(stream: &mut StreamWriter, time: u64) {
+    stream.event(1, time, &[], &[1; 100]).unwrap();
     stream.flush().unwrap();
 }
 
@@ -256,6 +260,10 @@ fn directory_without_a_trace_is_left_alone() {
     assert!(relay.sessions().is_empty());
 }
 
+/// The period of live sessions, and how long streams stay open when everything was sent.
+const LIVE: Duration = Duration::from_millis(50);
+const LINGER: Duration = Duration::from_millis(500);
+
 /// A recording that goes on, as a daemon has the lock of its file.
 struct Running {
     directory: tempfile::TempDir,
@@ -284,7 +292,7 @@ impl Running {
         threads: &'a Threads<'a, '_>,
     ) -> ScopedJoinHandle<'a, RelaySummary> {
         let relay = RelayOptions {
-            live: Some(Duration::from_millis(10)),
+            live: Some(LIVE),
             // A test that fails must end.
             ..options(relay, Some(2 * wait::LIMIT))
         };
@@ -368,4 +376,27 @@ fn finished_chunks_leave_while_nothing_is_recorded() {
         assert!(sender.join().unwrap().is_complete);
     });
     assert_eq!(sent.lock().unwrap().len(), 3);
+}
+
+/// The relay shows nothing of a stream that was closed.
+#[test]
+fn viewers_have_time_to_read_packets_that_were_held_back() {
+    let (relay, running, sent) = (FakeRelay::start(), Running::start(), Mutex::default());
+    let chunk = running.chunk("20261122T150347Z-000001");
+    let trace = create_trace(&chunk.join("prog-1-1"), 1);
+    let mut stream = stream(&trace, 0);
+    // Nobody confirms that there is nothing before the second one.
+    for time in 0..2 {
+        write_at(&mut stream, time);
+    }
+    thread::scope(|threads| {
+        let sender = running.send_live(&relay, &sent, threads);
+        until("a stream is published", || !relay.published().is_empty());
+        let published = Instant::now();
+        until("it is for long", || published.elapsed() > 2 * LINGER);
+        let ended = Instant::now();
+        files::flock(&running.lock, libc::LOCK_UN).unwrap();
+        assert!(sender.join().unwrap().is_complete);
+        assert!(ended.elapsed() >= LINGER, "{:?}", ended.elapsed());
+    });
 }

@@ -402,15 +402,16 @@ impl Forwarder {
             if !is_complete || sent.is_closed {
                 continue;
             }
+            if sent.is_held {
+                is_closed = false;
+                continue;
+            }
+            // The relay shows nothing of a closed stream, so viewers must have read it before.
             let since = *sent.complete.get_or_insert_with(Instant::now);
             let is_early = linger.is_some_and(|linger| {
                 since.elapsed() < linger || !is_urgent && !session.has_other(&key, linger)
             });
-            let Some(sent) = session
-                .traces
-                .get_mut(&key)
-                .filter(|of| !of.is_held && !is_early)
-            else {
+            let Some(sent) = session.traces.get_mut(&key).filter(|_| !is_early) else {
                 is_closed = false;
                 continue;
             };
