@@ -35,6 +35,7 @@ pub struct Fault {
 #[derive(Clone, Debug)]
 struct FakeStream {
     key: String,
+    is_published: bool,
     is_metadata: bool,
     connection: u64,
     data: u64,
@@ -49,6 +50,7 @@ struct State {
     last_stream: u64,
     last_connection: u64,
     closed: Vec<String>,
+    published: Vec<Vec<String>>,
     beacons: Vec<(String, u64)>,
     sessions: Vec<String>,
     control_faults: VecDeque<Option<Fault>>,
@@ -120,6 +122,12 @@ impl FakeRelay {
     #[must_use]
     pub fn closed(&self) -> Vec<String> {
         lock(&self.state).closed.clone()
+    }
+
+    /// Paths of the streams that each command published to viewers.
+    #[must_use]
+    pub fn published(&self) -> Vec<Vec<String>> {
+        lock(&self.state).published.clone()
     }
 
     /// Beacons: paths and times.
@@ -307,6 +315,10 @@ fn serve_command(
             file.extend(payload.get(12..).unwrap_or_default());
             Vec::new()
         }
+        Command::StreamsSent => {
+            publish(&mut lock(state), connection);
+            ok.to_vec()
+        }
         _ => answer(command, &payload, state)?.to_be_bytes().to_vec(),
     };
     socket.write_all(&reply)
@@ -358,6 +370,20 @@ fn key(state: &State, id: u64) -> io::Result<String> {
     stream.map(|stream| stream.key.clone()).ok_or_else(unknown)
 }
 
+/// Publishes the streams that a connection has added since the last time.
+fn publish(state: &mut State, connection: u64) {
+    let streams = state.streams.values_mut();
+    let mut keys: Vec<_> = streams
+        .filter(|of| of.connection == connection && !of.is_published)
+        .map(|stream| {
+            stream.is_published = true;
+            stream.key.clone()
+        })
+        .collect();
+    keys.sort();
+    state.published.push(keys);
+}
+
 /// Adds a stream, whose file is replaced.
 fn add_stream(state: &Mutex<State>, connection: u64, key: String) -> u64 {
     let mut state = lock(state);
@@ -366,6 +392,7 @@ fn add_stream(state: &Mutex<State>, connection: u64, key: String) -> u64 {
     state.files.insert(key.clone(), Vec::new());
     let stream = FakeStream {
         is_metadata: key.ends_with("/metadata"),
+        is_published: false,
         key,
         connection,
         data: NO_PACKET,

@@ -33,6 +33,7 @@ pub mod exited;
 pub mod extraction;
 pub mod fields;
 pub mod processes;
+mod relay_log;
 pub mod relayd;
 mod ring_writer;
 pub mod runs;

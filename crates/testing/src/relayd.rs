@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use crate::wait::until;
+use crate::relay_log;
+use crate::wait::{until, within_limit};
 
 /// A running relay daemon with an output directory of its own.
 pub struct Relayd {
@@ -168,6 +169,8 @@ impl Drop for Relayd {
 
 /// `babeltrace2` that reads a live session.
 pub struct LiveViewer {
+    /// The host and the trace that it reads.
+    session: [String; 2],
     child: Child,
     reader: JoinHandle<()>,
     lines: Arc<Mutex<Vec<String>>>,
@@ -199,6 +202,7 @@ impl LiveViewer {
             }
         });
         Self {
+            session: [host, trace].map(str::to_owned),
             child,
             reader,
             lines,
@@ -210,11 +214,28 @@ impl LiveViewer {
     ///
     /// # Panics
     /// If the viewer has failed.
-    pub fn count(&mut self) -> usize {
+    fn count(&mut self) -> usize {
         if let Some(status) = self.child.try_wait().unwrap() {
             assert!(status.success(), "{status}: {}", self.said());
         }
         self.lines.lock().unwrap().len()
+    }
+
+    /// Waits until it has printed a number of events.
+    ///
+    /// # Panics
+    /// If it fails, or does not print them in time. Then the message says what the relay knows of
+    /// the session, and what the viewer has read and asks.
+    pub fn wait_for_events(&mut self, relay: &Relayd, events: usize) {
+        if within_limit(|| (self.count() >= events).then_some(())).is_none() {
+            let printed = self.count();
+            let [host, trace] = &self.session;
+            panic!(
+                "the viewer of {host}/{trace} printed {printed} of {events} events: {:?}\n{}",
+                self.said(),
+                relay_log::describe(&relay.log(), host, trace)
+            );
+        }
     }
 
     fn said(&self) -> String {
@@ -224,9 +245,13 @@ impl LiveViewer {
     /// Waits for the end of the session, and returns the events, one a line.
     ///
     /// # Panics
-    /// If the viewer fails.
+    /// If the viewer fails, or does not end in time.
     pub fn end(mut self) -> Vec<String> {
-        let status = self.child.wait().unwrap();
+        let status = within_limit(|| self.child.try_wait().unwrap());
+        let Some(status) = status else {
+            let [host, trace] = &self.session;
+            panic!("the viewer of {host}/{trace} does not end: {}", self.said());
+        };
         assert!(status.success(), "{status}: {}", self.said());
         self.reader.join().unwrap();
         self.lines.lock().unwrap().clone()

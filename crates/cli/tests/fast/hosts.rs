@@ -278,9 +278,7 @@ pub(crate) fn three_hosts_are_read_live() {
     });
     recordings.iter_mut().for_each(|of| of.tell("w"));
     for viewer in &mut viewers {
-        until("the viewer prints all events", || {
-            viewer.count() as u64 >= relay::LIVE
-        });
+        viewer.wait_for_events(&relay, relay::LIVE as usize);
     }
     recordings.iter_mut().for_each(|of| of.tell("q"));
     for (mut recording, viewer) in recordings.into_iter().zip(viewers) {

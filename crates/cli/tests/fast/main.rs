@@ -172,6 +172,7 @@ fn of_relays() -> Vec<Trial> {
         relay::hostile_relay_is_an_error_and_loses_nothing,
         relay::killed_workers_leave_nothing_twice,
         relay::live_viewer_reads_what_is_written,
+        relay::live_viewer_finds_a_process_while_others_are_idle,
         relay::invalid_combinations_are_refused,
         relay::killed_recorder_with_a_full_spool_lets_writers_go_on,
         relay::spool_leaves_room_on_the_disk,

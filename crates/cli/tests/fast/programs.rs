@@ -100,6 +100,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("victims", super::victims::serve),
     ("recorder", super::chunks::recorder),
     ("on_request", super::relay::on_request),
+    ("late_child", super::relay::late_child),
     ("slow", super::chunks::slow),
     ("until_chunks", super::chunks::until_chunks),
     ("two", super::chunks::two),

@@ -112,6 +112,8 @@ fn chunks(relay: &Relayd) -> Vec<PathBuf> {
         let below = directories.iter().flat_map(|of| trace::directories(of));
         directories = below.collect();
     }
+    // Live sessions have a trace beside their chunks.
+    directories.retain(|path| !path.ends_with(".live"));
     directories
 }
 
@@ -418,6 +420,52 @@ pub(crate) fn on_request() {
     println!("{LIVE} {lost}");
 }
 
+/// A program that writes an event each time when it is told to, the second one in a child process.
+/// Then it waits for its end.
+pub(crate) fn late_child() {
+    let read = || {
+        // The end of the input counts, too.
+        let _ = std::io::stdin().read(&mut [0]);
+    };
+    read();
+    let lost = write(1, 0..1);
+    read();
+    assert_eq!(wait(child(|| assert_eq!(write(2, 0..1), 0))), 0);
+    read();
+    println!("2 {lost}");
+}
+
+/// The relay tells viewers of new streams only along with packets, and there are no others.
+pub(crate) fn live_viewer_finds_a_process_while_others_are_idle() {
+    let relay = Relayd::start();
+    let run = Run::new();
+    let mut child = record(&run, &relay.address(), &["--live"], "late_child");
+    let mut viewer = attach(&relay);
+    let mut stdin = child.stdin.take().unwrap();
+    for events in 1..=2 {
+        stdin.write_all(b"w").unwrap();
+        viewer.wait_for_events(&relay, events);
+    }
+    child.stdin = Some(stdin);
+    let (counts, output) = end(child);
+    assert_success(output.status, &output.stderr);
+    assert_same(&viewer.end(), &relay.output());
+    assert_exact(&relay.output(), &counts);
+}
+
+/// A viewer of the session of the only recording.
+fn attach(relay: &Relayd) -> LiveViewer {
+    until("there is a session", || relay.output().exists());
+    until("the host has a directory", || {
+        !relayd::is_empty(&relay.output())
+    });
+    let viewer = LiveViewer::start(relay, &host(relay), "web");
+    until("the viewer has attached", || {
+        relay.log().contains("Attach session ID")
+    });
+    viewer
+}
+
 /// Small chunks.
 const LIVE_OPTIONS: &[&str] = &["--live", "--rotate-size", "128k"];
 const ROUNDS: u64 = 20;
@@ -430,19 +478,11 @@ pub(crate) fn live_viewer_reads_what_is_written() {
     let relay = Relayd::start();
     let run = Run::new();
     let mut child = record(&run, &relay.address(), LIVE_OPTIONS, "on_request");
-    until("there is a session", || relay.output().exists());
-    until("the host has a directory", || {
-        !relayd::is_empty(&relay.output())
-    });
-    let mut viewer = LiveViewer::start(&relay, &host(&relay), "web");
-    until("the viewer has attached", || {
-        relay.log().contains("Attach session ID")
-    });
+    let mut viewer = attach(&relay);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"w").unwrap();
     // While the program waits, as rings are written and idle streams say so.
-    let all = LIVE as usize;
-    until("the viewer prints all events", || viewer.count() >= all);
+    viewer.wait_for_events(&relay, LIVE as usize);
     assert!(chunks(&relay).len() > 2, "{:?}", chunks(&relay));
     child.stdin = Some(stdin);
     let (counts, output) = end(child);

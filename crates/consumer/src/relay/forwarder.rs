@@ -17,9 +17,10 @@ use usertrace_relay::{Connection, RelayError, Session, TimeLimits};
 use super::event::RelayEvent;
 use super::live::LiveBound;
 use super::note::RelayNote;
-use super::sent::{SendError, SentTrace};
+use super::sent::{SendError, SentTrace, send_metadata_alone};
 use super::shared::{RelayOptions, RelaySummary, Shared, SpoolWriter, Times, lock};
 use super::spool::{self, SpoolChunk, SpoolTrace};
+use super::viewer_wakeup::ViewerWakeup;
 use crate::chunks;
 use crate::error::describe;
 
@@ -51,6 +52,8 @@ pub(super) struct Forwarder {
     reported: Option<String>,
     /// The time up to which viewers get events, if the session is live.
     live: Option<LiveBound>,
+    /// A time behind all events, when nothing more is written.
+    ended: Option<Times>,
     /// Chunks that are on the relay but could not be removed from the spool.
     done: Vec<u64>,
 }
@@ -65,15 +68,37 @@ struct RelaySession {
     stalled: Option<Stalled>,
     /// The clock of all traces of a live session, as its first metadata declare it.
     clock: Option<Vec<u8>>,
+    /// The relay has streams that it does not show to viewers yet.
+    has_unpublished: bool,
+    /// Makes viewers look for new streams, if the session is live.
+    wakeup: Option<ViewerWakeup>,
 }
 
 impl RelaySession {
+    /// Publishes the new streams to viewers, and makes these look for them.
+    fn publish(&mut self, until: Option<Times>) -> Result<(), SendError> {
+        if let (None, Some(clock)) = (&self.wakeup, &self.clock) {
+            self.wakeup = ViewerWakeup::new(&mut self.connection, clock)?;
+        }
+        self.connection.publish_streams()?;
+        self.has_unpublished = false;
+        if let Some(wakeup) = &mut self.wakeup {
+            wakeup.send(&mut self.connection, until)?;
+        }
+        Ok(())
+    }
+
     /// Whether viewers have another open trace, and have had time to find it. They end with the
-    /// last one.
+    /// last one. Of complete traces, only one that was published later counts: the last one stays
+    /// open, and all others can be closed while nothing new is recorded.
     fn has_other(&self, key: &(u64, String), linger: Duration) -> bool {
         let is_found = |of: &SentTrace| of.published.is_some_and(|at| at.elapsed() >= linger);
+        let published = self.traces.get(key).and_then(|of| of.published);
+        let is_later = |of: &SentTrace, other| (of.published, other) > (published, key);
         let mut others = self.traces.iter().filter(|(of, _)| *of != key);
-        others.any(|(_, of)| !of.is_closed && of.complete.is_none() && is_found(of))
+        others.any(|(other, of)| {
+            !of.is_closed && is_found(of) && (of.complete.is_none() || is_later(of, other))
+        })
     }
 }
 
@@ -107,6 +132,7 @@ impl Forwarder {
             retry: Instant::now(),
             reported: None,
             live: options.live.map(LiveBound::new),
+            ended: None,
             done: Vec::new(),
             options,
         })
@@ -159,13 +185,20 @@ impl Forwarder {
         }
         let mut budget = BUDGET;
         let mut is_complete = true;
-        self.add_traces(&spool)?;
+        if !self.add_traces(&spool, until)? {
+            // Packets must not come before streams that have earlier ones.
+            return Ok(Round::More);
+        }
         for chunk in &spool {
             is_complete &=
                 self.done.contains(&chunk.number) || self.send_chunk(chunk, until, &mut budget)?;
         }
-        if let (true, Some(until)) = (is_complete, until) {
-            self.send_beacons(until)?;
+        if is_complete && self.live.is_some() {
+            // Viewers must not wait for idle streams at the end either.
+            let end = is_over.then(|| *self.ended.get_or_insert_with(Times::now));
+            if let Some(until) = until.or(end) {
+                self.send_beacons(until)?;
+            }
         }
         if budget < BUDGET {
             (self.backoff, self.reported) = (BACKOFF[0], None);
@@ -199,6 +232,8 @@ impl Forwarder {
             traces: BTreeMap::new(),
             stalled: None,
             clock: None,
+            has_unpublished: false,
+            wakeup: None,
         });
         Ok(())
     }
@@ -222,39 +257,50 @@ impl Forwarder {
     }
 
     /// Adds new traces and streams to the session, sends the metadata of all, and then publishes
-    /// the new ones to viewers. `babeltrace2` forgets a trace without streams or metadata.
-    fn add_traces(&mut self, spool: &[SpoolChunk]) -> Result<(), SendError> {
+    /// the new ones to viewers. Returns false if a chunk was renamed meanwhile: it must be found
+    /// again before anything is published or sent.
+    ///
+    /// The relay publishes all that it has. `babeltrace2` forgets a trace that has no stream. When a
+    /// stream of that trace comes later, it asks for the metadata again and again, gets none as it
+    /// had them, and reads nothing more. So a live session adds a trace only with a stream.
+    fn add_traces(
+        &mut self,
+        spool: &[SpoolChunk],
+        until: Option<Times>,
+    ) -> Result<bool, SendError> {
         let is_live = self.live.is_some();
         let Some(session) = &mut self.session else {
-            return Ok(());
+            return Ok(false);
         };
-        let mut has_new = false;
+        let mut is_found = true;
         for chunk in spool.iter().filter(|of| !self.done.contains(&of.number)) {
             for trace in chunk.traces.iter().filter(|of| of.metadata.is_some()) {
                 let key = (chunk.number, trace.name.clone());
                 if let Entry::Vacant(entry) = session.traces.entry(key.clone()) {
-                    let path = match &chunk.name[..] {
-                        "" => trace.name.clone(),
-                        chunk => format!("{chunk}/{}", trace.name),
-                    };
+                    if is_live && !trace.has_packets() {
+                        continue;
+                    }
+                    let path = chunk.path_of(trace);
                     entry.insert(SentTrace::new(&mut session.connection, path)?);
                 }
                 let Some(sent) = session.traces.get_mut(&key) else {
                     continue;
                 };
-                has_new |= sent.add_streams(&mut session.connection, trace)?;
+                session.has_unpublished |= sent.add_streams(&mut session.connection, trace)?;
                 let clock = is_live.then_some(&mut session.clock);
                 match sent.send_metadata(&mut session.connection, trace, clock) {
-                    // The chunk was given its final name meanwhile, and is found again.
-                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                    // The chunk was given its final name meanwhile.
+                    Err(SendError::Spool(error)) if error.kind() == io::ErrorKind::NotFound => {
+                        is_found = false;
+                    }
                     sent => sent?,
                 }
             }
         }
-        if has_new {
-            session.connection.publish_streams()?;
+        if is_found && session.has_unpublished {
+            session.publish(until)?;
         }
-        Ok(())
+        Ok(is_found)
     }
 
     /// Whether nothing more will be written to a trace.
@@ -295,6 +341,9 @@ impl Forwarder {
         };
         for sent in session.traces.values_mut() {
             sent.send_beacons(&mut session.connection, until)?;
+        }
+        if let Some(wakeup) = &mut session.wakeup {
+            wakeup.send_beacon(&mut session.connection, until)?;
         }
         Ok(())
     }
@@ -347,21 +396,22 @@ impl Forwarder {
         for (trace, is_complete) in chunk.traces.iter().zip(complete) {
             let key = (chunk.number, trace.name.clone());
             let Some(sent) = session.traces.get_mut(&key) else {
-                // A trace without metadata has no events.
+                // A trace without metadata or packets has no events.
                 continue;
             };
             if !is_complete || sent.is_closed {
                 continue;
             }
+            if sent.is_held {
+                is_closed = false;
+                continue;
+            }
+            // The relay shows nothing of a closed stream, so viewers must have read it before.
             let since = *sent.complete.get_or_insert_with(Instant::now);
             let is_early = linger.is_some_and(|linger| {
                 since.elapsed() < linger || !is_urgent && !session.has_other(&key, linger)
             });
-            let Some(sent) = session
-                .traces
-                .get_mut(&key)
-                .filter(|of| !of.is_held && !is_early)
-            else {
+            let Some(sent) = session.traces.get_mut(&key).filter(|_| !is_early) else {
                 is_closed = false;
                 continue;
             };
@@ -394,32 +444,35 @@ impl Forwarder {
         Ok(true)
     }
 
-    /// Corrects metadata that a live session could only append to.
+    /// Sends metadata that a live session could only append to, or that it did not send as their
+    /// trace has no packets.
     fn correct(&self, chunk: &SpoolChunk) -> Result<(), SendError> {
         let Some(session) = &self.session else {
             return Ok(());
         };
-        let to_correct = |trace: &SpoolTrace| {
+        let needs_correction = |trace: &&SpoolTrace| {
             let sent = session.traces.get(&(chunk.number, trace.name.clone()));
-            sent.filter(|sent| sent.needs_correction)
+            sent.map_or(trace.metadata.is_some(), |sent| sent.needs_correction)
         };
-        let mut traces = chunk.traces.iter();
-        if !traces.any(|trace| to_correct(trace).is_some()) {
+        let mut traces = chunk.traces.iter().filter(needs_correction).peekable();
+        if traces.peek().is_none() {
             return Ok(());
         }
         let mut connection = self.open(0)?;
-        for trace in &chunk.traces {
-            if let Some(sent) = to_correct(trace) {
-                sent.correct(&mut connection, trace)?;
-            }
+        for trace in traces {
+            send_metadata_alone(&mut connection, &chunk.path_of(trace), trace)?;
         }
         Ok(connection.finish()?)
     }
 
     /// Ends the session when everything was sent.
     fn end(mut self) -> RelaySummary {
-        if let Some(session) = self.session.take() {
-            // All was confirmed before.
+        if let Some(mut session) = self.session.take() {
+            // All events were confirmed before.
+            let _ = match &session.wakeup {
+                Some(wakeup) => wakeup.close(&mut session.connection),
+                None => Ok(()),
+            };
             let _ = session.connection.finish();
         }
         if self.writer != SpoolWriter::Nobody {

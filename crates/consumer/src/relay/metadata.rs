@@ -112,10 +112,20 @@ pub(super) fn frequency(text: &[u8]) -> Option<u64> {
     find(text, CLOCK).and_then(|(_, clock)| clock_frequency(clock))
 }
 
-fn clock_frequency(clock: &[u8]) -> Option<u64> {
-    let (_, value) = find(clock, b"\tfreq = ")?;
-    let digits = value.split(|byte| *byte == b';').next()?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// The frequency that the declaration of a clock has.
+pub(super) fn clock_frequency(clock: &[u8]) -> Option<u64> {
+    clock_value(clock, b"\tfreq = ")?.parse().ok()
+}
+
+/// The name that the declaration of a clock has.
+pub(super) fn clock_name(clock: &[u8]) -> Option<&str> {
+    Some(clock_value(clock, b"\tname = ")?.trim_matches('"'))
+}
+
+fn clock_value<'a>(clock: &'a [u8], key: &[u8]) -> Option<&'a str> {
+    let (_, value) = find(clock, key)?;
+    let value = value.split(|byte| *byte == b';').next()?;
+    std::str::from_utf8(value).ok()
 }
 
 /// What is before and behind a part of a text.

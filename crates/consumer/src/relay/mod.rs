@@ -22,6 +22,7 @@ mod sender;
 mod sent;
 mod shared;
 mod spool;
+mod viewer_wakeup;
 
 pub use event::RelayEvent;
 pub use sender::{SendOptions, SendRecordingError, send_recording};

@@ -18,7 +18,7 @@ use super::spool::{FileVersion, SpoolTrace};
 const MAX_METADATA: u64 = 64 << 20;
 
 /// How many streams have different times when all say that they have no event.
-const DISTINCT: u64 = 1000;
+pub(super) const DISTINCT: u64 = 1000;
 
 /// Why a session cannot go on.
 #[derive(Debug)]
@@ -246,17 +246,6 @@ impl SentTrace {
         }
         Ok(())
     }
-
-    /// Sends the metadata again, in another session that has no other stream of the trace.
-    pub(super) fn correct(
-        &self,
-        connection: &mut Connection,
-        trace: &SpoolTrace,
-    ) -> Result<(), SendError> {
-        let stream = connection.add_stream(&self.path, METADATA)?;
-        connection.send_metadata(stream, &read_metadata(&trace.path)?)?;
-        Ok(connection.close_stream(stream, NO_PACKET)?)
-    }
 }
 
 impl SentStream {
@@ -343,6 +332,17 @@ impl SentStream {
             _ => Ok(()),
         }
     }
+}
+
+/// Sends the metadata of a trace, in a session that has no other stream of it.
+pub(super) fn send_metadata_alone(
+    connection: &mut Connection,
+    path: &str,
+    trace: &SpoolTrace,
+) -> Result<(), SendError> {
+    let stream = connection.add_stream(path, METADATA)?;
+    connection.send_metadata(stream, &read_metadata(&trace.path)?)?;
+    Ok(connection.close_stream(stream, NO_PACKET)?)
 }
 
 fn index(header: &PacketHeader) -> Index {

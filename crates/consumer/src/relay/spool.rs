@@ -25,6 +25,16 @@ pub(super) struct SpoolChunk {
     pub(super) traces: Vec<SpoolTrace>,
 }
 
+impl SpoolChunk {
+    /// The path of a trace below the session's directory.
+    pub(super) fn path_of(&self, trace: &SpoolTrace) -> String {
+        match &self.name[..] {
+            "" => trace.name.clone(),
+            chunk => format!("{chunk}/{}", trace.name),
+        }
+    }
+}
+
 /// A trace in a chunk.
 #[derive(Debug)]
 pub(super) struct SpoolTrace {
@@ -37,6 +47,13 @@ pub(super) struct SpoolTrace {
     /// Names and lengths of its streams.
     pub(super) streams: Vec<(String, u64)>,
     pub(super) metadata: Option<FileVersion>,
+}
+
+impl SpoolTrace {
+    /// Whether one of its streams is not empty.
+    pub(super) fn has_packets(&self) -> bool {
+        self.streams.iter().any(|(_, len)| *len > 0)
+    }
 }
 
 /// Tells versions of a file apart without reading it.

@@ -84,7 +84,7 @@ fn viewers_read_a_recording_live() {
         relay.log().contains("Attach session ID")
     });
     // It prints what comes after that.
-    wait::until("the viewer prints events", || viewer.count() > 1000);
+    viewer.wait_for_events(&relay, 1001);
     stop.get().store(1, Ordering::Relaxed);
     writing.join();
     wait::until("all was read", || trace.stats().processes.is_empty());
