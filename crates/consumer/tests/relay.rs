@@ -313,8 +313,8 @@ impl Running {
     }
 }
 
-/// `babeltrace2` hangs when a trace that it knows gets its first stream, and looks for new ones only
-/// after a packet.
+/// `babeltrace2` hangs when a trace that it knows gets its first stream, and looks for new ones
+/// only after a packet.
 #[test]
 fn live_viewers_get_a_trace_with_its_first_stream() {
     let (relay, running, sent) = (FakeRelay::start(), Running::start(), Mutex::default());

@@ -421,7 +421,8 @@ pub(crate) fn record_writes_ctf_2() {
 }
 
 /// All processes use the time of day that `record` passes on, here one that is an hour ahead.
-/// Processes in another time namespace do not. Traces have the error of the clock that it passes on.
+/// Processes in another time namespace do not. Traces have the error of the clock that it passes
+/// on.
 ///
 /// Requirements: E8, F9
 pub(crate) fn one_recording_has_one_time_of_day() {

@@ -260,8 +260,8 @@ impl Forwarder {
     /// the new ones to viewers. Returns false if a chunk was renamed meanwhile: it must be found
     /// again before anything is published or sent.
     ///
-    /// The relay publishes all that it has. `babeltrace2` forgets a trace that has no stream. If the
-    /// trace gets one later, `babeltrace2` asks for its metadata stream in a busy loop, but the
+    /// The relay publishes all that it has. `babeltrace2` forgets a trace that has no stream. If
+    /// the trace gets one later, `babeltrace2` asks for its metadata stream in a busy loop, but the
     /// relay has sent that before, and does not send it again. So a live session adds a trace only
     /// with a stream.
     fn add_traces(
