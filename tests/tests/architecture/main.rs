@@ -17,6 +17,7 @@ use crate::imports::Modules;
 const CRATES: &[(&str, &[&str])] = &[
     ("usertrace-sys", &[]),
     ("usertrace-os", &[]),
+    ("usertrace-expression", &[]),
     ("usertrace-ring", &["usertrace-sys"]),
     (
         "usertrace-ctf",
@@ -78,6 +79,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/control/src",
     "crates/crash/src",
     "crates/ctf/src",
+    "crates/expression/src",
     "crates/os/src",
     "crates/reader/src",
     "crates/relay/src",
