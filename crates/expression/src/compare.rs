@@ -25,31 +25,6 @@ impl<Text, Labels> Operand<'_, Text, Labels> {
             Self::Unknown | Self::Literal(_) | Self::Text(_) => None,
         }
     }
-
-    /// The value as a condition: numbers other than 0 are true.
-    #[inline]
-    pub(crate) fn answer(self) -> Answer {
-        self.number()
-            .map_or(Answer::Unknown, |number| number.is_nonzero().into())
-    }
-}
-
-impl<Text, Labels> From<Option<Number>> for Operand<'_, Text, Labels> {
-    #[inline]
-    fn from(number: Option<Number>) -> Self {
-        number.map_or(Self::Unknown, Self::Number)
-    }
-}
-
-impl<Text, Labels> From<Answer> for Operand<'_, Text, Labels> {
-    #[inline]
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::False => Self::Number(Number::Signed(0)),
-            Answer::Unknown => Self::Unknown,
-            Answer::True => Self::Number(Number::Signed(1)),
-        }
-    }
 }
 
 impl<Text, Labels> From<Value<Text, Labels>> for Operand<'_, Text, Labels> {

@@ -98,6 +98,21 @@ impl Number {
         })
     }
 
+    /// The order of a number and a small one. `None` with a NaN.
+    #[inline]
+    pub(crate) fn order_of_small(self, other: i16) -> Option<Ordering> {
+        let small = i64::from(other);
+        Some(match self {
+            Self::Signed(number) => number.cmp(&small),
+            Self::Unsigned(number) => match i64::try_from(number) {
+                Ok(number) => number.cmp(&small),
+                Err(_) => Ordering::Greater,
+            },
+            Self::Bits(number) => number.cast_signed().cmp(&small),
+            Self::Float(number) => return number.partial_cmp(&other.into()),
+        })
+    }
+
     #[inline]
     pub(crate) fn compare(self, comparison: Comparison, other: Self) -> bool {
         let order = self.order(other);

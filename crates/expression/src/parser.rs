@@ -6,7 +6,7 @@ use crate::error::{ErrorKind, ParseError};
 use crate::limits::{MAX_DEPTH, MAX_TEXT};
 use crate::number::Number;
 use crate::operator::{Binary, Comparison, Unary};
-use crate::program::{Expression, Step, Wide};
+use crate::program::{Expression, Step, Wide, small_integer, wide_number};
 use crate::reference_kind::ReferenceKind;
 use crate::token::{Lexer, Role, Symbol, Token};
 
@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
                 Token::Text => {
                     let start = place.start as u16 + 1;
                     let length = (place.len() as u16).saturating_sub(2);
-                    return self.operand(Kind::Text, Step::Text(start, length), place);
+                    return self.operand(Kind::Text, Step::text(start, length), place);
                 }
                 Token::Symbol(Symbol {
                     unary: Some(unary), ..
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
 
     fn binary(&mut self, binary: Binary, place: Range<usize>) -> Result<(), ParseError> {
         self.reduce(binary.precedence())?;
-        let skip = self.program.word_count() as u8;
+        let skip = self.program.step_count() as u8;
         let step = match binary {
             Binary::And => Some(Step::SkipIfFalse(0)),
             Binary::Or => Some(Step::SkipIfTrue(0)),
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
         } else {
             Kind::Number
         };
-        let step = self.program.word_count();
+        let step = self.program.step_count();
         self.push_number(number, &place)?;
         self.add_operand(kind, step, place)
     }
@@ -262,13 +262,14 @@ impl<'a> Parser<'a> {
             Number::Unsigned(number) | Number::Bits(number) => (Wide::Unsigned, number),
             Number::Float(number) => (Wide::Float, number.to_bits()),
         };
-        self.push(Step::Wide(wide), place)?;
-        self.push_word(bits as u32, place)?;
-        self.push_word((bits >> 32) as u32, place)
+        for step in Step::wide(wide, bits) {
+            self.push(step, place)?;
+        }
+        Ok(())
     }
 
     fn operand(&mut self, kind: Kind, step: Step, place: Range<usize>) -> Result<(), ParseError> {
-        let at = self.program.word_count();
+        let at = self.program.step_count();
         self.push(step, &place)?;
         self.add_operand(kind, at, place)
     }
@@ -292,12 +293,8 @@ impl<'a> Parser<'a> {
     }
 
     fn push(&mut self, step: Step, place: &Range<usize>) -> Result<(), ParseError> {
-        self.push_word(step.encode(), place)
-    }
-
-    fn push_word(&mut self, word: u32, place: &Range<usize>) -> Result<(), ParseError> {
         let error = || ParseError::new(ErrorKind::TooManySteps, place.clone());
-        self.program.push(word).ok_or_else(error)
+        self.program.push(step).ok_or_else(error)
     }
 
     fn wait(&mut self, kind: PendingKind, place: Range<usize>) -> Result<(), ParseError> {
@@ -380,13 +377,13 @@ impl<'a> Parser<'a> {
                 check_condition(&right)?;
                 let is_and = binary == Binary::And;
                 self.push(if is_and { Step::And } else { Step::Or }, &place)?;
-                let skipped = (self.program.word_count() - skip - 1) as u8;
+                let skipped = (self.program.step_count() - skip - 1) as u8;
                 let step = if is_and {
                     Step::SkipIfFalse(skipped)
                 } else {
                     Step::SkipIfTrue(skipped)
                 };
-                self.program.replace(skip, step.encode());
+                self.program.replace(skip, step);
             }
         }
         self.add_operand(
@@ -405,10 +402,10 @@ impl<'a> Parser<'a> {
     ) -> Result<(), ParseError> {
         let one_step = match (self.only_step(left, right.step), self.last_step(right)) {
             (Some(Step::Load(reference)), Some(Step::Small(number))) => {
-                Step::compare_reference(comparison, reference, number)
+                Step::compare(comparison, reference, number)
             }
             (Some(Step::Small(number)), Some(Step::Load(reference))) => {
-                Step::compare_reference(comparison.mirrored(), reference, number)
+                Step::compare(comparison.mirrored(), reference, number)
             }
             _ => None,
         };
@@ -421,34 +418,24 @@ impl<'a> Parser<'a> {
     /// The step of an operand that has a single one, and ends before `end`.
     fn only_step(&self, operand: &Operand, end: u8) -> Option<Step> {
         let is_single = u32::from(operand.step) + 1 == end.into();
-        let word = self
-            .program
-            .words()
-            .get(usize::from(operand.step))
-            .filter(|_| is_single)?;
-        Step::decode(*word)
+        let step = self.program.steps().get(usize::from(operand.step));
+        step.filter(|_| is_single).copied()
     }
 
     /// The step of the last operand of the program, if it has a single one.
     fn last_step(&self, operand: &Operand) -> Option<Step> {
-        self.only_step(operand, self.program.word_count() as u8)
+        self.only_step(operand, self.program.step_count() as u8)
     }
 
     /// The number of the last operand of the program, if it is a constant.
     fn constant(&self, operand: &Operand) -> Option<Number> {
-        let bits = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let words = self.program.words().get(usize::from(operand.step)..)?;
-        match (Step::decode(*words.first()?)?, words) {
-            (Step::Small(number), [_]) => Some(Number::Signed(number.into())),
-            (Step::Wide(Wide::Signed), [_, low, high]) => {
-                Some(Number::Signed(bits(*low, *high).cast_signed()))
-            }
-            (Step::Wide(Wide::Unsigned), [_, low, high]) => {
-                Some(Number::Unsigned(bits(*low, *high)))
-            }
-            (Step::Wide(Wide::Float), [_, low, high]) => {
-                Some(Number::Float(f64::from_bits(bits(*low, *high))))
-            }
+        match *self.program.steps().get(usize::from(operand.step)..)? {
+            [Step::Small(number)] => Some(Number::Signed(small_integer(number))),
+            [
+                Step::Wide(wide, upper),
+                Step::Data(middle),
+                Step::Data(lower),
+            ] => Some(wide_number(wide, upper, middle, lower)),
             _ => None,
         }
     }

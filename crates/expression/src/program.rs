@@ -1,8 +1,10 @@
-//! The program that an expression becomes: words in postfix order.
+//! The program that an expression becomes: steps in postfix order.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::limits::{MAX_REFERENCES, MAX_STEPS};
+use crate::number::Number;
 use crate::operator::{Bitwise, Comparison, Unary};
 use crate::reference::Reference;
 use crate::reference_kind::ReferenceKind;
@@ -10,10 +12,10 @@ use crate::reference_kind::ReferenceKind;
 /// A parsed expression: plain data that refers to its text, which the caller keeps.
 #[derive(Clone, Copy)]
 pub struct Expression {
-    words: [u32; MAX_STEPS],
+    steps: [Step; MAX_STEPS],
     /// Kind (2 bits), start (13) and length (13) in the text.
     references: [u32; MAX_REFERENCES],
-    word_count: u8,
+    step_count: u8,
     reference_count: u8,
     depth: u8,
 }
@@ -31,18 +33,18 @@ impl Expression {
 
     pub(crate) fn empty() -> Self {
         Self {
-            words: [0; MAX_STEPS],
+            steps: [Step::And; MAX_STEPS],
             references: [0; MAX_REFERENCES],
-            word_count: 0,
+            step_count: 0,
             reference_count: 0,
             depth: 0,
         }
     }
 
     #[inline]
-    pub(crate) fn words(&self) -> &[u32] {
-        self.words
-            .get(..usize::from(self.word_count))
+    pub(crate) fn steps(&self) -> &[Step] {
+        self.steps
+            .get(..usize::from(self.step_count))
             .unwrap_or_default()
     }
 
@@ -52,48 +54,52 @@ impl Expression {
         self.depth.into()
     }
 
-    /// Completes a program whose words are final.
+    /// Completes a program whose steps are final.
     pub(crate) fn finish(mut self) -> Self {
         let (mut depth, mut deepest) = (0_u8, 0);
-        let mut words = self.words().iter();
-        while let Some(word) = words.next() {
-            match Step::decode(*word) {
-                Some(Step::Wide(_)) => {
-                    depth = depth.saturating_add(1);
-                    let _number = words.nth(1);
+        for step in self.steps() {
+            depth = match step {
+                Step::Load(_)
+                | Step::Less(..)
+                | Step::LessEqual(..)
+                | Step::Greater(..)
+                | Step::GreaterEqual(..)
+                | Step::Equal(..)
+                | Step::NotEqual(..)
+                | Step::Small(_)
+                | Step::Wide(..)
+                | Step::Text(_) => depth.saturating_add(1),
+                Step::Compare(_) | Step::Bitwise(_) | Step::And | Step::Or => {
+                    depth.saturating_sub(1)
                 }
-                Some(
-                    Step::Load(_) | Step::CompareReference(..) | Step::Small(_) | Step::Text(..),
-                ) => depth = depth.saturating_add(1),
-                Some(Step::Compare(_) | Step::Bitwise(_) | Step::And | Step::Or) => {
-                    depth = depth.saturating_sub(1);
+                Step::Data(_) | Step::Unary(_) | Step::SkipIfFalse(_) | Step::SkipIfTrue(_) => {
+                    depth
                 }
-                Some(Step::Unary(_) | Step::SkipIfFalse(_) | Step::SkipIfTrue(_)) | None => {}
-            }
+            };
             deepest = deepest.max(depth);
         }
         self.depth = deepest;
         self
     }
 
-    /// Appends a word. `None` if there is no room.
-    pub(crate) fn push(&mut self, word: u32) -> Option<()> {
-        *self.words.get_mut(usize::from(self.word_count))? = word;
-        self.word_count += 1;
+    /// Appends a step. `None` if there is no room.
+    pub(crate) fn push(&mut self, step: Step) -> Option<()> {
+        *self.steps.get_mut(usize::from(self.step_count))? = step;
+        self.step_count += 1;
         Some(())
     }
 
-    pub(crate) fn word_count(&self) -> usize {
-        self.word_count.into()
+    pub(crate) fn step_count(&self) -> usize {
+        self.step_count.into()
     }
 
     pub(crate) fn truncate(&mut self, count: usize) {
-        self.word_count = self.word_count.min(u8::try_from(count).unwrap_or(u8::MAX));
+        self.step_count = self.step_count.min(u8::try_from(count).unwrap_or(u8::MAX));
     }
 
-    pub(crate) fn replace(&mut self, at: usize, word: u32) {
-        if let Some(slot) = self.words.get_mut(at) {
-            *slot = word;
+    pub(crate) fn replace(&mut self, at: usize, step: Step) {
+        if let Some(slot) = self.steps.get_mut(at) {
+            *slot = step;
         }
     }
 
@@ -119,16 +125,7 @@ impl Expression {
 
 impl fmt::Debug for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut list = f.debug_list();
-        let mut words = self.words().iter();
-        while let Some(word) = words.next() {
-            let step = Step::decode(*word);
-            list.entry(&step);
-            if matches!(step, Some(Step::Wide(_))) {
-                list.entries(words.by_ref().take(2));
-            }
-        }
-        list.finish()
+        f.debug_list().entries(self.steps()).finish()
     }
 }
 
@@ -143,7 +140,7 @@ fn unpack_reference(packed: u32, text: &[u8]) -> Reference<'_> {
     Reference::new(kind, text.get(start..start + length).unwrap_or_default())
 }
 
-/// A constant of 64 bits, which the two words after its step hold, the lower one first.
+/// What a constant of 64 bits is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wide {
     Signed,
@@ -151,19 +148,27 @@ pub(crate) enum Wide {
     Float,
 }
 
-/// One step of a program, as a word holds it: the kind in the upper 8 bits, arguments below.
+/// One step of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Pushes the value of a reference.
     Load(u8),
-    /// Compares a reference with a constant between -2^16 and 2^16, and pushes the answer. Most
-    /// comparisons are of this form, so they get by with one step.
-    CompareReference(Comparison, u8, i32),
-    /// Pushes a constant between -2^23 and 2^23.
-    Small(i32),
-    Wide(Wide),
-    /// Pushes a constant text: the start and length of what is between its quotes.
-    Text(u16, u16),
+    // Compare a reference with a constant, and push the answer. Most comparisons are of this form,
+    // so they get by with one step.
+    Less(u8, i16),
+    LessEqual(u8, i16),
+    Greater(u8, i16),
+    GreaterEqual(u8, i16),
+    Equal(u8, i16),
+    NotEqual(u8, i16),
+    /// Pushes a constant between -2^23 and 2^23, in the order of the CPU's bytes.
+    Small([u8; 3]),
+    /// Pushes a constant whose upper 16 bits are here. Two steps [`Data`](Self::Data) follow.
+    Wide(Wide, u16),
+    /// 24 bits of a constant, the upper half first.
+    Data([u8; 3]),
+    /// Pushes a constant text: the start and length of what is between its quotes, 12 bits each.
+    Text([u8; 3]),
     Compare(Comparison),
     Bitwise(Bitwise),
     Unary(Unary),
@@ -174,101 +179,73 @@ pub(crate) enum Step {
     Or,
 }
 
+const _: () = assert!(size_of::<Step>() == 4);
+
+/// The lower three bytes of a number.
+fn pack(number: u32) -> [u8; 3] {
+    let [a, b, c, _] = number.to_le_bytes();
+    [a, b, c]
+}
+
+#[inline]
+fn unpack([a, b, c]: [u8; 3]) -> u32 {
+    u32::from_le_bytes([a, b, c, 0])
+}
+
 impl Step {
-    const SMALL: i32 = 1 << 23;
-    const TINY: i32 = 1 << 16;
-
+    /// A step that pushes an integer, if one is enough.
     pub(crate) fn small(number: i64) -> Option<Self> {
-        let small = i32::try_from(number).ok()?;
-        (-Self::SMALL..Self::SMALL)
-            .contains(&small)
-            .then_some(Self::Small(small))
+        let limit = 1 << 23;
+        let is_small = (-limit..limit).contains(&number);
+        is_small.then(|| Self::Small(pack(number as u32)))
     }
 
-    pub(crate) fn compare_reference(
-        comparison: Comparison,
-        reference: u8,
-        number: i32,
-    ) -> Option<Self> {
-        (-Self::TINY..Self::TINY)
-            .contains(&number)
-            .then_some(Self::CompareReference(comparison, reference, number))
+    /// The steps that push a constant of 64 bits.
+    pub(crate) fn wide(wide: Wide, bits: u64) -> [Self; 3] {
+        let data = |shift: u32| Self::Data(pack((bits >> shift) as u32));
+        [Self::Wide(wide, (bits >> 48) as u16), data(24), data(0)]
     }
 
-    pub(crate) fn encode(self) -> u32 {
-        let (kind, argument) = match self {
-            Self::Load(reference) => (0, reference.into()),
-            Self::CompareReference(comparison, reference, number) => {
-                let number = number as u32 & 0x1_ffff;
-                (
-                    1,
-                    (comparison as u32) << 21 | u32::from(reference & 15) << 17 | number,
-                )
-            }
-            Self::Small(number) => (2, number as u32 & 0xff_ffff),
-            Self::Wide(wide) => (3, wide as u32),
-            Self::Text(start, length) => (4, u32::from(start) << 12 | u32::from(length)),
-            Self::Compare(comparison) => (5, comparison as u32),
-            Self::Bitwise(bitwise) => (6, bitwise as u32),
-            Self::Unary(unary) => (7, unary as u32),
-            Self::SkipIfFalse(count) => (8, count.into()),
-            Self::SkipIfTrue(count) => (9, count.into()),
-            Self::And => (10, 0),
-            Self::Or => (11, 0),
-        };
-        kind << 24 | argument
+    pub(crate) fn text(start: u16, length: u16) -> Self {
+        Self::Text(pack(u32::from(start) << 12 | u32::from(length)))
     }
 
-    /// The step of a word. `None` for a word that `encode` does not make.
-    #[inline]
-    pub(crate) fn decode(word: u32) -> Option<Self> {
-        let low = word as u8;
-        Some(match word >> 24 {
-            0 => Self::Load(low),
-            1 => Self::CompareReference(
-                comparison((word >> 21) as u8 & 7)?,
-                (word >> 17) as u8 & 15,
-                (word << 15).cast_signed() >> 15,
-            ),
-            2 => Self::Small((word << 8).cast_signed() >> 8),
-            3 => Self::Wide(match low {
-                0 => Wide::Signed,
-                1 => Wide::Unsigned,
-                _ => Wide::Float,
-            }),
-            4 => Self::Text((word >> 12) as u16 & 0xfff, word as u16 & 0xfff),
-            5 => Self::Compare(comparison(low)?),
-            6 => Self::Bitwise(match low {
-                0 => Bitwise::ShiftLeft,
-                1 => Bitwise::ShiftRight,
-                2 => Bitwise::And,
-                3 => Bitwise::Xor,
-                _ => Bitwise::Or,
-            }),
-            7 => Self::Unary(match low {
-                0 => Unary::Plus,
-                1 => Unary::Minus,
-                2 => Unary::Not,
-                _ => Unary::BitNot,
-            }),
-            8 => Self::SkipIfFalse(low),
-            9 => Self::SkipIfTrue(low),
-            10 => Self::And,
-            11 => Self::Or,
-            _ => return None,
+    /// The step that compares a reference with a constant, if one is enough.
+    pub(crate) fn compare(comparison: Comparison, reference: u8, small: [u8; 3]) -> Option<Self> {
+        let number = i16::try_from(small_integer(small)).ok()?;
+        Some(match comparison {
+            Comparison::Less => Self::Less(reference, number),
+            Comparison::LessEqual => Self::LessEqual(reference, number),
+            Comparison::Greater => Self::Greater(reference, number),
+            Comparison::GreaterEqual => Self::GreaterEqual(reference, number),
+            Comparison::Equal => Self::Equal(reference, number),
+            Comparison::NotEqual => Self::NotEqual(reference, number),
         })
     }
 }
 
+/// The number of [`Step::Small`].
 #[inline]
-fn comparison(code: u8) -> Option<Comparison> {
-    Some(match code {
-        0 => Comparison::Less,
-        1 => Comparison::LessEqual,
-        2 => Comparison::Greater,
-        3 => Comparison::GreaterEqual,
-        4 => Comparison::Equal,
-        5 => Comparison::NotEqual,
-        _ => return None,
-    })
+pub(crate) fn small_integer(packed: [u8; 3]) -> i64 {
+    i64::from((unpack(packed) << 8).cast_signed() >> 8)
+}
+
+/// The number of a [`Step::Wide`] with the two steps after it.
+#[inline]
+pub(crate) fn wide_number(wide: Wide, upper: u16, middle: [u8; 3], lower: [u8; 3]) -> Number {
+    let (middle, lower) = (u64::from(unpack(middle)), u64::from(unpack(lower)));
+    let bits = u64::from(upper) << 48 | middle << 24 | lower;
+    match wide {
+        Wide::Signed => Number::Signed(bits.cast_signed()),
+        Wide::Unsigned => Number::Unsigned(bits),
+        Wide::Float => Number::Float(f64::from_bits(bits)),
+    }
+}
+
+/// The place of [`Step::Text`].
+#[inline]
+pub(crate) fn text_place(packed: [u8; 3]) -> Range<usize> {
+    let packed = unpack(packed) as usize;
+    let (start, length) = (packed >> 12, packed & 0xfff);
+    start..start + length
 }
