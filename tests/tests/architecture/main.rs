@@ -17,6 +17,7 @@ use crate::imports::Modules;
 const CRATES: &[(&str, &[&str])] = &[
     ("usertrace-sys", &[]),
     ("usertrace-os", &[]),
+    ("usertrace-expression", &[]),
     ("usertrace-ring", &["usertrace-sys"]),
     (
         "usertrace-ctf",
@@ -26,6 +27,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-reader",
         &[
             "usertrace-ctf",
+            "usertrace-expression",
             "usertrace-os",
             "usertrace-ring",
             "usertrace-sys",
@@ -78,6 +80,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/control/src",
     "crates/crash/src",
     "crates/ctf/src",
+    "crates/expression/src",
     "crates/os/src",
     "crates/reader/src",
     "crates/relay/src",

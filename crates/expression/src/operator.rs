@@ -1,0 +1,68 @@
+//! Operators and their precedences, those of LTTng's grammar.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unary {
+    Plus,
+    Minus,
+    Not,
+    BitNot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bitwise {
+    ShiftLeft,
+    ShiftRight,
+    And,
+    Xor,
+    Or,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    Equal,
+    NotEqual,
+}
+
+impl Comparison {
+    /// The comparison whose result is the same with exchanged sides.
+    pub(crate) fn mirrored(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessEqual => Self::GreaterEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterEqual => Self::LessEqual,
+            Self::Equal | Self::NotEqual => self,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Binary {
+    Bitwise(Bitwise),
+    Compare(Comparison),
+    And,
+    Or,
+}
+
+impl Binary {
+    /// How tightly the operator binds. Unary operators bind more tightly than all of these.
+    ///
+    /// From lttng-enable-event(1) and lttng-tools' `filter-parser.ypp`. There, `&`, `^` and `|`
+    /// stand above comparisons.
+    pub(crate) fn precedence(self) -> u8 {
+        match self {
+            Self::Bitwise(Bitwise::ShiftLeft | Bitwise::ShiftRight) => 8,
+            Self::Bitwise(Bitwise::And) => 7,
+            Self::Bitwise(Bitwise::Xor) => 6,
+            Self::Bitwise(Bitwise::Or) => 5,
+            Self::Compare(Comparison::Equal | Comparison::NotEqual) => 3,
+            Self::Compare(_) => 4,
+            Self::And => 2,
+            Self::Or => 1,
+        }
+    }
+}

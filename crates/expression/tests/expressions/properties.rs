@@ -1,0 +1,204 @@
+//! Random expressions answer as the model says, and random bytes do no harm.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use usertrace_expression::{
+    Answer, ErrorKind, Expression, Field, Integer, MAX_REFERENCES, MAX_TEXT, Slices,
+};
+
+use crate::model::{self, FIELDS, Given, OPERATORS, Piece, Tree, UnaryOp};
+
+/// Numbers whose comparisons are likely to differ where something is wrong.
+const NUMBERS: [u64; 16] = [
+    0,
+    1,
+    2,
+    63,
+    64,
+    65_535,
+    65_536,
+    (1 << 23) - 1,
+    1 << 23,
+    1 << 53,
+    (1 << 53) + 1,
+    i64::MAX as u64,
+    1 << 63,
+    (1 << 63) + 1,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => select(&NUMBERS[..]), 1 => any::<u64>(), 2 => 0..4_u64]
+}
+
+fn floats() -> impl Strategy<Value = f64> {
+    let few = [
+        0.0,
+        0.5,
+        1.0,
+        64.0,
+        9_007_199_254_740_992.0,
+        9.3e18,
+        1.9e19,
+        1e300,
+    ];
+    prop_oneof![
+        select(few.to_vec()),
+        numbers().prop_map(|number| number as f64)
+    ]
+}
+
+fn texts() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(select(b"aab*\\\"\xc3".to_vec()), 0..5)
+}
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    let piece = prop_oneof![
+        2 => Just(Piece::Star),
+        3 => select(b"aab*\\\"\xc3".to_vec()).prop_map(Piece::Byte)
+    ];
+    prop::collection::vec(piece, 0..6)
+}
+
+fn values() -> impl Strategy<Value = Given> {
+    let signed = || numbers().prop_map(|number| number as i64);
+    let integer = prop_oneof![
+        signed().prop_map(Integer::Signed),
+        numbers().prop_map(Integer::Unsigned)
+    ];
+    prop_oneof![
+        1 => Just(Given::Missing),
+        3 => signed().prop_map(Given::Signed),
+        3 => numbers().prop_map(Given::Unsigned),
+        1 => any::<bool>().prop_map(Given::Bool),
+        1 => prop_oneof![4 => floats(), 1 => Just(f64::NAN), 1 => Just(-1.5)]
+            .prop_map(Given::Float),
+        3 => texts().prop_map(Given::Text),
+        2 => (integer, prop::collection::vec(texts(), 0..3))
+            .prop_map(|(integer, labels)| Given::Enumeration(integer, labels)),
+    ]
+}
+
+fn trees() -> impl Strategy<Value = Tree> {
+    let leaf = || {
+        prop_oneof![
+            5 => (0..FIELDS.len()).prop_map(Tree::Field),
+            4 => (numbers(), any::<u8>()).prop_map(|(number, style)| Tree::Integer(number, style)),
+            1 => floats().prop_map(Tree::Float),
+            2 => pieces().prop_map(Tree::Text),
+        ]
+    };
+    let comparison = (leaf(), select(vec!["==", "!=", "<", ">="]), leaf()).prop_map(
+        |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
+    );
+    let unary = [UnaryOp::Plus, UnaryOp::Minus, UnaryOp::Not, UnaryOp::BitNot];
+    let operators: Vec<_> = OPERATORS.iter().map(|(operator, _)| *operator).collect();
+    prop_oneof![1 => leaf(), 3 => comparison].prop_recursive(4, 20, 2, move |inner| {
+        let binary = (inner.clone(), select(operators.clone()), inner.clone()).prop_map(
+            |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
+        );
+        prop_oneof![
+            2 => (select(unary.to_vec()), inner.clone())
+                .prop_map(|(operator, child)| Tree::Unary(operator, Box::new(child))),
+            1 => inner.prop_map(|child| Tree::Group(Box::new(child))),
+            5 => binary,
+        ]
+    })
+}
+
+fn answer(expression: &Expression, text: &[u8], values: &[Given]) -> Answer {
+    let labels: Vec<_> = values.iter().map(Given::labels).collect();
+    let fields: Vec<Field<'_>> = expression
+        .references(text)
+        .map(|reference| {
+            let name = reference.to_string();
+            let index = FIELDS
+                .iter()
+                .position(|known| *known == name)
+                .expect("a known field");
+            values[index].field(&labels[index])
+        })
+        .collect();
+    expression.evaluate(text, &mut Slices(&fields))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Requirements: E4
+    #[test]
+    fn answers_are_those_of_a_tree_walk(
+        tree in trees(),
+        events in prop::collection::vec(prop::collection::vec(values(), FIELDS.len()), 1..8),
+    ) {
+        let mut text = Vec::new();
+        model::print(&tree, &mut text);
+        let shown = String::from_utf8_lossy(&text);
+        let expression = match Expression::parse(&text) {
+            Ok(expression) => expression,
+            Err(error) => {
+                let is_limit = matches!(error.kind(), ErrorKind::TooManySteps | ErrorKind::TooDeep);
+                prop_assert!(is_limit || !model::is_valid(&tree), "{}", error.with_caret(&text));
+                return Ok(());
+            }
+        };
+        prop_assert!(model::is_valid(&tree), "accepted: {shown}");
+        for values in &events {
+            let expected = model::evaluate(&tree, values);
+            let answer = answer(&expression, &text, values);
+            prop_assert_eq!(answer, expected, "{} with {:?}: {:?}", shown, values, expression);
+        }
+    }
+
+    #[test]
+    fn globs_match_as_a_table_says(pieces in pieces(), text in texts()) {
+        let mut written = b"plain == ".to_vec();
+        model::print(&Tree::Text(pieces.clone()), &mut written);
+        let expression = Expression::parse(&written).expect("an expression");
+        let fields = [Field::Text(&text)];
+        let answer = expression.evaluate(&written, &mut Slices(&fields));
+        prop_assert_eq!(answer.is_match(), model::glob(&pieces, &text));
+    }
+
+    /// Requirements: F4
+    #[test]
+    fn hostile_text_ends_in_an_error_or_an_expression(
+        text in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            prop::collection::vec(
+                select(b"aaab1290x.e\"'\\*()[]$ctxap.!~+-<>=&|^ \t\n\x00\xff".to_vec()),
+                0..300,
+            ),
+            prop::collection::vec(
+                select(vec!["a", "1", "(", ")", "!", "&&", "|", "==", "<<", "\"*\"", "$ctx.b", " "]),
+                0..200,
+            ).prop_map(|parts| parts.concat().into_bytes()),
+        ],
+    ) {
+        match Expression::parse(&text) {
+            Ok(expression) => {
+                let fields = [Field::Unsigned(7); MAX_REFERENCES];
+                let _answer = expression.evaluate(&text, &mut Slices(&fields));
+                let _unbound = expression.evaluate(&text, &mut Slices(&[]));
+                prop_assert!(expression.references(&text).count() <= MAX_REFERENCES);
+            }
+            Err(error) => {
+                prop_assert!(error.place().start <= text.len());
+                prop_assert!(error.place().end <= text.len());
+                let printed = error.with_caret(&text).to_string();
+                prop_assert_eq!(printed.lines().count(), 3, "{}", printed);
+                prop_assert!(!printed.contains(|c: char| c.is_control() && c != '\n'));
+            }
+        }
+    }
+
+    #[test]
+    fn long_hostile_text_is_bounded(unit in "[a(!~ 1\"*.&|=$\\[]{1,6}") {
+        let text = unit.repeat(MAX_TEXT / unit.len());
+        if let Err(error) = Expression::parse(text.as_bytes()) {
+            let printed = error.with_caret(text.as_bytes()).to_string();
+            prop_assert!(printed.lines().all(|line| line.chars().count() < 100), "{}", printed);
+        }
+    }
+}
