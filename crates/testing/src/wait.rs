@@ -11,18 +11,24 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Waits until `condition` returns a value. Pauses grow with time: an emulated processor needs most
-/// of a millisecond for many checks.
+/// Waits until `condition` returns a value.
 ///
 /// # Panics
 /// If it does not within [`LIMIT`].
-pub fn until_some<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub fn until_some<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    let found = within(LIMIT, condition);
+    found.unwrap_or_else(|| panic!("waited in vain until {what}"))
+}
+
+/// Waits until `condition` returns a value, and returns none after the limit. Pauses grow with
+/// time: an emulated processor needs most of a millisecond for many checks.
+pub fn within<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
-        if let Some(found) = condition() {
+        let found = condition();
+        if found.is_some() || begun.elapsed() >= limit {
             return found;
         }
-        assert!(begun.elapsed() < LIMIT, "waited in vain until {what}");
         sleep((begun.elapsed() / 16).clamp(SHORTEST, LONGEST));
     }
 }
