@@ -505,7 +505,7 @@ fn are_same(one: &[Vec<Value>], other: &[Vec<Value>]) -> bool {
 ///
 /// Requirements: E8
 #[test]
-#[ignore = "full tier: starts eight Java virtual machines"]
+#[ignore = "full tier: runs up to six Java virtual machines at a time"]
 fn spark_on_two_workers_finds_the_same() {
     let cluster = match SparkCluster::start(2) {
         Ok(cluster) => cluster,
