@@ -3,8 +3,8 @@
 //! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are
 //!   written from the headers alone and do not use the numbers of the crates under test, so that a
 //!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
-//! - [`babeltrace`], [`relayd`], [`tools`] and [`browser`] run other projects' programs, which
-//!   judge traces.
+//! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
+//!   which judge traces.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`], [`exited`], [`seccomp`] and [`containers`] are for tests
 //!   that run programs; [`shop`] checks the trace of one.
@@ -40,6 +40,7 @@ pub mod runs;
 pub mod seccomp;
 pub mod shared;
 pub mod shop;
+pub mod spark;
 pub mod terminal;
 pub mod tools;
 pub mod wait;

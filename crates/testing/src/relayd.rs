@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use crate::relay_log;
-use crate::wait::{until, within_limit};
+use crate::wait::{LIMIT, until, within};
 
 /// A running relay daemon with an output directory of its own.
 pub struct Relayd {
@@ -227,7 +227,7 @@ impl LiveViewer {
     /// If it fails, or does not print them in time. Then the message says what the relay knows of
     /// the session, and what the viewer has read and asks.
     pub fn wait_for_events(&mut self, relay: &Relayd, events: usize) {
-        if within_limit(|| (self.count() >= events).then_some(())).is_none() {
+        if within(LIMIT, || (self.count() >= events).then_some(())).is_none() {
             let printed = self.count();
             let [host, trace] = &self.session;
             panic!(
@@ -247,7 +247,7 @@ impl LiveViewer {
     /// # Panics
     /// If the viewer fails, or does not end in time.
     pub fn end(mut self) -> Vec<String> {
-        let status = within_limit(|| self.child.try_wait().unwrap());
+        let status = within(LIMIT, || self.child.try_wait().unwrap());
         let Some(status) = status else {
             let [host, trace] = &self.session;
             panic!("the viewer of {host}/{trace} does not end: {}", self.said());

@@ -16,22 +16,20 @@ const LONGEST: Duration = Duration::from_millis(50);
 /// # Panics
 /// If it does not within [`LIMIT`].
 pub fn until_some<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
-    let found = within_limit(condition);
+    let found = within(LIMIT, condition);
     found.unwrap_or_else(|| panic!("waited in vain until {what}"))
 }
 
-/// Waits until `condition` returns a value. `None` if it does not within [`LIMIT`], for callers
+/// Waits until `condition` returns a value. `None` if it does not within the limit, for callers
 /// that can say more about that than what they have waited for.
 ///
 /// Pauses grow with time: an emulated processor needs most of a millisecond for many checks.
-pub fn within_limit<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn within<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
-        if let Some(found) = condition() {
-            return Some(found);
-        }
-        if begun.elapsed() >= LIMIT {
-            return None;
+        let found = condition();
+        if found.is_some() || begun.elapsed() >= limit {
+            return found;
         }
         sleep((begun.elapsed() / 16).clamp(SHORTEST, LONGEST));
     }

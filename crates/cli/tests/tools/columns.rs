@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use nix::sys::resource::{Resource, setrlimit};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 use usertrace_sys::Scope;
 use usertrace_testing::exited::{self, size};
 use usertrace_testing::processes::{clock, event, info, random, shop_trace};
+use usertrace_testing::spark::SparkCluster;
 use usertrace_testing::tools::duckdb;
 
 fn export(directory: &Path, arguments: &[&str]) -> Output {
@@ -313,14 +315,19 @@ fn viewed(directory: &Path) -> [u64; 3] {
     sums
 }
 
+/// The number of events of a large trace.
+fn large() -> u64 {
+    let events = std::env::var("USERTRACE_TEST_EVENTS");
+    events.map_or(100_000, |events| events.parse().unwrap())
+}
+
 /// A large trace takes bounded memory, and DuckDB finds what `view` prints. docs/bench.md has the
 /// figures of `USERTRACE_TEST_EVENTS=10000000` in a release build, which this prints.
 ///
 /// Requirements: E8
 #[test]
 fn large_traces_become_tables_in_bounded_memory() {
-    let events = std::env::var("USERTRACE_TEST_EVENTS");
-    let events: u64 = events.map_or(100_000, |events| events.parse().unwrap());
+    let events = large();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     fs::create_dir(path.join("traces")).unwrap();
@@ -398,11 +405,8 @@ fn shop(directory: &Path, host: &str, requests: &[u64]) {
     stream.finish().unwrap();
 }
 
-/// Each recipe of the page works, and finds what was written.
-#[test]
-fn recipes_of_the_page_work() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
+/// Writes what the shop did on three machines, and the tables of all.
+fn shops(path: &Path) {
     shop(path, "web1", &[10, 20, 30, 40]);
     shop(path, "web2", &[5, 5, 900]);
     // Its last event is 2.1 s after the first event of all.
@@ -412,6 +416,14 @@ fn recipes_of_the_page_work() {
         0,
         "",
     );
+}
+
+/// Each recipe of the page works, and finds what was written.
+#[test]
+fn recipes_of_the_page_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    shops(path);
     let recipes = recipes();
     let queries: Vec<_> = recipes.iter().map(String::as_str).collect();
     let answers = duckdb(path, &queries);
@@ -460,4 +472,88 @@ fn recipes_of_the_page_work() {
     ];
     let expected: Vec<_> = expected.iter().map(|(host, event)| (host, event)).collect();
     assert_eq!(near, expected);
+}
+
+/// Counts, sums and times of each kind of event of a large trace, in the SQL of all engines.
+const SUMS: &str = "
+SELECT event, CAST(count(*) AS BIGINT), CAST(sum(size) AS BIGINT), CAST(sum(number) AS BIGINT),
+       CAST(sum(bytes) AS BIGINT), CAST(sum(length(path)) AS BIGINT), CAST(sum(cpu) AS BIGINT),
+       CAST(min(time) AS BIGINT), CAST(max(time) AS BIGINT)
+FROM events
+GROUP BY event
+ORDER BY event";
+
+/// Whether two tables are the same. Their numbers that are no integers have 12 digits in common:
+/// engines need not compute percentiles in the same order.
+fn are_same(one: &[Vec<Value>], other: &[Vec<Value>]) -> bool {
+    let is_same = |(one, other): (&Value, &Value)| match (one, other) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {
+            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            (a - b).abs() <= 1e-12 * a.abs()
+        }
+        _ => one == other,
+    };
+    let are_same = |(one, other): (&Vec<Value>, &Vec<Value>)| {
+        one.len() == other.len() && one.iter().zip(other).all(is_same)
+    };
+    one.len() == other.len() && one.iter().zip(other).all(are_same)
+}
+
+/// In Spark, the page's view and its recipes, and the counts and sums of a large trace
+/// (`USERTRACE_TEST_EVENTS`), have the rows that they have in DuckDB. `USERTRACE_PYSPARK` is the
+/// directory into which pip installed PySpark; without it, this does nothing.
+///
+/// Requirements: E8
+#[test]
+#[ignore = "full tier: runs up to six Java virtual machines at a time"]
+fn spark_on_two_workers_finds_the_same() {
+    let cluster = match SparkCluster::start(2) {
+        Ok(cluster) => cluster,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let page = page();
+    let (_, view) = page.split_once("In Spark, `").unwrap();
+    let view = view.split('`').next().unwrap();
+    let recipes = recipes();
+    let (create, recipes) = recipes.split_first().unwrap();
+    let recipes: Vec<_> = recipes.iter().map(String::as_str).collect();
+    let compare = |path: &Path, queries: &[&str]| {
+        let begun = Instant::now();
+        let answers = cluster.run(path, view, queries);
+        println!(
+            "{} queries in Spark: {:.1?}",
+            queries.len(),
+            begun.elapsed()
+        );
+        let expected = duckdb(path, &[&[create.as_str()], queries].concat());
+        for ((query, expected), mut rows) in queries.iter().zip(&expected[1..]).zip(answers) {
+            let mut expected = expected.clone();
+            // The slowest requests have no order among those that are as slow.
+            if query.contains("ORDER BY ms DESC\nLIMIT") {
+                for rows in [&mut expected, &mut rows] {
+                    rows.sort_by_key(|row| json!(row).to_string());
+                }
+            }
+            assert!(!rows.is_empty(), "{query}");
+            assert!(
+                are_same(&rows, &expected),
+                "{query}: {rows:?}, and not {expected:?}"
+            );
+        }
+    };
+
+    let directory = tempfile::tempdir().unwrap();
+    shops(directory.path());
+    compare(directory.path(), &recipes);
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::create_dir(path.join("traces")).unwrap();
+    many(&path.join("traces"), large());
+    says(&export(path, &["--parquet", "columns", "traces"]), 0, "");
+    compare(path, &[SUMS]);
+    cluster.stop();
 }
