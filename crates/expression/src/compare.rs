@@ -92,15 +92,13 @@ fn texts_equal<S: Source>(
 
 fn any_label<S: Source>(
     source: &mut S,
-    labels: S::Labels,
+    mut labels: S::Labels,
     matches: impl Fn(&mut S, S::Text) -> bool,
 ) -> Answer {
-    let mut index = 0;
-    while let Some(label) = source.label(labels, index) {
+    while let Some(label) = source.next_label(&mut labels) {
         if matches(source, label) {
             return Answer::True;
         }
-        index += 1;
     }
     Answer::False
 }

@@ -49,7 +49,9 @@ impl<'a> Source for Slices<'a> {
     }
 
     #[inline]
-    fn label(&mut self, labels: &'a [&'a [u8]], index: usize) -> Option<&'a [u8]> {
-        labels.get(index).copied()
+    fn next_label(&mut self, labels: &mut &'a [&'a [u8]]) -> Option<&'a [u8]> {
+        let (first, rest) = labels.split_first()?;
+        *labels = rest;
+        Some(first)
     }
 }

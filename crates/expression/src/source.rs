@@ -14,8 +14,8 @@ pub trait Source {
     /// A byte of a text. `None` at its end and after it.
     fn byte(&mut self, text: Self::Text, at: usize) -> Option<u8>;
 
-    /// A label of an enumeration's value, counted from 0. `None` after the last one.
-    fn label(&mut self, labels: Self::Labels, index: usize) -> Option<Self::Text>;
+    /// Takes the next of an enumeration's labels. `None` after the last one.
+    fn next_label(&mut self, labels: &mut Self::Labels) -> Option<Self::Text>;
 }
 
 /// A value of an event.

@@ -336,8 +336,8 @@ impl<'a> Source for BoundValues<'a> {
         text.get(at).copied()
     }
 
-    fn label(&mut self, labels: Enumeration<'a>, index: usize) -> Option<&'a [u8]> {
-        labels.names().nth(index).map(str::as_bytes)
+    fn next_label(&mut self, labels: &mut Enumeration<'a>) -> Option<&'a [u8]> {
+        labels.take_name().map(str::as_bytes)
     }
 }
 

@@ -61,18 +61,24 @@ pub struct Enumeration<'a> {
 
 impl<'a> Enumeration<'a> {
     /// The labels of the value, each once.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+    pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let mut rest = *self;
+        std::iter::from_fn(move || rest.take_name())
+    }
+
+    /// Takes the next label of the value. It and those before it are gone then.
+    pub(super) fn take_name(&mut self) -> Option<&'a str> {
         let value = match self.kind.signed {
             true => i128::from(self.bits.cast_signed()),
             false => i128::from(self.bits),
         };
-        let mut last: Option<&str> = None;
-        self.labels.iter().filter_map(move |label| {
-            // Ranges of the same label are adjacent.
-            let is_same = last == Some(&label.name);
-            let is_its = !is_same && (label.first..=label.last).contains(&value);
-            is_its.then(|| *last.insert(&label.name))
-        })
+        let contains = |label: &Label| (label.first..=label.last).contains(&value);
+        let at = self.labels.iter().position(contains)?;
+        let (label, rest) = self.labels.get(at..)?.split_first()?;
+        // Ranges of the same label are adjacent.
+        let same = rest.iter().take_while(|other| other.name == label.name);
+        self.labels = rest.get(same.count()..)?;
+        Some(&label.name)
     }
 }
 

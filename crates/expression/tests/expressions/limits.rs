@@ -107,7 +107,7 @@ impl Source for Counting<'_> {
         self.0.get(at).copied()
     }
 
-    fn label(&mut self, (): (), _index: usize) -> Option<()> {
+    fn next_label(&mut self, (): &mut ()) -> Option<()> {
         None
     }
 }
