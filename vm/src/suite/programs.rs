@@ -139,12 +139,16 @@ impl Program {
     ) -> TestResult {
         let mut command = self.command();
         command.args(["--exact", test, "--test-threads=1", "--include-ignored"]);
+        // A test that cannot run here says so.
+        command.arg("--nocapture");
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         let finished = process::run(command, silence);
         let ran = Tally::of_libtest(&finished.stdout);
         let verdict = match finished.outcome {
             Err(why) => Verdict::Failed(why),
-            Ok(()) if ran.passed == 1 => Verdict::Passed,
+            Ok(()) if ran.passed == 1 => {
+                skip_reason(&finished.stdout, test).map_or(Verdict::Passed, Verdict::Skipped)
+            }
             // A program that ends before its test does must not count as one that passed.
             Ok(()) => Verdict::Failed("the program ended without running the test".into()),
         };
@@ -248,9 +252,28 @@ fn verdict_in(output: &str, test: &str) -> Verdict {
     }
 }
 
+/// Why a test that ended well did not test anything, if it says so: `skipped: WHY`.
+fn skip_reason(output: &str, test: &str) -> Option<String> {
+    let begin = format!("test {test} ... ");
+    output.lines().find_map(|line| {
+        let said = line.strip_prefix(&begin).unwrap_or(line);
+        said.strip_prefix("skipped: ").map(str::to_owned)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_say_why_they_are_skipped() {
+        let says = |output| skip_reason(output, "a::b");
+        let first = "\nrunning 1 test\ntest a::b ... skipped: not root\nok\n";
+        assert_eq!(says(first).as_deref(), Some("not root"));
+        let later = "test a::b ... begun\nskipped: no such program\nok\n";
+        assert_eq!(says(later).as_deref(), Some("no such program"));
+        assert_eq!(says("test a::b ... 3 are skipped: x\nok\n"), None);
+    }
 
     #[test]
     fn cargos_messages_name_test_programs() {

@@ -583,7 +583,7 @@ fn recordings_that_begin_together_have_directories_of_their_own() {
 #[test]
 fn recording_by_pid_needs_the_kernel() {
     if usertrace_sys::Calls::discover().is_ok() {
-        eprintln!("skipped: this kernel has trace buffers of its own");
+        println!("skipped: this kernel has trace buffers of its own");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -1240,7 +1240,7 @@ fn finding<'a>(findings: &'a [serde_json::Value], name: &str) -> [&'a str; 3] {
 #[test]
 fn doctor_examines_machine() {
     if usertrace_sys::Calls::discover().is_ok() {
-        eprintln!("skipped: this kernel has trace buffers of its own");
+        println!("skipped: this kernel has trace buffers of its own");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -1353,7 +1353,7 @@ fn unwritable_help_is_an_error() {
 #[test]
 fn commands_for_the_patched_kernel_name_an_alternative() {
     if usertrace_sys::Calls::discover().is_ok() {
-        eprintln!("skipped: this kernel has trace buffers of its own");
+        println!("skipped: this kernel has trace buffers of its own");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
