@@ -151,6 +151,7 @@ impl Declarations {
             len: Length::of(&fields),
             fields,
             is_wanted: true,
+            binding: None,
         });
         Ok(())
     }

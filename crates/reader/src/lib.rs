@@ -21,6 +21,7 @@
 //! ```
 
 mod completion;
+mod condition;
 mod correction;
 mod declarations;
 mod duplicates;
@@ -51,6 +52,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use condition::{
+    Binding, Condition, ConditionError, Declared, Occurrence, ProcessOf, fields_of,
+};
 pub use correction::Correction;
 pub use event::Event;
 pub use field::Field;
@@ -94,6 +98,8 @@ pub fn is_going_on(reader: &Reader, directories: &[PathBuf], was_recorded: &mut 
 pub struct Selection {
     /// Patterns of event names. None selects all.
     pub events: Option<Patterns>,
+    /// Condition on the values of events. None selects all.
+    pub condition: Option<Condition>,
     /// Process ids. Without any, and without `names`, all processes are selected.
     pub pids: Vec<i64>,
     /// Names of processes, which traces have as the kernel truncates them.

@@ -13,10 +13,12 @@ use usertrace_ctf::{METADATA, PACKET_MAGIC};
 use usertrace_os::files;
 
 use crate::completion::Completion;
+use crate::condition::Binding;
 use crate::duplicates::drop_duplicates;
 use crate::event::Event;
 use crate::lost::Lost;
 use crate::merged_stream::{MergedStream, Next};
+use crate::metadata::{Metadata, StreamClass};
 use crate::processes::Processes;
 use crate::shared_classes::SharedClasses;
 use crate::stream::{NextPacket, Stream, StreamError};
@@ -171,6 +173,25 @@ impl Reader {
         for trace in &mut self.traces {
             trace.metadata.select(&is_wanted);
         }
+    }
+
+    /// What to say of names in the selection's condition that no selected event has.
+    #[must_use]
+    pub fn unknown_names(&self) -> Vec<String> {
+        let condition = self.selection.condition.as_ref();
+        condition.map_or_else(Vec::new, |condition| {
+            condition.unknown_names(self.bindings())
+        })
+    }
+
+    /// The bindings of the selection's condition to all selected events.
+    pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
+        let metadata = self.traces.iter().map(|trace| &trace.metadata);
+        let events = metadata
+            .flat_map(Metadata::classes)
+            .flat_map(StreamClass::events);
+        let wanted = events.filter(|event| event.is_wanted);
+        wanted.filter_map(|event| event.binding.as_ref())
     }
 
     /// Start of the first packet and end of the last one, in ns since 1970. Reads the headers of

@@ -49,6 +49,8 @@ impl MergedStream {
             }
             if selection.from.is_none_or(|from| ns >= from)
                 && (selection.events.is_none() || self.stream.is_wanted(metadata))
+                && (selection.condition.as_ref())
+                    .is_none_or(|condition| self.stream.holds(metadata, condition))
             {
                 return Ok(Some(ns));
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use usertrace_sys::printable;
 
+use crate::condition::{Binding, Condition, Declared};
 use crate::correction::Correction;
 use crate::field::{Field, Length};
 
@@ -78,6 +79,8 @@ pub struct EventClass {
     pub(super) len: Length,
     /// It is selected.
     pub(super) is_wanted: bool,
+    /// Where its values are that the condition of the selection refers to.
+    pub(super) binding: Option<Binding>,
 }
 
 impl Clock {
@@ -356,6 +359,18 @@ impl Metadata {
     /// Index of the class with this number.
     pub(super) fn class_index(&self, id: u32) -> Option<usize> {
         self.classes.iter().position(|class| class.id == id)
+    }
+
+    /// Binds a condition to all events.
+    pub(super) fn bind(&mut self, condition: &Condition) {
+        for class in Arc::make_mut(&mut self.classes) {
+            let bindings: Vec<_> = (class.events.iter())
+                .map(|event| condition.bind(&Declared::new(class, event)))
+                .collect();
+            for (event, binding) in class.events.iter_mut().zip(bindings) {
+                event.binding = Some(binding);
+            }
+        }
     }
 
     /// Selects events by name.

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use usertrace_ctf::{EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC};
 use usertrace_ring::{record_id, record_time};
 
+use crate::condition::{Condition, Declared, Occurrence, ProcessOf};
 use crate::metadata::{EventClass, Metadata, StreamClass};
 
 /// Longest context of a packet, without the fields of the format.
@@ -358,6 +359,27 @@ impl Stream {
         let class = packet.and_then(|packet| metadata.classes().get(packet.class));
         let event = class.and_then(|class| class.event(self.found.id));
         event.is_some_and(|event| event.is_wanted)
+    }
+
+    /// Whether the current event fulfils a condition.
+    pub(super) fn holds(&self, metadata: &Metadata, condition: &Condition) -> bool {
+        let Some(packet) = &self.packet else {
+            return false;
+        };
+        let class = metadata.classes().get(packet.class);
+        let found = class.and_then(|class| Some((class, self.event(class)?)));
+        let Some((class, (event, contexts, payload))) = found else {
+            return false;
+        };
+        let occurrence = Occurrence {
+            declared: Declared::new(class, event),
+            packet: packet.context(),
+            contexts,
+            payload,
+            process: ProcessOf::Trace(metadata),
+        };
+        let binding = event.binding.as_ref();
+        binding.is_some_and(|binding| condition.holds(binding, &occurrence))
     }
 
     /// Returns an error, and skips the rest of the packet.

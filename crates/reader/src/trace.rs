@@ -190,6 +190,9 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
     if let Some(patterns) = &selection.events {
         metadata.select(|event| patterns.accept(event));
     }
+    if let Some(condition) = &selection.condition {
+        metadata.bind(condition);
+    }
     Ok((stamp, metadata))
 }
 

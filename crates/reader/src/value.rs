@@ -122,7 +122,7 @@ impl<'a> Values<'a> {
     /// The number of elements, if the next field is a sequence.
     #[inline]
     pub(super) fn count_ahead(&self) -> u32 {
-        u32::from_ne_bytes(*self.bytes.first_chunk().unwrap_or(&[0; 4]))
+        count(self.bytes)
     }
 }
 
@@ -138,9 +138,19 @@ impl<'a> Iterator for Values<'a> {
     }
 }
 
+impl List<'_> {
+    /// The element with this index.
+    pub(super) fn get(&self, index: usize) -> Option<Number> {
+        let at = index.checked_mul(self.kind.size())?;
+        let bytes = self.bytes.get(at..).filter(|bytes| !bytes.is_empty());
+        let bytes = bytes.filter(|_| index < self.left)?;
+        Some(Number::read(self.kind, bytes).0)
+    }
+}
+
 /// Reads the field at the start of `bytes`, and returns its length.
 #[inline]
-fn read<'a>(kind: &'a FieldType, bytes: &'a [u8]) -> (Value<'a>, usize) {
+pub(super) fn read<'a>(kind: &'a FieldType, bytes: &'a [u8]) -> (Value<'a>, usize) {
     match kind {
         FieldType::Scalar(kind) => {
             let (number, len) = Number::read(*kind, bytes);
@@ -189,8 +199,14 @@ fn elements(element: Element, count: usize, bytes: &[u8]) -> (Value<'_>, usize) 
     }
 }
 
+/// The number of elements of the sequence at the start of `bytes`.
+#[inline]
+pub(super) fn count(bytes: &[u8]) -> u32 {
+    u32::from_ne_bytes(*bytes.first_chunk().unwrap_or(&[0; 4]))
+}
+
 /// The bytes from the field with this index on.
-fn find<'a>(fields: &[Field], index: usize, mut bytes: &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn find<'a>(fields: &[Field], index: usize, mut bytes: &'a [u8]) -> Option<&'a [u8]> {
     for field in fields.get(..index)? {
         let len = match field.kind.fixed_len() {
             Some(len) => len,

@@ -327,10 +327,15 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/reference/expressions.md",
+        &[case("usertrace view --where", Each, TRACES)],
+    ),
+    (
         "docs/how-to/filters.md",
         &[
             case("usertrace record -e", Each, ""),
             then("usertrace view -e", Each),
+            then("usertrace view --where", Each),
             root("usertrace start mine", Patched, ""),
             Case {
                 without: &[("./program &", "the program is there")],

@@ -27,6 +27,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "usertrace-reader",
         &[
             "usertrace-ctf",
+            "usertrace-expression",
             "usertrace-os",
             "usertrace-ring",
             "usertrace-sys",

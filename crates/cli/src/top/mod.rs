@@ -6,6 +6,7 @@
 //! assumes that it is like the rest. Such numbers are estimates and marked so
 //! ([`Row::rate_is_estimate`]).
 
+mod chosen;
 mod process;
 mod rates;
 mod recordings;
@@ -17,6 +18,7 @@ pub use process::ProcessCounter;
 pub use rates::{Rates, Row};
 pub use recordings::Recordings;
 pub use traces::Traces;
+use usertrace_reader::{Binding, Condition};
 
 /// Approximate length of a step.
 pub const STEP: Duration = Duration::from_millis(10);
@@ -91,6 +93,10 @@ pub trait Counter {
 
     /// New messages about events that cannot be counted, each given once.
     fn problems(&mut self) -> Vec<String>;
+
+    /// The bindings of a condition to all events that are known, to see which of its names none of
+    /// them has.
+    fn bindings(&self, condition: &Condition) -> Vec<Binding>;
 
     /// Whether no more events will come.
     fn has_ended(&self) -> bool;

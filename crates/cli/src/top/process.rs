@@ -6,12 +6,14 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::kernel_name;
+use usertrace_reader::{Binding, Condition, ProcessOf};
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
     Format, Item, MetaLengths, Positions, RingMemory, RingReader, StallDetector, WaitPolicy,
 };
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
+use super::chosen::{Chosen, bindings};
 use super::{Amount, Counted, CountedEvent};
 use usertrace_consumer::{CONTROL, ConsumerFile, ConsumerSource, FileRing};
 
@@ -41,6 +43,8 @@ struct Channel<F> {
     /// Events that the rings had lost when they were first seen.
     lost_before: u64,
     tallies: HashMap<u16, Tally>,
+    /// Chooses the events that count. `None` counts all.
+    chosen: Option<Chosen>,
     /// Bytes that were read, and bytes that were skipped, since estimates were last settled.
     seen: u64,
     missed: u64,
@@ -61,6 +65,7 @@ pub struct ProcessCounter<F> {
     control_stall: StallDetector,
     events: EventTable,
     contexts: Vec<Contexts>,
+    condition: Option<Condition>,
     /// The final counts, after the end.
     last: Option<Counted>,
     pid: u32,
@@ -81,11 +86,29 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             control_stall: StallDetector::default(),
             events: EventTable::default(),
             contexts: Vec::new(),
+            condition: None,
             last: None,
             pid: 0,
             comm: String::new(),
             turn: 0,
         }
+    }
+
+    /// Counts only the events that fulfil this condition. Call it before [`add`](Self::add).
+    #[must_use]
+    pub fn with_condition(mut self, condition: Option<Condition>) -> Self {
+        self.condition = condition;
+        self
+    }
+
+    /// The bindings of a condition to all events that were described.
+    pub(super) fn bindings(&self, condition: &Condition) -> Vec<Binding> {
+        let channels = self.channels.iter();
+        let of_channel = |channel: &Channel<F>| -> Vec<Binding> {
+            let in_channel = channel.events(&self.events, &self.contexts);
+            bindings(condition, channel.source.channel.scope(), &in_channel).collect()
+        };
+        channels.flat_map(of_channel).collect()
     }
 
     /// Whether the counter has the process's file in this channel, or needs none any more.
@@ -131,12 +154,14 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             lost_before: if from_now { source.lost() } else { 0 },
             stalls: vec![StallDetector::default(); readers.len()],
             readers,
-            source,
             tallies: HashMap::new(),
+            chosen: (self.condition.clone())
+                .map(|condition| Chosen::new(condition, source.channel.scope())),
             seen: 0,
             missed: 0,
             seen_before: 0,
             late: false,
+            source,
         });
         Ok(())
     }
@@ -163,12 +188,9 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         for n in 0..count {
             let at = (self.turn + n) % count;
             let channel = &mut self.channels[at];
-            let lengths = InChannel {
-                events: &self.events,
-                contexts: (self.contexts.iter())
-                    .find(|contexts| contexts.channel == channel.source.info.channel_index),
-            };
-            fill = fill.max(channel.step(&lengths, dead, now, until));
+            let lengths = channel.events(&self.events, &self.contexts);
+            let process = ProcessOf::Process(self.pid, &self.comm);
+            fill = fill.max(channel.step(&lengths, process, dead, now, until));
             if channel.late && in_time {
                 // The next step begins with this channel.
                 (self.turn, in_time) = (at, false);
@@ -294,9 +316,25 @@ impl<F: ConsumerFile> ProcessCounter<F> {
 }
 
 impl<F: ConsumerFile> Channel<F> {
+    /// The events of the process, with the contexts of this channel.
+    fn events<'a>(&self, events: &'a EventTable, contexts: &'a [Contexts]) -> InChannel<'a> {
+        let index = self.source.info.channel_index;
+        InChannel {
+            events,
+            contexts: contexts.iter().find(|contexts| contexts.channel == index),
+        }
+    }
+
     /// Reads all rings until `until`. Returns the fill level of the ring with most to read, in
     /// 1/1000.
-    fn step(&mut self, lengths: &InChannel<'_>, dead: bool, now: Instant, until: Instant) -> u64 {
+    fn step(
+        &mut self,
+        lengths: &InChannel<'_>,
+        process: ProcessOf<'_>,
+        dead: bool,
+        now: Instant,
+        until: Instant,
+    ) -> u64 {
         let format = self.source.channel.format();
         let ring_size = format.geometry.ring_size();
         let was_late = std::mem::take(&mut self.late);
@@ -327,9 +365,15 @@ impl<F: ConsumerFile> Channel<F> {
             };
             let mut memory = Watched::new(&self.source, n);
             let before = reader.counts();
-            let tallies = &mut self.tallies;
+            let (tallies, chosen) = (&mut self.tallies, &mut self.chosen);
+            let mut counts_record = |id, payload: &[u8]| match chosen {
+                Some(chosen) => chosen.has(id, payload, n as u32, lengths, process),
+                None => true,
+            };
             let take = &mut |item: Item<'_>| {
-                if let Item::Record { id, payload, .. } = item {
+                if let Item::Record { id, payload, .. } = item
+                    && counts_record(id, payload)
+                {
                     let tally = tallies.entry(id).or_default();
                     tally.new_events += 1;
                     tally.new_bytes += (payload.len() as u64).next_multiple_of(8) + HEADER;

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::recording::without_chunk;
-use usertrace_reader::{Item, LossKind, ReadError, Reader, Selection, Trace, is_going_on};
+use usertrace_reader::{
+    Binding, Condition, Item, LossKind, ReadError, Reader, Selection, Trace, is_going_on,
+};
 
 use super::{Amount, Counted, CountedEvent, Counter};
 
@@ -49,13 +51,18 @@ struct Process {
 }
 
 impl Recordings {
-    /// Counts all traces in or below these directories. There may be none yet.
+    /// Counts all traces in or below these directories: the events that fulfil the condition, or
+    /// all. There may be none yet.
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn new(directories: &[PathBuf]) -> Result<Self, ReadError> {
+    pub fn new(directories: &[PathBuf], condition: Option<Condition>) -> Result<Self, ReadError> {
+        let selection = Selection {
+            condition,
+            ..Selection::default()
+        };
         Ok(Self {
-            reader: Reader::follow(directories, Selection::default())?,
+            reader: Reader::follow(directories, selection)?,
             directories: directories.to_owned(),
             processes: BTreeMap::new(),
             was_recorded: false,
@@ -198,6 +205,10 @@ impl Counter for Recordings {
 
     fn problems(&mut self) -> Vec<String> {
         std::mem::take(&mut self.problems)
+    }
+
+    fn bindings(&self, _: &Condition) -> Vec<Binding> {
+        self.reader.bindings().cloned().collect()
     }
 
     fn has_ended(&self) -> bool {

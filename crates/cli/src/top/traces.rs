@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use usertrace_reader::{Binding, Condition};
+
 use super::{Counted, Counter, ProcessCounter};
 use usertrace_consumer::{
     CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, describe, event_channels,
@@ -22,6 +24,8 @@ pub struct Traces {
     control_fs: ControlFs,
     /// `None` selects all traces.
     names: Option<Vec<String>>,
+    /// `None` selects all events.
+    condition: Option<Condition>,
     traces: BTreeMap<String, Trace>,
     scanned: Option<Instant>,
     problems: Vec<String>,
@@ -35,6 +39,7 @@ pub struct Traces {
 struct Trace {
     /// Processes by the names of their files.
     processes: BTreeMap<String, Process>,
+    condition: Option<Condition>,
     /// The trace was scanned before, so processes found now are new.
     is_known: bool,
 }
@@ -49,18 +54,23 @@ struct Process {
 }
 
 impl Traces {
-    /// Counts the traces of these names, or all present and future traces. Events that are in the
-    /// rings already do not count.
+    /// Counts the traces of these names, or all present and future traces: the events that fulfil
+    /// the condition, or all. Events that are in the rings already do not count.
     ///
     /// # Errors
     /// When a named trace does not exist.
-    pub fn new(control_fs: ControlFs, names: Option<Vec<String>>) -> Result<Self, ControlFsError> {
+    pub fn new(
+        control_fs: ControlFs,
+        names: Option<Vec<String>>,
+        condition: Option<Condition>,
+    ) -> Result<Self, ControlFsError> {
         for name in names.iter().flatten() {
             control_fs.trace(name)?;
         }
         let mut traces = Self {
             control_fs,
             names,
+            condition,
             traces: BTreeMap::new(),
             scanned: None,
             problems: Vec::new(),
@@ -101,6 +111,7 @@ impl Traces {
             let trace = self.traces.entry(name.clone());
             let trace = trace.or_insert_with(|| Trace {
                 is_known: !is_first,
+                condition: self.condition.clone(),
                 ..Trace::default()
             });
             let mut denied = Vec::new();
@@ -166,7 +177,8 @@ impl Trace {
                 listed.insert(file.clone());
                 let process = self.processes.entry(file.clone());
                 let process = process.or_insert_with(|| Process {
-                    counter: ProcessCounter::new(name, &file),
+                    counter: ProcessCounter::new(name, &file)
+                        .with_condition(self.condition.clone()),
                     ended: None,
                     failed: false,
                 });
@@ -246,6 +258,14 @@ impl Counter for Traces {
 
     fn problems(&mut self) -> Vec<String> {
         std::mem::take(&mut self.problems)
+    }
+
+    fn bindings(&self, condition: &Condition) -> Vec<Binding> {
+        let traces = self.traces.values();
+        let processes = traces.flat_map(|trace| trace.processes.values());
+        processes
+            .flat_map(|process| process.counter.bindings(condition))
+            .collect()
     }
 
     fn has_ended(&self) -> bool {

@@ -7,6 +7,7 @@ mod chunks;
 #[cfg(feature = "parquet")]
 mod columns;
 mod command;
+mod conditions;
 mod consumer;
 mod crash;
 mod ctf;

@@ -113,6 +113,11 @@ struct Run {
 impl Run {
     /// A process that wrote `before` events before the counter sees it.
     fn new(before: u64, from_now: bool) -> Self {
+        Self::chosen(before, from_now, None)
+    }
+
+    /// Likewise, of which only events count that fulfil a condition.
+    fn chosen(before: u64, from_now: bool, condition: Option<&str>) -> Self {
         let ring = || RingWriter::new(SUBBUF, COUNT, 0);
         let process = Rc::new(RefCell::new(Process {
             control: ring(),
@@ -127,7 +132,8 @@ impl Run {
                 .meta(TIME, "1 t:number 6 u64 n")
         );
         let mut run = Self {
-            counter: ProcessCounter::new("t", "7.3"),
+            counter: ProcessCounter::new("t", "7.3")
+                .with_condition(condition.map(|text| text.parse().unwrap())),
             process,
             written: 0,
         };
@@ -202,6 +208,22 @@ fn earlier_events_count_for_new_processes() {
     let mut run = Run::new(10, true);
     run.step();
     assert_eq!(run.counted(), (0, 0.0));
+}
+
+/// Requirements: E4
+#[test]
+fn events_count_that_fulfil_a_condition() {
+    for (condition, count) in [
+        ("n < 3", 3),
+        ("n >= 3 && $ctx.vpid == 7 && $ctx.procname == \"pr*\"", 7),
+        ("$ctx.cpu_id == 0", 10),
+        ("$ctx.cpu_id != 0", 0),
+        ("m == 1", 0),
+    ] {
+        let mut run = Run::chosen(10, false, Some(condition));
+        run.step();
+        assert_eq!(run.counted(), (count, 0.0), "{condition}");
+    }
 }
 
 /// Data in the sub-buffer that a writer may have entered is not used, even before the head moves

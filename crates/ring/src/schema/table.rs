@@ -68,6 +68,11 @@ impl EventTable {
         self.events.get(&id)
     }
 
+    /// All events, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Event> {
+        self.events.values()
+    }
+
     /// Number of events.
     #[must_use]
     pub fn len(&self) -> usize {

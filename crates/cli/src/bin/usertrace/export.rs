@@ -25,6 +25,7 @@ const CHUNK: usize = 128 << 10;
 Examples:
   usertrace export --json traces | jq -r 'select(.event == \"libc:malloc\") | .fields.size'
   usertrace export --json -e 'shop:*' --pid 4710 -o events.json traces
+  usertrace export --json --where 'status >= 500' traces              # view --help says what EXPR is
   usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
   usertrace export --parquet columns traces                           # to query with DuckDB or Spark
   usertrace export --otlp -o spans.jsonl traces                       # for the OpenTelemetry Collector

@@ -16,6 +16,7 @@ use crate::{destination, output};
 Examples:
   usertrace report traces -o page.html
   usertrace report -e 'shop:*,!shop:tick' --from 15:03:47.2 --to 15:03:48 traces
+  usertrace report --where 'bytes >= 4096' traces                     # view --help says what EXPR is
   usertrace record --pthread --malloc --context vtid,procname -o traces -- ./server; usertrace report traces
 
 The page needs nothing but itself: no server, no network, no other file. It shows how many events there were, when, of which

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use usertrace_reader::sync::{SyncRule, synchronize};
-use usertrace_reader::{Corrections, Hosts, Patterns, Reader, Selection, Time, Trace};
+use usertrace_reader::{Condition, Corrections, Hosts, Patterns, Reader, Selection, Time, Trace};
 
 use crate::output;
 use crate::pids::{self, Named};
@@ -20,6 +20,11 @@ pub(crate) struct Selected {
     /// matches counts [default: all]
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     event: Vec<String>,
+
+    /// Only events whose fields and contexts fulfil a condition in the syntax of LTTng's filters:
+    /// 'size > 0 && path == "/api/*"'
+    #[arg(long = "where", value_name = "EXPR")]
+    condition: Option<Condition>,
 
     #[command(flatten)]
     processes: pids::OfProcesses,
@@ -51,6 +56,7 @@ impl Selected {
     pub(crate) fn selection(&self) -> Option<Selection> {
         let mut selection = Selection {
             events: patterns(&self.event)?,
+            condition: self.condition.clone(),
             ..Selection::default()
         };
         for process in self.processes.named() {
@@ -86,6 +92,7 @@ impl Selected {
             clocks = Some(lines);
         }
         let mut reader = Reader::open(&self.directories, selection)?;
+        reader.unknown_names().iter().for_each(output::say);
         let clocks = clocks.unwrap_or_else(|| Hosts::of(reader.traces()).lines());
         let may_be_forged = |trace: &Trace| trace.metadata().env("may_be_forged").is_some();
         if reader.traces().iter().any(may_be_forged) {

@@ -25,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 Examples:
   usertrace view usertrace-20261122T150347Z | less
   usertrace view -e 'shop:*,!shop:tick' --from 15:03:47.2 traces
+  usertrace view --where 'status >= 500 && path == \"/api/*\"' traces
   usertrace view --pid 4710,4711 traces
   usertrace record -o traces -- ./server & sleep 1; usertrace view --follow traces
 
@@ -41,6 +42,11 @@ that of Ctrl-C. Events that were written late come late; the time since the line
 
 Traces of several hosts are merged by the hosts' own clocks. How far these can be trusted is said on standard error. --sync
 corrects them by messages and says which error is left; it reads the traces twice.
+
+--where chooses events by their values, in the syntax of LTTng's filters: fields by their names, an element as sizes[0],
+contexts as $ctx.NAME, those of the program as $app.NAME; integers, floats, \"TEXT\" in which * stands for any characters;
+< <= > >= == !=, && || !, & | ^ ~ << >> (which bind more tightly than comparisons), parentheses. Events that lack
+the decisive fields are not printed. Losses are reported as ever. docs/reference/expressions.md says more.
 
 TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
@@ -71,7 +77,9 @@ impl Args {
             let mut reader = Reader::follow(directories, selection)?;
             let hosts = Hosts::of(reader.traces());
             hosts.lines().iter().for_each(output::say);
-            view.follow(&mut reader, directories)
+            let written = view.follow(&mut reader, directories);
+            reader.unknown_names().iter().for_each(output::say);
+            written
         } else {
             let Some(mut reader) = self.selected.open()? else {
                 return Ok(WRONG_COMMAND_LINE);

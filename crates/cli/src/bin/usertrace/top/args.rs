@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use usertrace_reader::Condition;
+
 use super::view::Sort;
 use crate::pids;
 use crate::root::Root;
@@ -13,7 +15,7 @@ use crate::root::Root;
 Examples:
   usertrace top                         # all traces, in the terminal, until q
   usertrace top mine -e 'shop:*'        # the events of one provider in one trace
-  usertrace record -o traces -- ./server & sleep 1; usertrace top traces
+  usertrace record -o traces -- ./server & sleep 1; usertrace top --where 'status >= 500' traces
   usertrace top -b -i 10 -n 6 mine      # six times, after ten seconds each, as lines
   usertrace top --json mine | jq -c '.rows[] | [.event, .rate]'
 
@@ -69,6 +71,11 @@ pub(crate) struct Args {
     /// matches counts [default: all]
     #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',')]
     pub(super) event: Vec<String>,
+
+    /// Only events whose fields and contexts fulfil a condition in the syntax of LTTng's filters:
+    /// 'size > 0 && path == "/api/*"'
+    #[arg(long = "where", value_name = "EXPR")]
+    pub(super) condition: Option<Condition>,
 
     #[command(flatten)]
     pub(super) of: pids::OfProcesses,

@@ -18,6 +18,8 @@ pub(super) struct Top {
     pub(super) rows: Vec<Row>,
     /// Messages about events that cannot be counted.
     pub(super) problems: Vec<String>,
+    /// The names of the condition were looked for in the events.
+    pub(super) is_checked: bool,
     pub(super) view: View,
 }
 
@@ -46,8 +48,24 @@ impl Top {
             });
         }
         self.rows = rows;
+        self.check_names();
         for counter in &mut self.counters {
             self.problems.extend(counter.problems());
+        }
+    }
+
+    /// Says once which names of the condition no event has, as soon as there are events.
+    fn check_names(&mut self) {
+        let Some(condition) = self.args.condition.as_ref().filter(|_| !self.is_checked) else {
+            return;
+        };
+        let counters = self.counters.iter();
+        let bindings: Vec<_> = counters
+            .flat_map(|counter| counter.bindings(condition))
+            .collect();
+        self.is_checked = !bindings.is_empty();
+        if self.is_checked {
+            self.problems.extend(condition.unknown_names(&bindings));
         }
     }
 

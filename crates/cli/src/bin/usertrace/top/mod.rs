@@ -39,6 +39,7 @@ impl Args {
             rates: Rates::new(Instant::now()),
             rows: Vec::new(),
             problems: Vec::new(),
+            is_checked: false,
             view: View {
                 sort: self.sort,
                 reverse: false,
@@ -73,16 +74,17 @@ impl Args {
                 },
             }
         }
+        let condition = || self.condition.clone();
         let mut counters: Vec<Box<dyn Counter>> = Vec::new();
         let all = self.what.is_empty();
         if all || !names.is_empty() {
             let control_fs =
                 control_fs.map_err(|error| kernel_commands::TOP.explain(error, &self.root.path))?;
             let names = (!all).then_some(names);
-            counters.push(Box::new(Traces::new(control_fs, names)?));
+            counters.push(Box::new(Traces::new(control_fs, names, condition())?));
         }
         if !directories.is_empty() {
-            counters.push(Box::new(Recordings::new(&directories)?));
+            counters.push(Box::new(Recordings::new(&directories, condition())?));
         }
         Ok(counters)
     }
