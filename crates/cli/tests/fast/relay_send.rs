@@ -83,7 +83,10 @@ pub(crate) fn recording_is_sent_while_it_is_written() {
         let command = command.arg("--").arg(std::env::current_exe().unwrap());
         let child = command.env(VARIABLE, "steps").spawn().unwrap();
         until("there is a trace", || {
-            !trace::directories(&spool(&run)).is_empty()
+            let directories = trace::directories(&spool(&run));
+            let below = directories.iter().flat_map(|of| trace::directories(of));
+            let mut all = below.chain(directories.clone());
+            all.any(|directory| directory.join("metadata").exists())
         });
         let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
         let command = command.arg("send").arg(spool(&run)).arg(relay.address());

@@ -227,6 +227,24 @@ fn unknown_follows_kleene() {
     );
 }
 
+/// The first comparison decides the whole expression only if nothing follows what it decides.
+#[test]
+fn decided_parts_do_not_decide_the_rest() {
+    let fields = [("n", Field::Signed(3))];
+    check(
+        &fields,
+        &[
+            ("n > 5 && n", False),
+            ("n > 5 && n || n == 3", True),
+            ("n == 3 || n", True),
+            ("(n == 3 || n) && n > 5", False),
+            ("(n > 5 && n) == 0", True),
+            ("!(n > 5 && n)", True),
+            ("n > 5 && (n || missing) || n < 4 && n > 2", True),
+        ],
+    );
+}
+
 #[test]
 fn references_are_listed_once() {
     let text = "a.b [0x2] . c == 1 && a . b[2].c == $ctx.vtid || $app.shop:request > ctx && a";

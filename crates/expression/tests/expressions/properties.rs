@@ -28,6 +28,11 @@ const NUMBERS: [u64; 16] = [
     u64::MAX,
 ];
 
+/// Parts of which hostile texts are made.
+const PARTS: [&str; 12] = [
+    "a", "1", "(", ")", "!", "&&", "|", "==", "<<", "\"*\"", "$ctx.b", " ",
+];
+
 fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![4 => select(&NUMBERS[..]), 1 => any::<u64>(), 2 => 0..4_u64]
 }
@@ -93,7 +98,9 @@ fn trees() -> impl Strategy<Value = Tree> {
         |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
     );
     let unary = [UnaryOp::Plus, UnaryOp::Minus, UnaryOp::Not, UnaryOp::BitNot];
-    let operators: Vec<_> = OPERATORS.iter().map(|(operator, _)| *operator).collect();
+    let mut operators: Vec<_> = OPERATORS.iter().map(|(operator, _)| *operator).collect();
+    // As many of these as of all others, as they skip steps.
+    operators.extend(["&&", "||"].repeat(5));
     prop_oneof![1 => leaf(), 3 => comparison].prop_recursive(4, 20, 2, move |inner| {
         let binary = (inner.clone(), select(operators.clone()), inner.clone()).prop_map(
             |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
@@ -171,7 +178,7 @@ proptest! {
                 0..300,
             ),
             prop::collection::vec(
-                select(vec!["a", "1", "(", ")", "!", "&&", "|", "==", "<<", "\"*\"", "$ctx.b", " "]),
+                select(&PARTS[..]),
                 0..200,
             ).prop_map(|parts| parts.concat().into_bytes()),
         ],
