@@ -9,6 +9,7 @@ use usertrace_expression::{
 };
 use usertrace_ring::schema::{self, FieldType};
 
+use crate::binding::{Area, Binding, Member, Part, Place};
 use crate::field::Field;
 use crate::metadata::{EventClass, Metadata, StreamClass};
 use crate::value::{self, Enumeration, Number, Value};
@@ -104,43 +105,6 @@ pub enum ProcessOf<'a> {
     Trace(&'a Metadata),
     /// A process id and a name.
     Process(u32, &'a str),
-}
-
-/// Where an event has the values that a condition refers to, in the order of the references.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding(Box<[Option<Place>]>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Member(Member),
-    ProcessId,
-    ProcessName,
-    HostName,
-}
-
-/// A field, or a part of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
-    area: Area,
-    index: usize,
-    /// Its place, if that is the same in each event.
-    at: Option<usize>,
-    part: Part,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Area {
-    Packet,
-    Contexts,
-    Payload,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Whole,
-    /// The number of a sequence's elements.
-    Count,
-    Element(usize),
 }
 
 impl Condition {

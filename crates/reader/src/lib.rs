@@ -20,6 +20,7 @@
 //! # Ok::<(), ReadError>(())
 //! ```
 
+mod binding;
 mod completion;
 mod condition;
 mod correction;
@@ -52,9 +53,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use condition::{
-    Binding, Condition, ConditionError, Declared, Occurrence, ProcessOf, fields_of,
-};
+pub use binding::Binding;
+pub use condition::{Condition, ConditionError, Declared, Occurrence, ProcessOf, fields_of};
 pub use correction::Correction;
 pub use event::Event;
 pub use field::Field;

@@ -12,8 +12,8 @@ use usertrace_ctf::recording::finished;
 use usertrace_ctf::{METADATA, PACKET_MAGIC};
 use usertrace_os::files;
 
+use crate::binding::Binding;
 use crate::completion::Completion;
-use crate::condition::Binding;
 use crate::duplicates::drop_duplicates;
 use crate::event::Event;
 use crate::lost::Lost;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use usertrace_sys::printable;
 
-use crate::condition::{Binding, Condition, Declared};
+use crate::binding::Binding;
 use crate::correction::Correction;
 use crate::field::{Field, Length};
 
@@ -361,11 +361,11 @@ impl Metadata {
         self.classes.iter().position(|class| class.id == id)
     }
 
-    /// Binds a condition to all events.
-    pub(super) fn bind(&mut self, condition: &Condition) {
+    /// Sets the binding of each event.
+    pub(super) fn bind(&mut self, bind: impl Fn(&StreamClass, &EventClass) -> Binding) {
         for class in Arc::make_mut(&mut self.classes) {
             let bindings: Vec<_> = (class.events.iter())
-                .map(|event| condition.bind(&Declared::new(class, event)))
+                .map(|event| bind(class, event))
                 .collect();
             for (event, binding) in class.events.iter_mut().zip(bindings) {
                 event.binding = Some(binding);

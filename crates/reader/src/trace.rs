@@ -11,6 +11,7 @@ use std::sync::Arc;
 use usertrace_ctf::recording::finished;
 use usertrace_ctf::{METADATA, RECORD_SEPARATOR};
 
+use crate::condition::Declared;
 use crate::host::HostId;
 use crate::merged_stream::{MergedStream, Next};
 use crate::metadata::{Metadata, StreamClass};
@@ -191,7 +192,7 @@ fn read_metadata(directory: &Path, selection: &Selection) -> Result<(Stamp, Meta
         metadata.select(|event| patterns.accept(event));
     }
     if let Some(condition) = &selection.condition {
-        metadata.bind(condition);
+        metadata.bind(|class, event| condition.bind(&Declared::new(class, event)));
     }
     Ok((stamp, metadata))
 }

@@ -100,10 +100,11 @@ mod tests {
         [('A', 11), ('B', 6), ('C', 9), ('D', 8), ('E', 8), ('F', 10)];
 
     /// Directories that have test programs, by name.
-    const PROGRAMS: [&str; 6] = [
+    const PROGRAMS: [&str; 7] = [
         "tests/src/bin",
         "usertrace/tests",
         "crates/cli/tests",
+        "crates/expression/tests",
         "crates/ring/tests",
         "bench/src/bin",
         "bench/tests",
