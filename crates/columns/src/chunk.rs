@@ -133,20 +133,18 @@ fn hybrid(to: &mut Vec<u8>, bits: u32, runs: impl Iterator<Item = (u32, u32)> + 
         numbers += u64::from(rows);
         of_runs += varint_len(u64::from(rows) << 1) + bits.div_ceil(8) as u64;
     }
-    if numbers * u64::from(bits) / 8 >= of_runs {
+    // Groups of eight numbers, the last one filled up with zeros.
+    let groups = numbers.div_ceil(8);
+    let header = groups << 1 | 1;
+    if groups * u64::from(bits) + varint_len(header) >= of_runs {
         for (number, rows) in runs {
             varint(to, u64::from(rows) << 1);
             to.extend(&number.to_le_bytes()[..bits.div_ceil(8) as usize]);
         }
         return;
     }
-    // Groups of eight numbers, the last one filled up with zeros.
-    varint(to, numbers.div_ceil(8) << 1 | 1);
-    let (end, mut kept, mut len) = (
-        to.len() + numbers.div_ceil(8) as usize * bits as usize,
-        0,
-        0,
-    );
+    varint(to, header);
+    let (end, mut kept, mut len) = (to.len() + groups as usize * bits as usize, 0, 0);
     for (number, rows) in runs {
         for _ in 0..rows {
             kept |= u64::from(number) << len;
