@@ -100,11 +100,13 @@ impl Clock {
         Self { error_ns, ..self }
     }
 
-    /// The largest error of the time of day, in cycles, if it is known.
+    /// The largest error of the time of day, in cycles, if it is known. An error of centuries is
+    /// none that is known: babeltrace2 aborts at the largest number.
     #[must_use]
     pub fn error(&self) -> Option<u64> {
         let cycles = u128::from(self.error_ns?) * u128::from(self.freq);
-        Some(u64::try_from(cycles.div_ceil(NS.into())).unwrap_or(u64::MAX))
+        let cycles = i64::try_from(cycles.div_ceil(NS.into())).ok()?;
+        u64::try_from(cycles).ok()
     }
 
     /// The id of the machine's boot, if it is known.
@@ -195,7 +197,7 @@ mod tests {
         for (ns, cycles) in [(0, 0), (1, 3), (2, 5), (1_000_000, 2_500_000)] {
             assert_eq!(clock.with_error(Some(ns)).error(), Some(cycles));
         }
-        assert_eq!(clock.with_error(Some(u64::MAX)).error(), Some(u64::MAX));
+        assert_eq!(clock.with_error(Some(u64::MAX)).error(), None);
     }
 
     #[test]
