@@ -12,9 +12,8 @@ use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 use usertrace_reader::{
     Enumeration, Event, Item, LossKind, Lost, Number, Reader, Selection, Trace, Value, Values,
 };
-use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
-use usertrace_testing::processes::{clock, event, info, processes, write};
+use usertrace_testing::processes::{clock, contexts, event, info, processes, write};
 
 /// A row: its directory, and its cells that are not null, with their types.
 type Row = (String, BTreeMap<String, String>);
@@ -361,10 +360,7 @@ fn threads_have_a_column() {
     let (traces, to) = (directory.path().join("traces"), directory.path().join("to"));
     let mut trace =
         TraceWriter::create(&traces, info("prog", 7, None), clock(1_000_000_000)).unwrap();
-    let Ok(Description::Contexts(contexts)) = Description::parse(b"@1 u32 vtid;c8[16] procname")
-    else {
-        panic!("contexts");
-    };
+    let contexts = contexts("@1 u32 vtid;c8[16] procname");
     trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
     trace.declare(&event("1 t:e 6 u8 n")).unwrap();
     let mut channel = StreamChannel::new("main", 1);

@@ -322,7 +322,9 @@ pub(super) fn string_literal(text: &str) -> String {
     format!("\"{text}\"")
 }
 
-pub(super) fn format_uuid(uuid: &[u8; 16]) -> String {
+/// A UUID as metadata have it: in hexadecimal, with hyphens.
+#[must_use]
+pub fn format_uuid(uuid: &[u8; 16]) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for (index, byte) in uuid.iter().enumerate() {

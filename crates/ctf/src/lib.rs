@@ -44,7 +44,7 @@ mod unwritten;
 mod version;
 
 pub use clock::Clock;
-pub use description::{CREATED, PROCESS_NUMBER};
+pub use description::{CREATED, PROCESS_NUMBER, format_uuid};
 pub use info::{Crash, TraceInfo, TraceOrigin};
 pub use json::{LOGLEVELS, READER_NAMESPACE};
 pub use names::{file_name, kernel_name};

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use usertrace_ctf::{
     Clock, StreamChannel, StreamOwner, StreamWriter, TraceInfo, TraceOrigin, TraceWriter, Version,
 };
-use usertrace_ring::schema::{Description, Event};
+use usertrace_ring::schema::{Contexts, Description, Event};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
@@ -67,10 +67,9 @@ pub fn shop_trace(
 ) -> (TraceWriter, StreamWriter) {
     let info = info("shop", 7, Some(host));
     let mut trace = TraceWriter::create(path, info, clock(1_000_000_000)).unwrap();
-    let Ok(Description::Contexts(contexts)) = Description::parse(contexts.as_bytes()) else {
-        panic!("{contexts}");
-    };
-    trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
+    trace
+        .declare_contexts(Scope::Cpu, &self::contexts(contexts))
+        .unwrap();
     for line in events {
         trace.declare(&event(line)).unwrap();
     }
@@ -93,6 +92,17 @@ pub fn trace_in_ns(path: &Path, trace_name: &str, origin: TraceOrigin) -> TraceW
         ..LttClockSync::default()
     };
     TraceWriter::create(path, info, Clock::new(&sync, &[])).unwrap()
+}
+
+/// The contexts of a channel that a line describes.
+///
+/// # Panics
+/// If the line describes no contexts.
+pub fn contexts(line: &str) -> Contexts {
+    match Description::parse(line.as_bytes()) {
+        Ok(Description::Contexts(contexts)) => contexts,
+        other => panic!("{line}: {other:?}"),
+    }
 }
 
 pub fn event(line: &str) -> Event {
@@ -187,10 +197,7 @@ pub fn write_as(
         trace.declare_class(scope_of).unwrap();
         if *has_contexts {
             let line = format!("@{index} {}", describe(&process.contexts));
-            let Ok(Description::Contexts(contexts)) = Description::parse(line.as_bytes()) else {
-                panic!("{line}");
-            };
-            trace.declare_contexts(scope_of, &contexts).unwrap();
+            trace.declare_contexts(scope_of, &contexts(&line)).unwrap();
             channel.set_contexts();
         }
         for ring in 0..1 + (random() % 3) as u32 {

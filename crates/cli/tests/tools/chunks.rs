@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
-use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
-use usertrace_testing::processes::{event, trace_in_ns};
+use usertrace_testing::processes::{contexts, event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 /// Events of one CPU: id, time in ms, and payload.
@@ -41,10 +40,7 @@ fn trace(parent: &Path, process: u64, is_first: bool) -> (TraceWriter, StreamWri
         process,
     };
     let mut trace = trace_in_ns(&parent.join(format!("prog-40-{process}")), "mine", of);
-    let contexts = Description::parse(b"@1 u32 vtid;c8[16] procname");
-    let Ok(Description::Contexts(contexts)) = contexts else {
-        panic!("{contexts:?}");
-    };
+    let contexts = contexts("@1 u32 vtid;c8[16] procname");
     trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
     let lines = [
         "1 t:work_entry 6 u64 n",

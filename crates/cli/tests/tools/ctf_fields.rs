@@ -10,13 +10,13 @@ use usertrace_ctf::{
 };
 use usertrace_reader::{Item, Printer, Reader, Selection};
 use usertrace_ring::PayloadLengths;
-use usertrace_ring::schema::{Description, EventTable};
+use usertrace_ring::schema::EventTable;
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
 use usertrace_testing::babeltrace;
 use usertrace_testing::fields::{encode, types};
-use usertrace_testing::processes::{event, trace_in_ns};
+use usertrace_testing::processes::{self, event, trace_in_ns};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -174,10 +174,7 @@ fn write_one_event(
     let mut channel = StreamChannel::new("main", 1);
     let mut of_contexts = Vec::new();
     if !contexts.is_empty() {
-        let line = format!("@1 {contexts}");
-        let Ok(Description::Contexts(described)) = Description::parse(line.as_bytes()) else {
-            panic!("{line}");
-        };
+        let described = processes::contexts(&format!("@1 {contexts}"));
         trace.declare_contexts(Scope::Cpu, &described).unwrap();
         channel.set_contexts();
         of_contexts.resize(contexts.split(';').count(), 1);

@@ -12,10 +12,10 @@ use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
 use usertrace_reader::{
     Field, Hosts, Item, LossKind, Number, Printer, Reader, Selection, Trace, Values,
 };
-use usertrace_ring::schema::{Contexts, Description, Element, FieldType, Integer, Scalar};
+use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 
-use usertrace_testing::processes::{clock, event, info, processes, write};
+use usertrace_testing::processes::{clock, contexts, event, info, processes, write};
 
 fn command(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -571,11 +571,7 @@ fn write_threads(directory: &Path) {
     let path = directory.join("prog");
     let mut trace =
         TraceWriter::create(&path, info("prog", 50, Some("h")), clock(1_000_000_000)).unwrap();
-    let line = "@1 u32 vtid;c8[16] procname";
-    let Ok(Description::Contexts(contexts)) = Description::parse(line.as_bytes()) else {
-        panic!("{line}");
-    };
-    let _: &Contexts = &contexts;
+    let contexts = contexts("@1 u32 vtid;c8[16] procname");
     trace.declare_class(Scope::Cpu).unwrap();
     trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
     let names = [

@@ -7,12 +7,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceWriter, Version};
-use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::LttClockSync;
 
 use usertrace_testing::browser::Browser;
-use usertrace_testing::processes::{START, clock, event, info, random};
+use usertrace_testing::processes::{START, clock, contexts, event, info, random};
 
 const MS: i64 = 1_000_000;
 const S: i64 = 1000 * MS;
@@ -381,10 +380,7 @@ fn unusable_messages_are_reported() {
 #[test]
 fn keys_are_fields_and_contexts() {
     let directory = tempfile::tempdir().unwrap();
-    let contexts = Description::parse(b"@1 u32 vtid");
-    let Ok(Description::Contexts(contexts)) = contexts else {
-        panic!("{contexts:?}");
-    };
+    let contexts = contexts("@1 u32 vtid");
     let write = |name: &str, line: &str, payloads: [Vec<u8>; 4]| {
         let path = directory.path().join(name);
         let info = info("p", 1, Some(name));

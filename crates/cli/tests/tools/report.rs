@@ -6,13 +6,12 @@ use std::process::{Command, Output};
 use std::time::Instant;
 
 use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
-use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 
 use usertrace_testing::browser::Browser;
 use usertrace_testing::dump::{Machine, Process, SYNC, Style, Trace, elf, machine};
 use usertrace_testing::exited;
-use usertrace_testing::processes::{event, trace_in_ns};
+use usertrace_testing::processes::{contexts, event, trace_in_ns};
 
 const MS: u64 = 1_000_000;
 
@@ -25,10 +24,7 @@ fn trace(directory: &Path, procname: &str, pid: u32) -> (TraceWriter, [StreamWri
         process: pid.into(),
     };
     let mut trace = trace_in_ns(&directory.join(format!("prog-{pid}")), "mine", of);
-    let contexts = Description::parse(b"@1 u32 vtid;c8[16] procname");
-    let Ok(Description::Contexts(contexts)) = contexts else {
-        panic!("{contexts:?}");
-    };
+    let contexts = contexts("@1 u32 vtid;c8[16] procname");
     trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
     for line in [
         "1 t:work_entry 6 u64 n",
@@ -519,10 +515,9 @@ fn kernel_events_are_in_the_same_page() {
         version: "#1".into(),
     };
     let mut kernel = trace_in_ns(&path.join("kernel"), "mine", of);
-    let Ok(Description::Contexts(contexts)) = Description::parse(b"@1 s32 tid") else {
-        panic!("contexts");
-    };
-    kernel.declare_contexts(Scope::Cpu, &contexts).unwrap();
+    kernel
+        .declare_contexts(Scope::Cpu, &contexts("@1 s32 tid"))
+        .unwrap();
     let event = event("9 task:task_rename 6 str newcomm");
     kernel.declare(&event).unwrap();
     let mut channel = StreamChannel::new("cpu", 1);

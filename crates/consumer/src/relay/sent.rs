@@ -18,7 +18,7 @@ use super::spool::{FileVersion, SpoolTrace};
 const MAX_METADATA: u64 = 64 << 20;
 
 /// How many streams have different times when all say that they have no event.
-pub(super) const DISTINCT: u64 = 1000;
+const DISTINCT: u64 = 1000;
 
 /// Why a session cannot go on.
 #[derive(Debug)]
@@ -234,8 +234,7 @@ impl SentTrace {
     ) -> Result<(), SendError> {
         let now = until.of_clock(self.frequency);
         for stream in self.streams.values_mut().filter(|_| !self.is_closed) {
-            // babeltrace2 warns of streams that have the same time.
-            let now = now.saturating_sub(stream.id % DISTINCT);
+            let now = distinct_time(now, stream.id);
             let Some((_, last)) = stream.last.filter(|_| !stream.begins_before(now)) else {
                 continue;
             };
@@ -332,6 +331,11 @@ impl SentStream {
             _ => Ok(()),
         }
     }
+}
+
+/// A time that other streams do not have: babeltrace2 warns of streams that have the same one.
+pub(super) fn distinct_time(time: u64, stream: u64) -> u64 {
+    time.saturating_sub(stream % DISTINCT)
 }
 
 /// Sends the metadata of a trace, in a session that has no other stream of it.

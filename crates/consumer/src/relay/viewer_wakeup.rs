@@ -5,19 +5,17 @@
 //! idle, and that process's streams would be closed before. So each live session has a stream of
 //! its own, which gets an empty packet when others were published.
 
-use usertrace_ctf::{METADATA, new_uuid};
+use usertrace_ctf::{METADATA, PACKET_MAGIC, format_uuid, new_uuid};
 use usertrace_relay::{Connection, Index, NO_PACKET, SourceError};
 
 use super::metadata::{clock_frequency, clock_name};
-use super::sent::{DISTINCT, SendError};
+use super::sent::{SendError, distinct_time};
 use super::shared::Times;
 
 /// Its directory below that of the session, hidden from readers.
 const PATH: &str = ".live";
 /// The name of its stream.
 const NAME: &str = "wakeup";
-/// Magic number at the start of each packet, by CTF.
-const MAGIC: u32 = 0xc1fc_1fc1;
 /// Length of a packet, as its metadata declare it.
 const PACKET_LEN: u32 = 4 + 16 + 4 + 4 * 8;
 
@@ -106,16 +104,16 @@ impl ViewerWakeup {
         Ok(connection.close_stream(self.metadata_stream, NO_PACKET)?)
     }
 
-    /// A time in its clock. babeltrace2 warns of streams that have the same time.
+    /// A time in its clock.
     fn time_of(&self, until: Option<Times>) -> u64 {
         let until = until.map_or(0, |until| until.of_clock(self.frequency));
-        until.saturating_sub(self.stream % DISTINCT)
+        distinct_time(until, self.stream)
     }
 
     fn packet(&self) -> Vec<u8> {
         let class = 0_u32;
         let mut packet = Vec::with_capacity(PACKET_LEN as usize);
-        packet.extend(MAGIC.to_ne_bytes());
+        packet.extend(PACKET_MAGIC.to_ne_bytes());
         packet.extend(self.uuid);
         packet.extend(class.to_ne_bytes());
         let bits = u64::from(PACKET_LEN) * 8;
@@ -132,18 +130,7 @@ fn metadata(uuid: &[u8; 16], clock: &[u8], name: &str) -> Vec<u8> {
         true => "le",
         false => "be",
     };
-    let [a, b, c, d, e] = [
-        &uuid[..4],
-        &uuid[4..6],
-        &uuid[6..8],
-        &uuid[8..10],
-        &uuid[10..],
-    ]
-    .map(|part| {
-        part.iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    });
+    let uuid = format_uuid(uuid);
     let begin = format!(
         "/* CTF 1.8 */
 
@@ -154,7 +141,7 @@ typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;
 trace {{
 	major = 1;
 	minor = 8;
-	uuid = \"{a}-{b}-{c}-{d}-{e}\";
+	uuid = \"{uuid}\";
 	byte_order = {byte_order};
 	packet.header := struct {{
 		uint32_t magic;
