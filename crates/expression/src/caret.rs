@@ -21,7 +21,7 @@ pub struct WithCaret<'a> {
 
 impl ParseError {
     /// Prints the error, the text and a caret under the place, on three lines without a final
-    /// line feed. `text` is the one that was parsed.
+    /// line feed. `text` is the parsed text.
     pub fn with_caret<'a>(&'a self, text: &'a [u8]) -> WithCaret<'a> {
         WithCaret { error: self, text }
     }

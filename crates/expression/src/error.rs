@@ -28,7 +28,7 @@ impl ParseError {
         self.start as usize..self.end as usize
     }
 
-    /// What is wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -42,7 +42,7 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// What is wrong with a text that is no expression.
+/// The kind of an error in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -143,7 +143,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What stands where something else must stand.
+/// A token that stands where the parser expected another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {

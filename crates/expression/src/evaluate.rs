@@ -14,7 +14,7 @@ use crate::source::Source;
 const SHALLOW: usize = 3;
 
 impl Expression {
-    /// Whether an event matches. `text` is the one that was parsed.
+    /// Whether an event matches. `text` is the parsed text.
     #[inline]
     pub fn evaluate<S: Source>(&self, text: &[u8], source: &mut S) -> Answer {
         // Most events are decided by the first comparison. They need no stack.

@@ -49,7 +49,7 @@ pub(crate) enum Binary {
 }
 
 impl Binary {
-    /// How tightly the operator binds. Unary operators bind more tightly than all of these.
+    /// How tightly the operator binds. Unary operators bind more tightly than binary ones.
     ///
     /// From lttng-enable-event(1) and lttng-tools' `filter-parser.ypp`. There, `&`, `^` and `|`
     /// stand above comparisons.

@@ -40,7 +40,7 @@ enum PendingKind {
     Binary(Binary, u8),
 }
 
-/// What is known of a value of the program before there is an event.
+/// The kind of a value of the program, as far as the parser knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// A field, which may have any kind.
@@ -219,7 +219,7 @@ impl<'a> Parser<'a> {
         let mut needs_name = kind != ReferenceKind::Field;
         loop {
             let mut lexer = self.lexer;
-            // An error after the reference is found again by whoever goes on there.
+            // The caller goes on there, and finds an error after the reference again.
             let role = match lexer.next() {
                 Ok((Token::Symbol(symbol), _)) => Some(symbol.role),
                 _ => None,

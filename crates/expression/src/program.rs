@@ -21,8 +21,8 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// The fields and contexts that the expression refers to, each once. Their positions are what
-    /// [`Source::value`](crate::Source::value) is called with. `text` is the one that was parsed.
+    /// The fields and contexts that the expression refers to, each once. An evaluation calls
+    /// [`Source::value`](crate::Source::value) with their positions. `text` is the parsed text.
     pub fn references<'a>(&self, text: &'a [u8]) -> impl Iterator<Item = Reference<'a>> + use<'a> {
         let count = usize::from(self.reference_count);
         self.references
@@ -140,7 +140,7 @@ fn unpack_reference(packed: u32, text: &[u8]) -> Reference<'_> {
     Reference::new(kind, text.get(start..start + length).unwrap_or_default())
 }
 
-/// What a constant of 64 bits is.
+/// The type of a constant of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wide {
     Signed,

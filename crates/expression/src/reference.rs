@@ -1,4 +1,4 @@
-//! What an expression refers to in an event.
+//! References of an expression to fields and contexts of an event.
 
 use core::fmt;
 use core::ops::Range;

@@ -42,7 +42,7 @@ pub(crate) struct Symbol {
     pub(crate) role: Role,
 }
 
-/// What a symbol is after a value.
+/// The meaning of a symbol after a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Role {
     Binary(Binary),

@@ -62,7 +62,7 @@ impl fmt::Debug for Condition {
     }
 }
 
-/// What some events declare: the fields of their packets, contexts, and own fields.
+/// The fields that a kind of event has: those of its packets, contexts, and its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared<'a> {
     /// Fields that the packet of an event has.

@@ -51,8 +51,8 @@ struct Process {
 }
 
 impl Recordings {
-    /// Counts all traces in or below these directories: the events that fulfil the condition, or
-    /// all. There may be none yet.
+    /// Counts the events of all traces in or below these directories. With a condition, only events
+    /// that fulfil it count. There may be no traces yet.
     ///
     /// # Errors
     /// When a directory cannot be read.

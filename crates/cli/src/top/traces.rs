@@ -54,8 +54,8 @@ struct Process {
 }
 
 impl Traces {
-    /// Counts the traces of these names, or all present and future traces: the events that fulfil
-    /// the condition, or all. Events that are in the rings already do not count.
+    /// Counts events of the traces with these names, or of all present and future traces. With a
+    /// condition, only events that fulfil it count. Events that are in the rings already do not.
     ///
     /// # Errors
     /// When a named trace does not exist.

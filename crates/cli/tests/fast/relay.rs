@@ -74,7 +74,7 @@ fn end_after_recorder(mut recorder: Child) -> Counts {
 /// Waits until the spool is full, and the recorder tells the workers to leave events in the rings.
 fn until_full(spool: &Path) {
     let place = spool.join(".usertrace/place");
-    until("the workers are told to wait", || {
+    until("the recorder tells the workers to wait", || {
         fs::read_to_string(&place).is_ok_and(|text| text.contains("hold"))
     });
 }
@@ -420,8 +420,8 @@ pub(crate) fn on_request() {
     println!("{LIVE} {lost}");
 }
 
-/// A program that writes an event each time when it is told to, the second one in a child process.
-/// Then it waits for its end.
+/// A program that writes an event for each byte of its input. Its child process writes the second
+/// one. Then it waits for its end.
 pub(crate) fn late_child() {
     let read = || {
         // The end of the input counts, too.

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use usertrace_ctf::{StreamChannel, StreamOwner, TraceOrigin, TraceWriter};
-use usertrace_ring::schema::Description;
 use usertrace_sys::Scope;
 use usertrace_testing::babeltrace;
-use usertrace_testing::processes::{event, random, trace_in_ns};
+use usertrace_testing::processes::{contexts, event, random, trace_in_ns};
 
 /// The values of an event of `t:all`.
 #[derive(Debug)]
@@ -113,10 +112,7 @@ fn process(directory: &Path, pid: u32) -> TraceWriter {
 /// Writes a trace of `t:all` with contexts, on CPU 3.
 fn write(directory: &Path, values: &[Values]) {
     let mut trace = process(directory, PIDS[0]);
-    let contexts = Description::parse(b"@1 u32 vtid;c8[16] procname;u64 app.request");
-    let Ok(Description::Contexts(contexts)) = contexts else {
-        panic!("{contexts:?}");
-    };
+    let contexts = contexts("@1 u32 vtid;c8[16] procname;u64 app.request");
     trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
     trace.declare(&event(FIELDS)).unwrap();
     let mut channel = StreamChannel::new("main", 1);
@@ -265,7 +261,7 @@ fn view_prints_the_events_that_fulfil_a_condition() {
             .map(|(_, line)| line.clone())
             .collect();
         assert_eq!(lines(&output.stdout), expected, "{condition}");
-        // What was lost is said whatever is chosen.
+        // The command reports losses with any condition.
         let said = text(&output.stderr);
         assert!(
             said.contains("7 events were discarded"),
@@ -289,7 +285,7 @@ fn contexts_of_streams_and_processes_are_known() {
         ("$ctx.vpid == 4194402 && n < 4", 4),
         ("$ctx.pid == 4194402 && $ctx.hostname == \"host\"", 10),
         ("http.status >= 505", 5),
-        // Events without the field do not match, whatever is asked.
+        // Events without the field never match.
         ("n != 4", 9),
         ("n == 4 || $ctx.pid == 4194401", 401),
         ("http_status == 501", 1),

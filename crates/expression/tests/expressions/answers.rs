@@ -1,4 +1,4 @@
-//! What expressions answer.
+//! Answers of expressions.
 
 use usertrace_expression::Answer::{False, True, Unknown};
 use usertrace_expression::{Answer, Field, Integer, ReferenceKind, Segment};

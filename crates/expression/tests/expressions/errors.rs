@@ -1,4 +1,4 @@
-//! What is said of texts that are no expressions, and where the caret stands.
+//! Errors of texts that are no expressions, and the place of the caret.
 
 use usertrace_expression::{Expression, MAX_TEXT};
 

@@ -28,7 +28,7 @@ fn operators_bind_as_in_lttng() {
         ("~a & b", "(~a) & b"),
         ("!-a", "!(-a)"),
         ("-+~a == b", "(-(+(~a))) == b"),
-        // Shifts, &, ^, |, then comparisons: the latter unlike in C.
+        // Shifts, &, ^, |, then comparisons. In C, comparisons bind more tightly than &.
         ("a << b & c", "(a << b) & c"),
         ("a & b << c", "a & (b << c)"),
         ("a << b >> c", "(a << b) >> c"),

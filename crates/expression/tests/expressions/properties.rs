@@ -99,7 +99,7 @@ fn trees() -> impl Strategy<Value = Tree> {
     );
     let unary = [UnaryOp::Plus, UnaryOp::Minus, UnaryOp::Not, UnaryOp::BitNot];
     let mut operators: Vec<_> = OPERATORS.iter().map(|(operator, _)| *operator).collect();
-    // As many of these as of all others, as they skip steps.
+    // Half of all operators are these two, as they skip steps.
     operators.extend(["&&", "||"].repeat(5));
     prop_oneof![1 => leaf(), 3 => comparison].prop_recursive(4, 20, 2, move |inner| {
         let binary = (inner.clone(), select(operators.clone()), inner.clone()).prop_map(

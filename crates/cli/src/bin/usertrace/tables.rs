@@ -141,7 +141,7 @@ impl Drop for Tables {
 /// A chunk that waits.
 struct Pending {
     chunk: PathBuf,
-    /// Why it was not converted, as it was reported.
+    /// The reason that was reported, if the chunk could not be converted.
     reported: Option<String>,
 }
 
