@@ -30,9 +30,9 @@ fn build(output: &Path) -> [PathBuf; 3] {
     let mut package = Command::new(script);
     package.arg("--output").arg(output);
     if counts(0, 1) == 0 {
-        // Optimising and compressing take longer than all other steps.
+        // Building and compressing take longer than all other steps.
         package
-            .args(["--profile", "packages"])
+            .args(["--no-build", "--profile", "dev"])
             .env("DPKG_DEB_COMPRESSOR_TYPE", "none");
     }
     succeed(&mut package);

@@ -1,9 +1,9 @@
 //! Runs test cases one after the other, and records their progress: the guest may end in the middle
 //! of one.
 //!
-//! `scripts/test` names the tests to run in a file, and reads of each when it began, how it ended,
-//! and how long it took: its `vm/src/suite/guests.rs` is the other side. Without such a file, the
-//! command line selects as in any test program.
+//! `scripts/test` names the tests to run in a file for each program, and reads of each when it
+//! began, how it ended, and how long it took: its `vm/src/suite/guests.rs` is the other side.
+//! Without such a file, the command line selects as in any test program.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -56,7 +56,7 @@ pub fn run(mut arguments: Arguments, cases: &[Case], before: fn()) -> ExitCode {
     arguments.test_threads = Some(1);
     let directory = std::env::var_os(DIRECTORY).map(PathBuf::from);
     let chosen = match &directory {
-        Some(directory) if !arguments.list => named(cases, &directory.join(TESTS)),
+        Some(directory) if !arguments.list => named(cases, &tests_file(directory)),
         _ => cases.to_vec(),
     };
     let trials = chosen
@@ -78,6 +78,14 @@ pub fn run(mut arguments: Arguments, cases: &[Case], before: fn()) -> ExitCode {
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The file with the names of this program's tests.
+fn tests_file(directory: &Path) -> PathBuf {
+    let program = std::env::current_exe().expect("this program's path");
+    directory
+        .join(program.file_name().expect("a name"))
+        .with_extension(TESTS)
 }
 
 /// The cases whose names are in this file, in their own order.

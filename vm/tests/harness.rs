@@ -60,6 +60,7 @@ fn status_of_the_harness_is_distinguished_from_the_commands() {
 }
 
 #[test]
+#[ignore = "full tier: another boot for a status"]
 fn signal_has_the_status_of_a_shell() {
     assert_eq!(sh("kill -9 $$").outcome, Outcome::Failed(137));
 }
@@ -96,6 +97,7 @@ fn bytes(len: usize) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "full tier: others pass text both ways"]
 fn every_byte_passes_both_ways() {
     let input = bytes(3_000_001);
     let mut child = Command::new(PROGRAM)
@@ -187,6 +189,7 @@ fn out_is_the_hosts_and_the_rest_of_the_host_is_read_only() {
 }
 
 #[test]
+#[ignore = "full tier: guest tests need all three"]
 fn the_guest_has_the_processors_the_memory_and_a_clock() {
     let run = guest().smp(3).memory_mib(700).command([
         "sh",
@@ -263,6 +266,7 @@ fn hang_is_distinguished_from_a_timeout() {
 }
 
 #[test]
+#[ignore = "full tier: another boot"]
 fn broken_harness_is_reported() {
     let dir = TempDir::new().unwrap();
     let kernel = dir.path().join("bzImage");
@@ -298,6 +302,7 @@ fn broken_harness_is_reported() {
 /// QEMU's own errors are not the guest's: after one at the start, the harness reports it and starts
 /// QEMU once more.
 #[test]
+#[ignore = "full tier: three boots for what happens rarely"]
 fn a_qemu_that_gives_up_at_the_start_is_started_once_more() {
     let dir = TempDir::new().unwrap();
     let [qemu, count] = ["qemu", "count"].map(|name| dir.path().join(name));
@@ -384,6 +389,7 @@ fn a_crash_leaves_a_dump() {
 }
 
 #[test]
+#[ignore = "full tier: no other test depends on the shell"]
 fn without_a_command_a_person_has_a_shell() {
     let mut command = Command::new(PROGRAM);
     command

@@ -20,8 +20,8 @@ use crate::suite::tier::Section;
 /// The variable with the directory of the tests' names and progress.
 /// `usertrace_tests::progress` reads it, too.
 const DIRECTORY: &str = "USERTRACE_TEST_DIR";
-/// The file with the names of the tests to run, one a line.
-const TESTS: &str = "tests";
+/// What follows the program's name in that of the file with the tests to run, one a line.
+const TESTS: &str = ".tests";
 /// The file with a line when a test begins, and one when it ends.
 const PROGRESS: &str = "progress";
 
@@ -31,17 +31,30 @@ const KUNIT: &str = "kunit";
 const KSELFTEST: &str = "kselftest";
 /// The file with the reasons of its failures.
 const KSELFTEST_STDERR: &str = "kselftest.stderr";
-/// A script that runs the tests, and then the kernel's own, which need a system without traces. Its
-/// arguments are both programs, and the directory of reports.
-const THEN_KSELFTEST: &str = "
-\"$1\"; status=$?
-dmesg >\"$3\"
-for trace in /sys/kernel/ltt/*/; do rmdir \"$trace\"; done
-\"$2\" >\"$4\" 2>\"$5\" || status=$?
-exit $status";
+/// A script that runs the first program of tests, the kernel's own, which need a system without
+/// traces, and the other programs. Its arguments are the directory of reports, the series' own
+/// program, and the programs.
+const WITH_KSELFTEST: &str = r#"
+out=$1 kselftest=$2 first=$3
+shift 3
+"$first"; status=$?
+dmesg >"$out/kunit"
+for trace in /sys/kernel/ltt/*/; do rmdir "$trace"; done
+"$kselftest" >"$out/kselftest" 2>"$out/kselftest.stderr" || status=$?
+for program; do "$program" || status=$?; done
+exit $status"#;
 
 /// How often the guest's progress is read.
 const FOLLOW: Duration = Duration::from_millis(500);
+
+/// A test that runs in a guest.
+#[derive(Clone, Debug)]
+pub(crate) struct GuestTest {
+    /// The program that it belongs to.
+    pub(crate) program: &'static str,
+    /// Its name.
+    pub(crate) name: String,
+}
 
 /// Tests that run in one guest.
 #[derive(Clone, Debug)]
@@ -54,10 +67,9 @@ pub(crate) struct GuestBatch {
     pub(crate) config: KernelConfig,
     /// More options of `scripts/guest`.
     pub(crate) options: Vec<String>,
-    /// The test program.
-    pub(crate) program: &'static str,
-    /// The tests, in the order in which they run.
-    pub(crate) tests: Vec<String>,
+    /// The tests, in the order in which they run. They have different names. Only where the
+    /// kernel's own tests run, they can be of several programs.
+    pub(crate) tests: Vec<GuestTest>,
     /// Variables of the tests' environment.
     pub(crate) variables: Vec<(String, String)>,
     /// The series' test program in C, if the kernel's own tests run here, too: KUnit does at boot.
@@ -70,14 +82,27 @@ impl GuestBatch {
     pub(crate) fn run(&self, early: &ResultSender) -> Vec<TestResult> {
         match self.try_run(early) {
             Ok(results) => results,
-            Err(e) => vec![self.result("", Verdict::Failed(format!("{e:#}")), Duration::ZERO, "")],
+            Err(e) => {
+                vec![self.result(None, Verdict::Failed(format!("{e:#}")), Duration::ZERO, "")]
+            }
         }
+    }
+
+    /// The programs, in the order in which they run.
+    fn programs(&self) -> Vec<&'static str> {
+        let mut programs: Vec<_> = self.tests.iter().map(|test| test.program).collect();
+        programs.dedup();
+        programs
     }
 
     fn try_run(&self, early: &ResultSender) -> Result<Vec<TestResult>> {
         let out = tempfile::tempdir().context("making the guest's /out")?;
-        let names: Vec<_> = self.tests.iter().map(|name| format!("{name}\n")).collect();
-        fs::write(out.path().join(TESTS), names.concat()).context("writing the tests' names")?;
+        for program in self.programs() {
+            let of_it = self.tests.iter().filter(|test| test.program == program);
+            let names: String = of_it.map(|test| format!("{}\n", test.name)).collect();
+            let file = out.path().join(format!("{program}{TESTS}"));
+            fs::write(file, names).context("writing the tests' names")?;
+        }
         let file = out.path().join(PROGRESS);
         let read = || fs::read_to_string(&file).unwrap_or_default();
         let (over, is_over) = channel::<()>();
@@ -107,11 +132,11 @@ impl GuestBatch {
     fn tell_passed(&self, progress: &str, told: &mut HashSet<String>, early: &ResultSender) {
         let ended = ended(progress);
         for test in &self.tests {
-            if let Some(ended) = ended.get(&**test)
+            if let Some(ended) = ended.get(&*test.name)
                 && ended.has_passed
-                && told.insert(test.clone())
+                && told.insert(test.name.clone())
             {
-                early.send(self.result(test, Verdict::Passed, ended.time, ""));
+                early.send(self.result(Some(test), Verdict::Passed, ended.time, ""));
             }
         }
     }
@@ -125,10 +150,10 @@ impl GuestBatch {
         mut results: Vec<TestResult>,
     ) -> Vec<TestResult> {
         let ended = ended(progress);
-        for test in self.tests.iter().filter(|test| !told.contains(*test)) {
-            let (verdict, time) = match ended.get(&**test) {
+        for test in self.tests.iter().filter(|test| !told.contains(&test.name)) {
+            let (verdict, time) = match ended.get(&*test.name) {
                 Some(TestEnd { has_passed, time }) => (Verdict::of(*has_passed), *time),
-                None if began(progress, test) => {
+                None if began(progress, &test.name) => {
                     let why = "the guest ended during this test".to_owned();
                     (Verdict::Failed(why), Duration::ZERO)
                 }
@@ -138,10 +163,10 @@ impl GuestBatch {
                 }
             };
             let output = match verdict {
-                Verdict::Failed(_) => &about(&finished.output, test),
+                Verdict::Failed(_) => &about(&finished.output, &test.name),
                 _ => "",
             };
-            results.push(self.result(test, verdict, time, output));
+            results.push(self.result(Some(test), verdict, time, output));
         }
         let counted = Tally::of_libtest(&finished.stdout);
         let passed = ended.values().filter(|ended| ended.has_passed).count() as u64;
@@ -154,13 +179,13 @@ impl GuestBatch {
                 self.tests.len()
             )),
             Ok(()) if counted.passed != passed => Some(format!(
-                "{passed} tests passed, but the program counts {counted}"
+                "{passed} tests passed, but the programs count {counted}"
             )),
             Ok(()) => None,
         };
         if let Some(why) = why {
             let verdict = Verdict::Failed(why);
-            results.push(self.result("", verdict, finished.time, &finished.output));
+            results.push(self.result(None, verdict, finished.time, &finished.output));
         }
         results
     }
@@ -182,26 +207,35 @@ impl GuestBatch {
             command.arg("--env").arg(format!("{name}={value}"));
         }
         command.arg("--out").arg(out).arg("--");
-        let program = target_dir().join("debug").join(self.program);
-        match &self.kselftest {
-            None => command.arg(program),
-            Some(kselftest) => command
-                .args(["sh", "-c", THEN_KSELFTEST, "sh"])
-                .args([&program, kselftest])
-                .args([KUNIT, KSELFTEST, KSELFTEST_STDERR].map(|name| format!("/out/{name}"))),
-        };
+        let path = |program| target_dir().join("debug").join(program);
+        let programs = self.programs().into_iter().map(path);
+        if let Some(kselftest) = &self.kselftest {
+            command
+                .args(["sh", "-c", WITH_KSELFTEST, "sh", "/out"])
+                .arg(kselftest);
+        }
+        command.args(programs);
         command
     }
 
-    fn result(&self, name: &str, verdict: Verdict, time: Duration, output: &str) -> TestResult {
+    /// The result of a test, or of the guest.
+    fn result(
+        &self,
+        test: Option<&GuestTest>,
+        verdict: Verdict,
+        time: Duration,
+        output: &str,
+    ) -> TestResult {
+        let (program, name) = match test {
+            Some(GuestTest { program, name }) => {
+                (format!("{program} [{}]", self.config), name.clone())
+            }
+            None => (self.name.clone(), String::new()),
+        };
         TestResult {
             section: self.section,
-            program: if name.is_empty() {
-                self.name.clone()
-            } else {
-                format!("{} [{}]", self.program, self.config)
-            },
-            name: name.into(),
+            program,
+            name,
             verdict,
             time,
             output: output.into(),
@@ -311,6 +345,13 @@ mod tests {
         assert!(!text.contains('1') && !text.contains('3'), "{text}");
     }
 
+    fn test(name: &str) -> GuestTest {
+        GuestTest {
+            program: "guest-tests",
+            name: name.into(),
+        }
+    }
+
     #[test]
     fn guest_that_dies_fails_its_test_and_skips_the_rest() {
         let batch = GuestBatch {
@@ -318,8 +359,7 @@ mod tests {
             name: "guest".into(),
             config: KernelConfig::Release,
             options: Vec::new(),
-            program: "guest-tests",
-            tests: ["a", "b", "c"].map(str::to_owned).into(),
+            tests: ["a", "b", "c"].map(test).into(),
             variables: Vec::new(),
             kselftest: None,
         };

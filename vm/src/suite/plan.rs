@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use usertrace_vm::{KernelConfig, cache_dir, repository, target_dir};
 
-use crate::suite::guests::GuestBatch;
+use crate::suite::guests::{GuestBatch, GuestTest};
 use crate::suite::history::History;
 use crate::suite::kind::{CLOCK, TURNS};
 use crate::suite::process::{self, SILENCE};
@@ -40,8 +40,36 @@ pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
     (MACHINE_CODE, "the machine code of a release build"),
     ("usertrace-cli::tools::report", "reports in a browser"),
     (
-        "usertrace-cli::tools::export::perfetto_reads_all_that_is_printed",
+        "usertrace-cli::tools::export::perfetto_has_slices_of_threads",
         "exports in Perfetto's own reader",
+    ),
+    (
+        "usertrace-cli::tools::export::perfetto_tells_hosts_apart",
+        "exports of several hosts in Perfetto's own reader",
+    ),
+    (
+        "usertrace-cli::tools::export::the_trace_processor_complains",
+        "that Perfetto's own reader finds mistakes",
+    ),
+    (
+        "usertrace-columns::tables",
+        "tables in the readers of others",
+    ),
+    (
+        "usertrace-cli::restart",
+        "recorders that are killed or have no room at each write",
+    ),
+    (
+        "usertrace::writer::tests::mm_cid::everything_with_rings_of_concurrency_ids",
+        "all tests of the writer once more, with rings of concurrency ids",
+    ),
+    (
+        "usertrace::writer::tests::registration::everything_with_an_area_of_our_own",
+        "all tests of the writer once more, with an area of their own",
+    ),
+    (
+        "usertrace-relay::relay::connection_that_breaks_at_any_byte_is_an_error_and_leaves_nothing_twice",
+        "connections that break at each byte",
     ),
     ("usertrace-c::lttng", "LTTng's own readers and recorders"),
     ("usertrace-c::programs", "programs in C and C++"),
@@ -66,12 +94,19 @@ const HARNESS: &str = "usertrace-vm::harness";
 const SWEEPS: &str = "_at_each_instruction_";
 /// By how much the middle tier divides the large counts of guest tests. On the debug kernel each
 /// takes five times as long.
-const MIDDLE_SCALE: &str = "20";
-const MIDDLE_SCALE_DEBUG: &str = "100";
+const MIDDLE_SCALE: &str = "40";
+const MIDDLE_SCALE_DEBUG: &str = "400";
 /// How long the middle tier fuzzes the control file system in a guest.
 const MIDDLE_FUZZ_SECONDS: &str = "5";
 /// How many guests share a kernel's guest tests.
 const GUESTS: usize = 2;
+/// The programs that run in guests.
+const BOOT_TESTS: &str = "boot-tests";
+const GUEST_TESTS: &str = "guest-tests";
+/// The kernel's parameters for a trace from boot, which `boot-tests` expects.
+const BOOT_TRACE: &str = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
+/// The options of guests of the debug kernel with guest tests. The adversary is among them.
+const OF_DEBUG_GUESTS: [&str; 4] = ["--append", "page_poison=1", "--silence", ADVERSARY_SILENCE];
 /// The full tier's counts: the test, the variable, the count of one run, and the number of runs.
 const REPEATS: &[(&str, &str, u32, u32)] = &[
     ("memory_at_any_instant", "USERTRACE_INSTANTS", 50, 4),
@@ -168,6 +203,38 @@ impl Context {
             *count.entry(section).or_default() += long.len() as u64;
         }
         tests
+    }
+
+    /// Whether all tests of a kernel run in the guest that is traced from boot.
+    fn has_one_guest(&self, config: KernelConfig) -> bool {
+        self.tier < Tier::Full && config == KernelConfig::Debug
+    }
+
+    /// The guest tests that this tier runs on a kernel, and those for guests of another kind.
+    fn of_kernel(
+        &self,
+        section: Section,
+        config: KernelConfig,
+        tests: Vec<ListedTest>,
+    ) -> (Vec<ListedTest>, Vec<ListedTest>) {
+        let (wanted, others) = tests
+            .into_iter()
+            .partition(|test| test.is_for(self.tier, config));
+        (self.without_long(section, wanted), others)
+    }
+
+    /// The variables of guest tests on a kernel.
+    fn guest_variables(&self, config: KernelConfig) -> Vec<(String, String)> {
+        let mut variables = self.variables();
+        if self.tier < Tier::Full {
+            let scale = match config {
+                KernelConfig::Release => MIDDLE_SCALE,
+                KernelConfig::Debug => MIDDLE_SCALE_DEBUG,
+            };
+            variables.push(("USERTRACE_TEST_SCALE".into(), scale.into()));
+            variables.push(("USERTRACE_FUZZ_SECONDS".into(), MIDDLE_FUZZ_SECONDS.into()));
+        }
+        variables
     }
 
     /// The variables of all tests of this tier.
@@ -313,35 +380,14 @@ fn series(context: &Context, jobs: &mut Vec<Job>) {
 fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: KernelConfig) {
     let name = format!("trace from boot, and the kernel's own tests, {config} kernel");
     let context_ = context.clone();
-    let program = "boot-tests";
     let list = {
         let name = name.clone();
         move |_: &ResultSender| {
-            let found = debug_program(program)
-                .list()
-                .and_then(|tests| Ok((tests, kselftest_program()?)));
-            let (tests, kselftest) = match found {
-                Ok(found) => found,
-                Err(why) => {
-                    return JobResult::found(vec![failing(&context_, section, program, why)]);
-                }
-            };
-            let boot = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
-            let batch = GuestBatch {
-                section,
-                name,
-                config,
-                // At the end, the debug kernel searches for leaks, which takes the longer the more
-                // memory there is.
-                options: ["--append", boot, "--memory", "1G"]
-                    .map(str::to_owned)
-                    .into(),
-                program,
-                tests: Vec::new(),
-                variables: context_.variables(),
-                kselftest: Some(kselftest),
-            };
-            JobResult::found(batch_job(&context_, batch, &tests).into_iter().collect())
+            let job = boot_batch(&context_, section, config, name);
+            JobResult::found(match job {
+                Ok(job) => job.into_iter().collect(),
+                Err(why) => vec![failing(&context_, section, BOOT_TESTS, why)],
+            })
         }
     };
     let mut job = context.job(
@@ -364,6 +410,42 @@ fn guest(context: &Context, jobs: &mut Vec<Job>, section: Section, config: Kerne
         let needs = [kernel_need(config), Need::Init, Need::GuestBench];
         context.status(jobs, section, "guest-bench", &needs, bench);
     }
+}
+
+/// The guest that is traced from boot, and in which the kernel's own tests run.
+///
+/// A debug kernel needs a minute of processor time to boot and to search for leaks. In the middle
+/// tier, there is one such guest for all tests.
+fn boot_batch(
+    context: &Context,
+    section: Section,
+    config: KernelConfig,
+    name: String,
+) -> Result<Option<Job>, String> {
+    let mut tests = tests_of(BOOT_TESTS, debug_program(BOOT_TESTS).list()?);
+    let mut variables = context.variables();
+    let mut options = vec!["--append".into(), BOOT_TRACE.into()];
+    if context.has_one_guest(config) {
+        let guest_tests = debug_program(GUEST_TESTS).list()?;
+        let (wanted, _) = context.of_kernel(section, config, guest_tests);
+        tests.extend(tests_of(GUEST_TESTS, wanted));
+        variables = context.guest_variables(config);
+        options.extend(OF_DEBUG_GUESTS.map(str::to_owned));
+    } else {
+        // At the end, the debug kernel searches for leaks, which takes the longer the more memory
+        // there is.
+        options.extend(["--memory", "1G"].map(str::to_owned));
+    }
+    let batch = GuestBatch {
+        section,
+        name,
+        config,
+        options,
+        tests,
+        variables,
+        kselftest: Some(kselftest_program()?),
+    };
+    Ok(batch_job(context, batch))
 }
 
 /// The random adversary, in guests of one kernel. Freed pages are poisoned, or at least cleared.
@@ -526,10 +608,10 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
         (Section::Debug, KernelConfig::Debug),
     ];
     for (section, config) in guests {
-        if context.has(section) {
-            match debug_program("guest-tests").list() {
+        if context.has(section) && !context.has_one_guest(config) {
+            match debug_program(GUEST_TESTS).list() {
                 Ok(tests) => jobs.extend(guest_jobs(context, section, config, tests)),
-                Err(why) => jobs.push(failing(context, section, "guest-tests", why)),
+                Err(why) => jobs.push(failing(context, section, GUEST_TESTS, why)),
             }
         }
     }
@@ -640,47 +722,26 @@ fn guest_jobs(
     config: KernelConfig,
     tests: Vec<ListedTest>,
 ) -> Vec<Job> {
-    let mut variables = context.variables();
-    if context.tier < Tier::Full {
-        let scale = match config {
-            KernelConfig::Release => MIDDLE_SCALE,
-            KernelConfig::Debug => MIDDLE_SCALE_DEBUG,
-        };
-        variables.push(("USERTRACE_TEST_SCALE".into(), scale.into()));
-        variables.push(("USERTRACE_FUZZ_SECONDS".into(), MIDDLE_FUZZ_SECONDS.into()));
-    }
-    let batch = |name: String, options: Vec<String>| GuestBatch {
+    let batch = |name: String, options: Vec<String>, tests: Vec<ListedTest>| GuestBatch {
         section,
         name,
         config,
         options,
-        program: "guest-tests",
-        tests: Vec::new(),
-        variables: variables.clone(),
+        tests: tests_of(GUEST_TESTS, tests),
+        variables: context.guest_variables(config),
         kselftest: None,
     };
-    let (wanted, others): (Vec<_>, Vec<_>) = tests
-        .into_iter()
-        .partition(|test| test.is_for(context.tier, config));
-    let wanted = context.without_long(section, wanted);
-    let program = format!("guest-tests [{config}]");
+    let (wanted, others) = context.of_kernel(section, config, tests);
+    let program = format!("{GUEST_TESTS} [{config}]");
     let cost = |test: &ListedTest| context.guest_cost(&program, &test.name);
     let mut jobs = Vec::new();
-    // A debug kernel needs a minute of processor time to boot and to search for leaks.
-    let guests = match (context.tier, config) {
-        (Tier::Full, _) | (_, KernelConfig::Release) => GUESTS,
-        (_, KernelConfig::Debug) => 1,
-    };
-    for (at, share) in share(&wanted, guests, cost).into_iter().enumerate() {
-        let name = format!("guest tests {} of {guests}, {config} kernel", at + 1);
+    for (at, share) in share(&wanted, GUESTS, cost).into_iter().enumerate() {
+        let name = format!("guest tests {} of {GUESTS}, {config} kernel", at + 1);
         let options = match config {
             KernelConfig::Release => Vec::new(),
-            // The adversary is among them.
-            KernelConfig::Debug => ["--append", "page_poison=1", "--silence", ADVERSARY_SILENCE]
-                .map(str::to_owned)
-                .into(),
+            KernelConfig::Debug => OF_DEBUG_GUESTS.map(str::to_owned).into(),
         };
-        jobs.extend(batch_job(context, batch(name, options), &share));
+        jobs.extend(batch_job(context, batch(name, options, share)));
     }
     if config == KernelConfig::Release {
         let own = [
@@ -697,11 +758,17 @@ fn guest_jobs(
         ];
         for (kind, name, options) in own {
             let of_kind = others.iter().filter(|test| test.is_of(kind));
-            let tests: Vec<_> = of_kind.cloned().collect();
-            jobs.extend(batch_job(context, batch(name.to_owned(), options), &tests));
+            let tests = context.without_long(section, of_kind.cloned().collect());
+            jobs.extend(batch_job(context, batch(name.to_owned(), options, tests)));
         }
     }
     jobs
+}
+
+/// The tests of a program, to run in a guest.
+fn tests_of(program: &'static str, tests: Vec<ListedTest>) -> Vec<GuestTest> {
+    let test = |ListedTest { name, .. }| GuestTest { program, name };
+    tests.into_iter().map(test).collect()
 }
 
 /// Distributes tests over so many guests, by how long they take. Each keeps their order.
@@ -729,21 +796,29 @@ fn share(
     (0..guests).map(of).collect()
 }
 
-/// A job for a guest with these tests, if any of them has to run.
-fn batch_job(context: &Context, mut batch: GuestBatch, tests: &[ListedTest]) -> Option<Job> {
-    let program = format!("{} [{}]", batch.program, batch.config);
-    batch.tests = tests
-        .iter()
-        .map(|test| test.name.clone())
-        // The kernel's own tests have no names before they run, so their guest runs as a whole.
-        .filter(|name| {
-            batch.kselftest.is_some() || !context.keep(batch.section, &full_name(&program, name))
-        })
-        .collect();
+/// A job for a guest, if any of its tests has to run.
+fn batch_job(context: &Context, mut batch: GuestBatch) -> Option<Job> {
+    let full = |test: &GuestTest| {
+        let program = format!("{} [{}]", test.program, batch.config);
+        full_name(&program, &test.name)
+    };
+    // The kernel's own tests have no names before they run, so their guest runs as a whole.
+    if batch.kselftest.is_none() {
+        let has_to_run = |test: &GuestTest| !context.keep(batch.section, &full(test));
+        batch.tests = batch
+            .tests
+            .iter()
+            .filter(|test| has_to_run(test))
+            .cloned()
+            .collect();
+    }
     if batch.tests.is_empty() {
         return None;
     }
-    let cost = |name: &String| context.guest_cost(&program, name);
+    let cost = |test: &GuestTest| {
+        let program = format!("{} [{}]", test.program, batch.config);
+        context.guest_cost(&program, &test.name)
+    };
     let expected = batch.tests.iter().map(cost).sum();
     let (section, name) = (batch.section, batch.name.clone());
     let mut needs = vec![kernel_need(batch.config), Need::Init, Need::Programs];

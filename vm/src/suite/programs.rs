@@ -42,39 +42,28 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 }
 
 /// Builds all test programs, commands and libraries, and returns the test programs.
+///
+/// One run of cargo: separate ones would build the workspace's crates twice, as tests add features
+/// to other people's crates.
 pub(crate) fn build() -> Result<Vec<Program>, String> {
-    let tests = process::run(
+    let built = process::run(
         cargo(&[
-            "test",
+            "build",
             "--workspace",
             "--locked",
-            "--no-run",
+            "--lib",
+            "--bins",
+            "--tests",
             "--quiet",
             "--message-format",
             "json-render-diagnostics",
         ]),
         SILENCE,
     );
-    tests
+    built
         .outcome
-        .map_err(|why| format!("{why}\n{}", tests.output))?;
-    // The programs that run in guests belong to packages without integration tests, for which cargo
-    // built none above.
-    let programs = process::run(
-        cargo(&[
-            "build",
-            "--workspace",
-            "--locked",
-            "--quiet",
-            "--lib",
-            "--bins",
-        ]),
-        SILENCE,
-    );
-    programs
-        .outcome
-        .map_err(|why| format!("{why}\n{}", programs.output))?;
-    Ok(tests.stdout.lines().filter_map(program).collect())
+        .map_err(|why| format!("{why}\n{}", built.output))?;
+    Ok(built.stdout.lines().filter_map(program).collect())
 }
 
 /// The test program that a line of cargo's messages is about.

@@ -548,6 +548,7 @@ fn kernel_events_are_in_the_same_page() {
 ///
 /// Requirements: E7
 #[test]
+#[ignore = "full tier: losses_are_marked remains"]
 fn omitted_events_are_reported() {
     const EVENTS: u64 = 400_000;
     let directory = tempfile::tempdir().unwrap();
@@ -764,6 +765,7 @@ fn write_many(directory: &Path, events: u64) {
 ///
 /// Requirements: E8
 #[test]
+#[ignore = "full tier: a minute of a browser"]
 fn large_traces_take_bounded_time_and_memory() {
     let events = std::env::var("USERTRACE_TEST_EVENTS");
     let events: u64 = events.map_or(500_000, |events| events.parse().unwrap());

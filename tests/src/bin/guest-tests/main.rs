@@ -163,6 +163,7 @@ fn all() -> Vec<progress::Case> {
                 "" if tiers::CHANGE_STATE.contains(&name) => "state",
                 "" if tiers::LONG.contains(&name) => "full",
                 "release" if tiers::LONG.contains(&name) => "release full",
+                "turns" if tiers::LONG.contains(&name) => "turns full",
                 _ => guest,
             };
             all.push(progress::Case { name, kind, test });

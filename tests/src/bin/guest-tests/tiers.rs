@@ -44,11 +44,55 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
 /// Long tests, which only the full tier runs. Each needs many seconds of a processor. The comments
 /// say which shorter tests of the middle tier show the same in part.
 pub(crate) const LONG: &[&str] = &[
+    // `terminal` runs the documents' commands, with the fallback and as another user.
+    "commands_of_the_documents_work",
+    // On the host, `fast::tables`, `fast::chunks`, `fast::relay`, `restart` and `tools::consumer`
+    // try the same recorder and daemon with the fallback. Of the tests with the kernel,
+    // `record_saves_exactly_the_written_events` remains, and
+    // `repeatedly_killed_recorder_loses_and_repeats_nothing`.
+    "daemon_makes_tables_of_each_finished_chunk",
+    "daemon_sends_each_event_to_a_relay_once",
+    "kernel_events_of_a_killed_recorder_are_in_no_other_recording",
+    "killed_recorder_repeats_and_omits_no_kernel_event",
+    "old_chunks_are_removed_at_the_limits",
+    "recorder_raises_its_limit_of_open_files",
+    "recording_of_a_pid_ends_with_the_process",
+    "recordings_in_ctf_2_equal_those_in_ctf_1_8",
+    "restarted_and_rotating_daemon_loses_and_repeats_nothing",
+    "second_recorder_is_rejected",
+    "snapshot_has_the_newest_events_and_stops_no_writer",
+    "undescribed_events_are_reported",
+    "viewers_read_a_recording_live",
+    // On the host, `terminal`, `tools::top` and `control` try the same commands with the fallback.
+    // `shell_commands_control_traces` and `command_controls_a_program` remain.
+    "list_asks_processes_for_missing_descriptions",
+    "list_shows_the_events_of_processes",
+    "record_and_top_update_the_terminal",
+    "terminal_shows_the_progress_of_a_recording",
+    "top_counts_without_consuming",
+    "top_marks_estimates",
+    "traces_outlive_the_commands_that_create_them",
+    // `losses_are_reported_and_end_with_the_shortage` remains.
+    "events_lost_for_lack_of_memory_are_reported",
+    // `user_above_its_memory_limit_slows_no_other_user` remains.
+    "constant_updates_slow_no_other_user",
+    "slow_watcher_delays_no_program",
+    // `tracing_does_not_change_sqlite3` remains, and `programs` on the host.
+    "tracing_does_not_change_a_shell_and_its_children",
+    "tracing_does_not_change_ls",
+    // `sigkill_loses_no_committed_event` remains, and
+    // `each_scope_records_exactly_the_written_events`.
+    "sigkill_loses_no_committed_event_in_any_scope",
+    "vfork_child_leaves_rings_of_each_scope_alone",
+    // `kernel_events_are_ordered_among_program_events` remains.
+    "kernel_event_fields_equal_the_kernels_own_text",
+    "missing_tracefs_and_unknown_kernel_events_are_named",
+    "overwritten_kernel_events_are_counted",
     // `terminal` tries the same examples with the fallback.
     "examples_of_the_manual_work",
     // `tools::daemon` shows what the daemon tells systemd.
     "systemd_starts_restarts_rotates_and_stops_the_daemon",
-    // The tests of sqlite3, ls and a shell remain. With the fallback, `load::python_with_threads`
+    // The test of sqlite3 remains. With the fallback, `load::python_with_threads`
     // does; in the middle tier nothing shows that redis-server is not changed.
     "all_libraries_do_not_change_redis_server_under_load",
     "all_libraries_do_not_change_python_with_threads",
