@@ -24,14 +24,12 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     // Channels, modes.
     "ten_thousand_mode_changes_tear_no_record_and_count_all_losses",
     "each_event_reaches_its_traces_and_memory_is_freed",
-    // Processes that share memory, and ways to die.
+    // Processes that share memory. The adversary kills them in each way.
     "children_of_every_kind_of_clone_have_their_own_buffers",
     "areas_live_until_the_last_sharing_process_ends",
-    "no_way_to_die_loses_a_committed_event",
-    // Mappings.
+    // Mappings. The adversary gives each advice.
     "areas_cannot_be_grown_copied_or_partly_covered",
     "written_events_survive_unmapped_areas",
-    "madvise_changes_no_area",
     "area_cannot_be_mapped_again",
     "kernel_takes_no_reference_to_pages_of_areas",
     "proc_shows_the_areas_and_changes_nothing",
