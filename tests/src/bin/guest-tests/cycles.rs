@@ -118,7 +118,7 @@ fn come_and_go(link: &mut Link) {
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
     let begun = Instant::now();
     // The debug kernel takes many minutes for all: USERTRACE_TEST_SCALE=1 asks for them.
-    let cycles = scaled(CYCLES);
+    let cycles = scaled(CYCLES).max(3 * SAMPLE);
     for cycle in 0..WARM_UP + cycles {
         if cycle % SAMPLE == 0 {
             link.send(cycle);
