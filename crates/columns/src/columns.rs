@@ -8,14 +8,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use ahash::RandomState;
-use usertrace_reader::{Event, Field, Lost, Trace, Value, Values};
+use usertrace_reader::{Event, Lost, Trace};
 
 use crate::ColumnsError;
 use crate::destination::Destination;
 use crate::files::{FileLimits, Files, Partition};
 use crate::origin::Origin;
 use crate::rows::Rows;
-use crate::schema::{self, Column, Layout, Place, Raw};
+use crate::schema::{Layout, Raw};
+use crate::shape::{Fields, Shape};
 use crate::time::day;
 
 /// The table of losses. No event has this name, as it has no provider.
@@ -57,11 +58,7 @@ impl Default for Limits {
 /// What is known of a class of events in a trace and a class of streams.
 #[derive(Debug)]
 struct Class {
-    layout: Layout,
-    columns: Arc<[Column]>,
-    /// Fields whose text was not UTF-8.
-    raw: Raw,
-    has_text: bool,
+    shape: Arc<Shape>,
     host: Option<Arc<str>>,
     event: Arc<str>,
     origin: Arc<Origin>,
@@ -97,10 +94,13 @@ pub struct Columns {
     classes: Vec<Class>,
     /// By trace, class of streams, and id. Each event is looked up.
     class_indices: HashMap<(usize, u32, u16), usize, RandomState>,
-    /// Sets of columns that some event has, each once.
-    known: HashSet<Arc<[Column]>>,
+    /// The different fields of the events of each name.
+    shapes: HashMap<Arc<str>, Vec<Arc<Shape>>>,
+    /// Layouts that some event has, each once.
+    layouts: HashSet<Arc<Layout>>,
     hosts: HashSet<Arc<str>>,
-    of_losses: Arc<[Column]>,
+    /// The fields of losses, without and with a CPU.
+    of_losses: [Arc<Shape>; 2],
     tables: Vec<Option<Table>>,
     /// The index of each table.
     table_indices: HashMap<Arc<Partition>, usize>,
@@ -189,9 +189,10 @@ impl Columns {
             limits,
             classes: Vec::new(),
             class_indices: HashMap::default(),
-            known: HashSet::new(),
+            shapes: HashMap::new(),
+            layouts: HashSet::new(),
             hosts: HashSet::new(),
-            of_losses: schema::of_losses().into(),
+            of_losses: [false, true].map(|has_cpu| Arc::new(Shape::of_losses(has_cpu))),
             tables: Vec::new(),
             table_indices: HashMap::new(),
             free: Vec::new(),
@@ -208,14 +209,11 @@ impl Columns {
     /// A file cannot be written. The export cannot go on.
     pub fn event(&mut self, event: &Event<'_>) -> Result<(), ColumnsError> {
         let class = self.class(event);
-        if self.classes[class].has_text {
-            self.make_room_for_bytes(class, event);
-        }
         let table = self.table_of(class, day(event.ns));
         let class = &self.classes[class];
         if let Some(Some(table)) = self.tables.get_mut(table) {
             let before = table.rows.bytes();
-            table.rows.event(&class.layout, &class.origin, event);
+            table.rows.event(&class.shape, &class.origin, event);
             self.bytes += table.rows.bytes() - before;
         }
         self.events += 1;
@@ -227,18 +225,18 @@ impl Columns {
     /// # Errors
     /// As for [`event`](Self::event).
     pub fn lost(&mut self, lost: &Lost, trace: &Trace) -> Result<(), ColumnsError> {
+        let shape = Arc::clone(&self.of_losses[usize::from(lost.cpu.is_some())]);
         let partition = Partition {
             host: host(&mut self.hosts, trace),
             day: day(lost.end),
             event: LOST.into(),
-            columns: Arc::clone(&self.of_losses),
+            layout: Arc::clone(&shape.layout),
         };
         let table = self.table(partition);
         if let Some(Some(table)) = self.tables.get_mut(table) {
             let before = table.rows.bytes();
-            table
-                .rows
-                .lost(&Arc::new(Origin::of(trace, LOST, None)), lost);
+            let origin = Arc::new(Origin::of(trace, LOST, None));
+            table.rows.lost(&shape, &origin, lost);
             self.bytes += table.rows.bytes() - before;
         }
         self.losses += 1;
@@ -265,16 +263,9 @@ impl Columns {
         if let Some(&index) = self.class_indices.get(&key) {
             return index;
         }
-        let raw = Raw::default();
-        let layout = Layout::of(event, &raw);
-        let places = layout.contexts.iter().chain(&layout.fields);
+        let shape = self.shape(event);
         self.classes.push(Class {
-            columns: shared(&mut self.known, &layout.columns),
-            has_text: places
-                .into_iter()
-                .any(|place| matches!(place, Place::Text { .. })),
-            layout,
-            raw,
+            shape,
             host: host(&mut self.hosts, event.trace),
             event: event.class.name.as_str().into(),
             origin: Arc::new(Origin::of(
@@ -288,28 +279,23 @@ impl Columns {
         self.classes.len() - 1
     }
 
-    /// Adds columns for the bytes of texts that are not UTF-8, if this event has the first such
-    /// texts of its class. Its rows get into another file then.
-    fn make_room_for_bytes(&mut self, class: usize, event: &Event<'_>) {
-        let class = &mut self.classes[class];
-        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-        let of_contexts = note_raw(
-            &mut class.raw.contexts,
-            &class.layout.contexts,
-            contexts,
-            event.contexts,
-        );
-        let of_fields = note_raw(
-            &mut class.raw.fields,
-            &class.layout.fields,
-            &event.class.fields,
-            event.payload,
-        );
-        if of_contexts || of_fields {
-            class.layout = Layout::of(event, &class.raw);
-            class.columns = shared(&mut self.known, &class.layout.columns);
-            class.table = None;
+    /// The fields of an event, and their columns.
+    fn shape(&mut self, event: &Event<'_>) -> Arc<Shape> {
+        let known = self.shapes.get(event.class.name.as_str());
+        let mut known = known.into_iter().flatten();
+        if let Some(shape) = known.find(|shape| shape.fields.are(event)) {
+            return Arc::clone(shape);
         }
+        let fields = Fields::of(event);
+        let layout = Layout::of(&fields, &Raw::default());
+        let layout = shared(&mut self.layouts, layout);
+        let shape = Arc::new(Shape { fields, layout });
+        let name = event.class.name.as_str().into();
+        self.shapes
+            .entry(name)
+            .or_default()
+            .push(Arc::clone(&shape));
+        shape
     }
 
     /// The index of the table of a class.
@@ -326,7 +312,7 @@ impl Columns {
             host: of.host.clone(),
             day,
             event: Arc::clone(&of.event),
-            columns: Arc::clone(&of.columns),
+            layout: Arc::clone(&of.shape.layout),
         };
         let index = self.table(partition);
         let number = self.tables[index].as_ref().map(|table| table.number);
@@ -340,8 +326,6 @@ impl Columns {
             return index;
         }
         let partition = Arc::new(partition);
-        let rows = Rows::new(&partition.columns);
-        self.bytes += rows.bytes();
         self.numbers += 1;
         let index = self.free.pop().unwrap_or_else(|| {
             self.tables.push(None);
@@ -350,7 +334,7 @@ impl Columns {
         self.table_indices.insert(Arc::clone(&partition), index);
         self.tables[index] = Some(Table {
             partition,
-            rows,
+            rows: Rows::default(),
             number: self.numbers,
         });
         index
@@ -360,7 +344,8 @@ impl Columns {
     /// too much memory.
     fn write_groups(&mut self, table: usize) -> Result<(), ColumnsError> {
         if let Some(Some(Table { rows, .. })) = self.tables.get(table)
-            && (rows.len() >= self.limits.rows || rows.bytes() >= self.limits.group_bytes)
+            && (rows.len() >= self.limits.rows
+                || rows.bytes() >= self.limits.group_bytes.min(Rows::MOST))
         {
             self.write(table)?;
         }
@@ -396,28 +381,13 @@ impl Columns {
     }
 }
 
-/// Adds the fields whose text is not UTF-8, and that have no column for such text. Returns whether
-/// there are any.
-fn note_raw(raw: &mut Vec<usize>, places: &[Place], fields: &[Field], bytes: &[u8]) -> bool {
-    let before = raw.len();
-    let values = places.iter().zip(Values::new(fields, bytes)).enumerate();
-    for (n, (place, (_, value))) in values {
-        if let (Place::Text { bytes: None, .. }, Value::Text(text)) = (place, value)
-            && std::str::from_utf8(text).is_err()
-        {
-            raw.push(n);
-        }
-    }
-    raw.len() > before
-}
-
-fn shared(known: &mut HashSet<Arc<[Column]>>, columns: &[Column]) -> Arc<[Column]> {
-    if let Some(known) = known.get(columns) {
+fn shared(known: &mut HashSet<Arc<Layout>>, layout: Layout) -> Arc<Layout> {
+    if let Some(known) = known.get(&layout) {
         return Arc::clone(known);
     }
-    let columns: Arc<[Column]> = columns.into();
-    known.insert(Arc::clone(&columns));
-    columns
+    let layout = Arc::new(layout);
+    known.insert(Arc::clone(&layout));
+    layout
 }
 
 fn host(known: &mut HashSet<Arc<str>>, trace: &Trace) -> Option<Arc<str>> {

@@ -29,13 +29,18 @@
 mod chunk;
 mod columns;
 mod destination;
+mod encode;
 mod file;
 mod files;
 mod names;
 mod origin;
+mod packing;
 mod rows;
 mod schema;
+mod shape;
+mod split;
 mod time;
+mod values;
 
 use std::io;
 use std::path::{Path, PathBuf};
