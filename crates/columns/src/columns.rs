@@ -25,6 +25,9 @@ const LOST: &str = "lost";
 /// Groups of rows that wait for the thread that writes them.
 const WAITING: usize = 1;
 
+/// Rows without events whose memory is kept.
+const SPARE: usize = 1;
+
 /// What an export may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -81,6 +84,8 @@ type Group = (Arc<Partition>, Rows);
 #[derive(Debug)]
 struct Writer {
     groups: Option<SyncSender<Group>>,
+    /// Rows that were written and removed: their memory is used again.
+    empty: Receiver<Rows>,
     thread: Option<JoinHandle<Result<u64, ColumnsError>>>,
 }
 
@@ -92,8 +97,12 @@ pub struct Columns {
     destination: Destination,
     limits: Limits,
     classes: Vec<Class>,
-    /// By trace, class of streams, and id. Each event is looked up.
-    class_indices: HashMap<(usize, u32, u16), usize, RandomState>,
+    /// For traces and classes of streams, an index into `of_streams`.
+    streams: HashMap<(usize, u32), usize, RandomState>,
+    /// The trace, class of streams and index of the last event. The next one often has the same.
+    last: Option<(usize, u32, usize)>,
+    /// By id, the index of the class plus 1; 0 for none. Each event is looked up.
+    of_streams: Vec<Vec<u32>>,
     /// The different fields of the events of each name.
     shapes: HashMap<Arc<str>, Vec<Arc<Shape>>>,
     /// Layouts that some event has, each once.
@@ -117,15 +126,20 @@ pub struct Columns {
 impl Writer {
     fn start(mut files: Files) -> io::Result<Self> {
         let (groups, received): (_, Receiver<Group>) = sync_channel(WAITING);
+        let (emptied, empty) = sync_channel(SPARE);
         let write = move || {
-            for (partition, rows) in received {
-                files.write(&partition, rows)?;
+            for (partition, mut rows) in received {
+                files.write(&partition, &rows)?;
+                rows.clear();
+                // With enough of them, their memory is freed.
+                let _ = emptied.try_send(rows);
             }
             files.finish()
         };
         let thread = thread::Builder::new().name("columns".to_owned());
         Ok(Self {
             groups: Some(groups),
+            empty,
             thread: Some(thread.spawn(write)?),
         })
     }
@@ -188,7 +202,9 @@ impl Columns {
             destination,
             limits,
             classes: Vec::new(),
-            class_indices: HashMap::default(),
+            streams: HashMap::default(),
+            last: None,
+            of_streams: Vec::new(),
             shapes: HashMap::new(),
             layouts: HashSet::new(),
             hosts: HashSet::new(),
@@ -212,9 +228,7 @@ impl Columns {
         let table = self.table_of(class, day(event.ns));
         let class = &self.classes[class];
         if let Some(Some(table)) = self.tables.get_mut(table) {
-            let before = table.rows.bytes();
-            table.rows.event(&class.shape, &class.origin, event);
-            self.bytes += table.rows.bytes() - before;
+            self.bytes += table.rows.event(&class.shape, &class.origin, event);
         }
         self.events += 1;
         self.write_groups(table)
@@ -234,10 +248,8 @@ impl Columns {
         };
         let table = self.table(partition);
         if let Some(Some(table)) = self.tables.get_mut(table) {
-            let before = table.rows.bytes();
             let origin = Arc::new(Origin::of(trace, LOST, None));
-            table.rows.lost(&shape, &origin, lost);
-            self.bytes += table.rows.bytes() - before;
+            self.bytes += table.rows.lost(&shape, &origin, lost);
         }
         self.losses += 1;
         self.write_groups(table)
@@ -258,11 +270,33 @@ impl Columns {
         ))
     }
 
+    /// The index of the class of an event.
+    #[inline]
     fn class(&mut self, event: &Event<'_>) -> usize {
-        let key = (event.trace.number(), event.stream.id, event.class.id);
-        if let Some(&index) = self.class_indices.get(&key) {
-            return index;
+        let (trace, id) = (event.trace.number(), event.stream.id);
+        let stream = match self.last {
+            Some((last, of, stream)) if (last, of) == (trace, id) => stream,
+            _ => self.stream(trace, id),
+        };
+        let known = self.of_streams[stream].get(usize::from(event.class.id));
+        match known.and_then(|known| known.checked_sub(1)) {
+            Some(class) => class as usize,
+            None => self.new_class(stream, event),
         }
+    }
+
+    fn stream(&mut self, trace: usize, id: u32) -> usize {
+        let next = self.of_streams.len();
+        let index = *self.streams.entry((trace, id)).or_insert(next);
+        if index == next {
+            self.of_streams.push(Vec::new());
+        }
+        self.last = Some((trace, id, index));
+        index
+    }
+
+    #[cold]
+    fn new_class(&mut self, stream: usize, event: &Event<'_>) -> usize {
         let shape = self.shape(event);
         self.classes.push(Class {
             shape,
@@ -275,7 +309,9 @@ impl Columns {
             )),
             table: None,
         });
-        self.class_indices.insert(key, self.classes.len() - 1);
+        let (of, id) = (&mut self.of_streams[stream], usize::from(event.class.id));
+        of.resize(of.len().max(id + 1), 0);
+        of[id] = self.classes.len() as u32;
         self.classes.len() - 1
     }
 
@@ -334,7 +370,7 @@ impl Columns {
         self.table_indices.insert(Arc::clone(&partition), index);
         self.tables[index] = Some(Table {
             partition,
-            rows: Rows::default(),
+            rows: self.writer.empty.try_recv().unwrap_or_default(),
             number: self.numbers,
         });
         index

@@ -102,26 +102,25 @@ impl Files {
     pub(crate) fn write(
         &mut self,
         partition: &Arc<Partition>,
-        rows: Rows,
+        rows: &Rows,
     ) -> Result<(), ColumnsError> {
         let (mut raw, known) = match self.raw.get(partition) {
             Some((raw, with_bytes)) => (raw.clone(), Some(with_bytes)),
             None => (Raw::default(), None),
         };
         let before = raw.clone();
-        let split = Split::new(&rows, &partition.layout, &mut raw);
+        let split = Split::new(rows, &partition.layout, &mut raw);
         let with_bytes = match known {
             _ if raw.is_empty() => Arc::clone(partition),
             Some(known) if raw == before => Arc::clone(known),
             _ => {
-                let with_bytes = Arc::new(partition.with_bytes(&rows, &raw));
+                let with_bytes = Arc::new(partition.with_bytes(rows, &raw));
                 let known = (raw, Arc::clone(&with_bytes));
                 self.raw.insert(Arc::clone(partition), known);
                 with_bytes
             }
         };
-        let (partition, len) = (&with_bytes, rows.len());
-        drop(rows);
+        let partition = &with_bytes;
         let mut file = match self.open.remove(partition) {
             Some((file, _)) => file,
             None => {
@@ -136,7 +135,7 @@ impl Files {
                     .map_err(|error| self.error(&path, error))?
             }
         };
-        file.write(len, split.columns(&partition.layout))
+        file.write(rows.len(), split.columns(&partition.layout))
             .map_err(|error| self.error(file.path(), error))?;
         if file.len() >= self.limits.len || file.groups() >= self.limits.groups {
             return self.finish_file(file);

@@ -46,17 +46,35 @@ impl Rows {
         self.origins.column(column)
     }
 
-    /// Adds a row of an event with these fields.
-    #[inline]
-    pub(crate) fn event(&mut self, shape: &Arc<Shape>, origin: &Arc<Origin>, event: &Event<'_>) {
-        self.bytes.extend_from_slice(event.packet);
-        self.bytes.extend_from_slice(event.contexts);
-        self.bytes.extend_from_slice(event.payload);
-        self.complete(shape, origin, event.ns);
+    /// Removes all rows, and keeps the memory for others.
+    pub(crate) fn clear(&mut self) {
+        self.times.clear();
+        self.bytes.clear();
+        self.ends.clear();
+        self.shapes.clear();
+        (self.origins, self.others) = (Origins::default(), 0);
     }
 
-    /// Adds a row of a loss. The shape is that of [`of_losses`](Shape::of_losses).
-    pub(crate) fn lost(&mut self, shape: &Arc<Shape>, origin: &Arc<Origin>, lost: &Lost) {
+    /// Adds a row of an event with these fields. Returns how much memory it takes.
+    #[inline]
+    pub(crate) fn event(
+        &mut self,
+        shape: &Arc<Shape>,
+        origin: &Arc<Origin>,
+        event: &Event<'_>,
+    ) -> usize {
+        let parts = [event.packet, event.contexts, event.payload];
+        self.bytes
+            .reserve(parts.iter().map(|part| part.len()).sum());
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            self.bytes.extend_from_slice(part);
+        }
+        self.complete(shape, origin, event.ns)
+    }
+
+    /// Adds a row of a loss. The shape is that of [`of_losses`](Shape::of_losses). Returns how much
+    /// memory it takes.
+    pub(crate) fn lost(&mut self, shape: &Arc<Shape>, origin: &Arc<Origin>, lost: &Lost) -> usize {
         let (what, count) = match lost.kind {
             LossKind::Events(count) => ("events", count),
             LossKind::Packets(count) => ("packets", count),
@@ -69,7 +87,7 @@ impl Rows {
         self.bytes.extend(count.to_ne_bytes());
         self.bytes.extend(lost.begin.to_ne_bytes());
         self.text(&file);
-        self.complete(shape, origin, lost.end);
+        self.complete(shape, origin, lost.end)
     }
 
     fn text(&mut self, text: &str) {
@@ -78,16 +96,20 @@ impl Rows {
     }
 
     #[inline]
-    fn complete(&mut self, shape: &Arc<Shape>, origin: &Arc<Origin>, ns: i64) {
-        self.ends.push(self.bytes.len() as u32);
+    fn complete(&mut self, shape: &Arc<Shape>, origin: &Arc<Origin>, ns: i64) -> usize {
+        let start = self.ends.last().copied().unwrap_or(0);
+        let end = self.bytes.len() as u32;
+        self.ends.push(end);
         self.times.push(ns);
+        let mut others = self.origins.push(origin);
         match self.shapes.last_mut() {
             Some((last, rows)) if Arc::ptr_eq(last, shape) => *rows += 1,
             _ => {
                 self.shapes.push((Arc::clone(shape), 1));
-                self.others += size_of::<(Arc<Shape>, usize)>();
+                others += size_of::<(Arc<Shape>, usize)>();
             }
         }
-        self.others += self.origins.push(origin);
+        self.others += others;
+        (end - start) as usize + ROW + others
     }
 }
