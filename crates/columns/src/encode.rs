@@ -11,7 +11,7 @@ use parquet::file::statistics::Statistics;
 
 use crate::chunk::{Contents, Dictionary};
 use crate::origin::{Constant, Constants};
-use crate::packing::{self, delta, hybrid};
+use crate::packing::{self, delta, hybrid, hybrid_of};
 use crate::schema::{Column, Count, Kind};
 use crate::values::{Data, Levels, Symbols, Texts, Values};
 
@@ -86,7 +86,7 @@ pub(crate) fn column(of: &Column, values: &Values) -> Contents {
             let texts = values.iter().map(|value| &value[..]);
             let dictionary = plain_texts(texts.clone());
             let statistics = statistics_of_texts(texts, nulls);
-            let encoding = indices(&mut data, values.len(), runs(rows));
+            let encoding = indices(&mut data, values.len(), rows);
             (dictionary, encoding, statistics)
         }
     };
@@ -114,9 +114,16 @@ pub(crate) fn constants(is_optional: bool, constants: &Constants<'_>) -> Content
             of.map(|&(index, rows)| (index.is_some().into(), rows)),
         );
     }
-    let of_rows = runs.iter();
-    let of_rows = of_rows.filter_map(|&(index, rows)| Some((index?, rows)));
-    let encoding = indices(&mut data, values.len(), of_rows);
+    let mut encoding = Encoding::PLAIN;
+    if let Some(bits) = width(&mut data, values.len()) {
+        let of = runs.iter();
+        hybrid(
+            &mut data,
+            bits,
+            of.filter_map(|&(index, rows)| Some((index?, rows))),
+        );
+        encoding = Encoding::RLE_DICTIONARY;
+    }
     let mut plain = Vec::new();
     for value in values {
         match value {
@@ -148,19 +155,20 @@ fn absent(definition: &[bool]) -> u64 {
     definition.iter().filter(|&&is_there| !is_there).count() as u64
 }
 
+/// Appends the width of indices of so many values. Returns it. None: there are no values.
+fn width(to: &mut Vec<u8>, values: usize) -> Option<u32> {
+    // One bit at least: readers differ in what they take for none.
+    let bits = (usize::BITS - values.checked_sub(1)?.leading_zeros()).max(1);
+    to.push(bits as u8);
+    Some(bits)
+}
+
 /// Appends indices of values in a dictionary.
-fn indices(
-    to: &mut Vec<u8>,
-    values: usize,
-    runs: impl Iterator<Item = (u32, u32)> + Clone,
-) -> Encoding {
-    let Some(most) = values.checked_sub(1) else {
+fn indices(to: &mut Vec<u8>, values: usize, rows: &[u32]) -> Encoding {
+    let Some(bits) = width(to, values) else {
         return Encoding::PLAIN;
     };
-    // One bit at least: readers differ in what they take for none.
-    let bits = (usize::BITS - most.leading_zeros()).max(1);
-    to.push(bits as u8);
-    hybrid(to, bits, runs);
+    hybrid_of(to, bits, rows);
     Encoding::RLE_DICTIONARY
 }
 
@@ -179,12 +187,13 @@ fn integers<T: packing::Integer>(
     // time to look for them: with many different values, there are soon too many.
     let bits = (len * 8 / numbers.len()) as u32;
     let most = (1 << (bits / 2).min(16)).min(len / 4 / size_of::<T>());
-    let bits = |number: &T| number.wide().cast_unsigned();
-    if most > 1
-        && let Some((values, rows)) = different(numbers.iter().map(bits), most)
+    let wide = |number: &T| number.wide().cast_unsigned();
+    // Differences of few bits are read and written faster than indices of fewer.
+    if bits >= 4
+        && let Some((values, rows)) = different(numbers.iter().map(wide), most)
     {
         to.truncate(before);
-        let encoding = indices(to, values.len(), runs(&rows));
+        let encoding = indices(to, values.len(), &rows);
         let bytes = values.iter().map(|value| value.to_le_bytes());
         let plain = bytes.flat_map(|bytes| bytes.into_iter().take(size_of::<T>()));
         let dictionary = Dictionary {
@@ -211,7 +220,7 @@ fn fixed<const N: usize>(
         to.extend(numbers.flatten());
         return (None, Encoding::PLAIN);
     };
-    let encoding = indices(to, values.len(), runs(&rows));
+    let encoding = indices(to, values.len(), &rows);
     let bytes = values.iter().map(|value| value.to_le_bytes());
     let plain = bytes.flat_map(|bytes| bytes.into_iter().take(N));
     let dictionary = Dictionary {
@@ -295,7 +304,7 @@ fn texts(
     nulls: u64,
 ) -> (Option<Dictionary>, Encoding, Statistics) {
     if let Some((values, rows)) = different_texts(texts) {
-        let encoding = indices(to, values.len(), runs(&rows));
+        let encoding = indices(to, values.len(), &rows);
         let values = values.iter().copied();
         let statistics = statistics_of_texts(values.clone(), nulls);
         return (plain_texts(values), encoding, statistics);
@@ -344,12 +353,6 @@ fn plain_texts<'a>(texts: impl ExactSizeIterator<Item = &'a [u8]>) -> Option<Dic
         plain_text(&mut plain, text);
     }
     (len > 0).then_some(Dictionary { plain, len })
-}
-
-/// Indices, as runs of equal ones.
-fn runs(rows: &[u32]) -> impl Iterator<Item = (u32, u32)> + Clone {
-    rows.chunk_by(|a, b| a == b)
-        .map(|run| (run[0], run.len() as u32))
 }
 
 fn span<T: Ord + Copy>(mut values: impl Iterator<Item = T>) -> (Option<T>, Option<T>) {

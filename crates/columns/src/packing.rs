@@ -30,6 +30,25 @@ pub(crate) fn hybrid(to: &mut Vec<u8>, bits: u32, runs: impl Iterator<Item = (u3
     to.resize(end, 0);
 }
 
+/// Appends numbers like [`hybrid`].
+pub(crate) fn hybrid_of(to: &mut Vec<u8>, bits: u32, numbers: &[u32]) {
+    if numbers.is_empty() {
+        return;
+    }
+    let runs = 1 + numbers.windows(2).filter(|two| two[0] != two[1]).count() as u64;
+    let groups = (numbers.len() as u64).div_ceil(8);
+    // No run is shorter than this. So packed numbers mostly need no look at the runs.
+    if groups * u64::from(bits) <= runs * (1 + u64::from(bits.div_ceil(8))) {
+        varint(to, groups << 1 | 1);
+        let end = to.len() + groups as usize * bits as usize;
+        pack(to, bits, numbers.iter().map(|&number| number.into()));
+        to.resize(end, 0);
+        return;
+    }
+    let runs = numbers.chunk_by(|a, b| a == b);
+    hybrid(to, bits, runs.map(|run| (run[0], run.len() as u32)));
+}
+
 /// Appends the lowest bits of numbers, one behind the other, and fills up the last word with zeros.
 /// The numbers have no other bits. `bits`: 1 to 64.
 #[inline]
@@ -241,6 +260,11 @@ mod tests {
                 .collect();
             let mut bytes = Vec::new();
             hybrid(&mut bytes, bits, runs.iter().copied());
+            prop_assert!(bytes.len() <= numbers.len().div_ceil(8) * bits as usize + 10);
+            prop_assert!(bytes.len() <= runs.len() * 4 + 10);
+            prop_assert_eq!(decoded(&bytes, bits, numbers.len()), numbers.clone());
+            let mut bytes = Vec::new();
+            hybrid_of(&mut bytes, bits, &numbers);
             prop_assert!(bytes.len() <= numbers.len().div_ceil(8) * bits as usize + 10);
             prop_assert!(bytes.len() <= runs.len() * 4 + 10);
             prop_assert_eq!(decoded(&bytes, bits, numbers.len()), numbers);
