@@ -49,7 +49,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             rows: 1 << 17,
-            group_bytes: 16 << 20,
+            group_bytes: 8 << 20,
             bytes: 64 << 20,
             open_files: 64,
             file_bytes: 1 << 30,
