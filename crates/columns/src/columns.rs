@@ -28,6 +28,13 @@ const WAITING: usize = 1;
 /// Rows without events whose memory is kept.
 const SPARE: usize = 1;
 
+/// Tables that get such memory: it is not counted, and a table that gets few rows would hold it.
+const FEW: usize = 4;
+
+/// Ids of events that are found without a hash. A trace may have any ids, and there may be many
+/// traces, so the others must not take memory for the ids below them.
+const LOW_IDS: usize = 1024;
+
 /// What an export may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -101,8 +108,10 @@ pub struct Columns {
     streams: HashMap<(usize, u32), usize, RandomState>,
     /// The trace, class of streams and index of the last event. The next one often has the same.
     last: Option<(usize, u32, usize)>,
-    /// By id, the index of the class plus 1; 0 for none. Each event is looked up.
+    /// For low ids, the index of the class plus 1; 0 for none. Each event is looked up.
     of_streams: Vec<Vec<u32>>,
+    /// The indices of the classes with other ids, by stream and id.
+    high: HashMap<(usize, u16), usize, RandomState>,
     /// The different fields of the events of each name.
     shapes: HashMap<Arc<str>, Vec<Arc<Shape>>>,
     /// Layouts that some event has, each once.
@@ -205,6 +214,7 @@ impl Columns {
             streams: HashMap::default(),
             last: None,
             of_streams: Vec::new(),
+            high: HashMap::default(),
             shapes: HashMap::new(),
             layouts: HashSet::new(),
             hosts: HashSet::new(),
@@ -278,11 +288,13 @@ impl Columns {
             Some((last, of, stream)) if (last, of) == (trace, id) => stream,
             _ => self.stream(trace, id),
         };
-        let known = self.of_streams[stream].get(usize::from(event.class.id));
-        match known.and_then(|known| known.checked_sub(1)) {
-            Some(class) => class as usize,
-            None => self.new_class(stream, event),
-        }
+        let id = event.class.id;
+        let known = match self.of_streams[stream].get(usize::from(id)) {
+            Some(known) => known.checked_sub(1).map(|class| class as usize),
+            None if usize::from(id) < LOW_IDS => None,
+            None => self.high.get(&(stream, id)).copied(),
+        };
+        known.unwrap_or_else(|| self.new_class(stream, event))
     }
 
     fn stream(&mut self, trace: usize, id: u32) -> usize {
@@ -309,10 +321,15 @@ impl Columns {
             )),
             table: None,
         });
-        let (of, id) = (&mut self.of_streams[stream], usize::from(event.class.id));
-        of.resize(of.len().max(id + 1), 0);
-        of[id] = self.classes.len() as u32;
-        self.classes.len() - 1
+        let (index, id) = (self.classes.len() - 1, event.class.id);
+        if usize::from(id) < LOW_IDS {
+            let (of, id) = (&mut self.of_streams[stream], usize::from(id));
+            of.resize(of.len().max(id + 1), 0);
+            of[id] = index as u32 + 1;
+        } else {
+            self.high.insert((stream, id), index);
+        }
+        index
     }
 
     /// The fields of an event, and their columns.
@@ -367,10 +384,12 @@ impl Columns {
             self.tables.push(None);
             self.tables.len() - 1
         });
+        let spare = || self.writer.empty.try_recv().ok();
+        let rows = (self.table_indices.len() < FEW).then(spare).flatten();
         self.table_indices.insert(Arc::clone(&partition), index);
         self.tables[index] = Some(Table {
             partition,
-            rows: self.writer.empty.try_recv().unwrap_or_default(),
+            rows: rows.unwrap_or_default(),
             number: self.numbers,
         });
         index

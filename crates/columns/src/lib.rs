@@ -24,11 +24,11 @@
 //! Rows wait in memory until there are enough of them for a group of rows ([`Limits::rows`],
 //! [`Limits::group_bytes`]). If the rows of all tables take more than [`Limits::bytes`], the
 //! largest tables are written until they take three quarters of that. Besides, there are up to
-//! three groups: one waits and one is written, and the memory of one is kept for later rows. While
-//! a group is written, its columns take up to three times its memory, and more if its texts are not
-//! UTF-8. At most
-//! [`Limits::open_files`] files are open: before another one is opened, the file that was written
-//! the longest ago is completed. Later rows of its table begin a new file.
+//! three groups: one waits and one is written, and the memory of one is kept for later rows, as
+//! long as there are few tables. While a group is written, its columns take up to three times its
+//! memory, and more if its texts are not UTF-8. At most [`Limits::open_files`] files are open:
+//! before another one is opened, the file that was written the longest ago is completed. Later rows
+//! of its table begin a new file.
 //!
 //! # Errors
 //!

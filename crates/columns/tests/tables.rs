@@ -629,6 +629,43 @@ fn many_kinds(directory: &Path, kinds: u16, turns: u64) {
     stream.finish().unwrap();
 }
 
+/// Events are told apart by their ids, whether these are low or high, in each trace.
+///
+/// Requirements: E8
+#[test]
+fn high_ids_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traces, to) = (directory.path().join("traces"), directory.path().join("to"));
+    fs::create_dir(&traces).unwrap();
+    let ids = [1u16, 1023, 1024, 1025, 65_000];
+    for pid in [7, 8] {
+        let path = traces.join(format!("prog-{pid}"));
+        let mut trace =
+            TraceWriter::create(&path, info("prog", pid, Some("h")), clock(1_000_000_000)).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        for id in ids {
+            // Another event has the id in the other trace.
+            let name = u32::from(id) + pid;
+            trace
+                .declare(&event(&format!("{id} t:e{name} 6 u64 n")))
+                .unwrap();
+        }
+        let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
+        let mut stream = stream.unwrap();
+        for n in 0..20u64 {
+            let id = ids[n as usize % ids.len()];
+            let payload = n.to_ne_bytes();
+            stream.event(id, 1_000_000 + n, &[], &payload).unwrap();
+        }
+        stream.finish().unwrap();
+    }
+    let mut expected = export(&traces, &to, Limits::default()).unwrap();
+    let mut found = rows(&to);
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
 /// However many kinds of events there are, few files are open, and each is complete.
 #[test]
 fn open_files_are_bounded() {
