@@ -153,7 +153,7 @@ fn full_disk_is_an_error_that_names_the_file() {
         0,
         "",
     );
-    let failed = export_with_limit(4000, path);
+    let failed = export_with_limit(2000, path);
     says(&failed, 1, file);
     assert_eq!(fs::read_dir(path).unwrap().count(), 2);
     assert_eq!(tables(path), ["event=lost", "event=t%3Atext"]);
