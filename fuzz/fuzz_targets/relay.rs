@@ -4,9 +4,11 @@
 //! The input is everything that the relay says on the control connection, which it then ends.
 #![no_main]
 
-use std::io::{Read, Write};
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -17,46 +19,63 @@ use usertrace_relay::{
     Address, Cancel, Connection, Index, NO_PACKET, RelayError, Session, SourceError, TimeLimits,
 };
 
-/// What the relay answers next.
-static ANSWER: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// The longest answer, in bytes: less than sockets buffer while nobody reads them.
+const LONGEST: usize = 32 << 10;
 
-/// A relay whose threads run until the end.
-static RELAY: LazyLock<Address> = LazyLock::new(|| {
-    let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let (control, data) = (listen(), listen());
-    let port = |of: &TcpListener| of.local_addr().expect("a bound socket").port();
-    let address = Address {
-        host: "127.0.0.1".into(),
-        control: port(&control),
-        data: port(&data),
-    };
-    thread::spawn(move || {
-        for socket in control.incoming().flatten() {
-            let answer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
-            serve(socket, &answer.clone());
-        }
-    });
-    thread::spawn(move || {
-        data.incoming()
-            .flatten()
-            .for_each(|socket| serve(socket, &[]))
-    });
-    address
-});
-
-/// Sends an answer, and takes everything until the client closes the connection.
-fn serve(mut socket: TcpStream, answer: &[u8]) {
-    // The client may have closed it already.
-    let _ = socket.write_all(answer);
-    if !answer.is_empty() {
-        let _ = socket.shutdown(Shutdown::Write);
-    }
-    let mut buffer = [0; 4096];
-    while socket.read(&mut buffer).is_ok_and(|read| read > 0) {}
+/// A relay in the client's own thread. It answers when a connection is made, as all that it says is
+/// known then. A thread of its own would cost each session several switches.
+struct Relay {
+    control: TcpListener,
+    data: TcpListener,
+    /// The thread that reads data, and so closes the connection when the client has ended.
+    reader: Sender<TcpStream>,
 }
 
-/// Uses each command.
-fn send() -> Result<(), RelayError> {
+static RELAY: LazyLock<Relay> = LazyLock::new(|| {
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (reader, connections) = channel::<TcpStream>();
+    thread::spawn(move || {
+        for mut connection in connections {
+            let mut buffer = [0; 4096];
+            while connection.read(&mut buffer).is_ok_and(|read| read > 0) {}
+        }
+    });
+    Relay {
+        control: listen(),
+        data: listen(),
+        reader,
+    }
+});
+
+fn port(of: &TcpListener) -> u16 {
+    of.local_addr().expect("a bound socket").port()
+}
+
+impl Relay {
+    fn address(&self) -> Address {
+        Address {
+            host: "127.0.0.1".into(),
+            control: port(&self.control),
+            data: port(&self.data),
+        }
+    }
+
+    /// Accepts the connection that the client has just made. Returns it if it is the control one.
+    fn accept(&self, client: &TcpStream, answer: &[u8]) -> io::Result<Option<TcpStream>> {
+        if client.peer_addr()?.port() == port(&self.data) {
+            let (connection, _) = self.data.accept()?;
+            let _ = self.reader.send(connection);
+            return Ok(None);
+        }
+        let (mut connection, _) = self.control.accept()?;
+        connection.write_all(answer)?;
+        connection.shutdown(Shutdown::Write)?;
+        Ok(Some(connection))
+    }
+}
+
+/// Uses each command, with a relay that answers this.
+fn send(answer: &[u8]) -> Result<(), RelayError> {
     let session = Session {
         name: "web".into(),
         host: "host".into(),
@@ -70,9 +89,18 @@ fn send() -> Result<(), RelayError> {
         answer: Duration::from_secs(1),
     };
     let cancel = Cancel::default();
-    // Without a reset at the end, ports are used up for a minute.
-    let prepare = |socket: &TcpStream| socket::drop_queue_on_close(socket);
-    let mut connection = Connection::open(&RELAY, &session, limits, &cancel, &prepare)?;
+    // Open until the session has ended.
+    let control = RefCell::new(None);
+    let prepare = |client: &TcpStream| {
+        // Without a reset at the end, ports are used up for a minute.
+        socket::drop_queue_on_close(client)?;
+        if let Some(accepted) = RELAY.accept(client, answer)? {
+            control.replace(Some(accepted));
+        }
+        Ok(())
+    };
+    let address = RELAY.address();
+    let mut connection = Connection::open(&address, &session, limits, &cancel, &prepare)?;
     let path = connection.path();
     assert!(
         path.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
@@ -103,8 +131,7 @@ fuzz_target!(|bytes: &[u8]| {
     if bytes.is_empty() {
         return;
     }
-    *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
-    if let Err(error) = send() {
+    if let Err(error) = send(&bytes[..bytes.len().min(LONGEST)]) {
         let text = error.to_string();
         assert!(
             text.len() < 1000 && !text.contains(char::is_control),

@@ -8,14 +8,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use ahash::RandomState;
-use usertrace_reader::{Event, Field, Lost, Trace, Value, Values};
+use usertrace_reader::{Event, Lost, Trace};
 
 use crate::ColumnsError;
 use crate::destination::Destination;
 use crate::files::{FileLimits, Files, Partition};
 use crate::origin::Origin;
 use crate::rows::Rows;
-use crate::schema::{self, Column, Layout, Place, Raw};
+use crate::schema::{Layout, Raw};
+use crate::shape::{Fields, Shape};
 use crate::time::day;
 
 /// The table of losses. No event has this name, as it has no provider.
@@ -23,6 +24,16 @@ const LOST: &str = "lost";
 
 /// Groups of rows that wait for the thread that writes them.
 const WAITING: usize = 1;
+
+/// Rows without events whose memory is kept.
+const SPARE: usize = 1;
+
+/// Tables that get such memory: it is not counted, and a table that gets few rows would hold it.
+const FEW: usize = 4;
+
+/// Ids of events that are found without a hash. A trace may have any ids, and there may be many
+/// traces, so the others must not take memory for the ids below them.
+const LOW_IDS: usize = 1024;
 
 /// What an export may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +56,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             rows: 1 << 17,
-            group_bytes: 16 << 20,
+            group_bytes: 8 << 20,
             bytes: 64 << 20,
             open_files: 64,
             file_bytes: 1 << 30,
@@ -57,11 +68,7 @@ impl Default for Limits {
 /// What is known of a class of events in a trace and a class of streams.
 #[derive(Debug)]
 struct Class {
-    layout: Layout,
-    columns: Arc<[Column]>,
-    /// Fields whose text was not UTF-8.
-    raw: Raw,
-    has_text: bool,
+    shape: Arc<Shape>,
     host: Option<Arc<str>>,
     event: Arc<str>,
     origin: Arc<Origin>,
@@ -84,6 +91,8 @@ type Group = (Arc<Partition>, Rows);
 #[derive(Debug)]
 struct Writer {
     groups: Option<SyncSender<Group>>,
+    /// Rows that were written and removed: their memory is used again.
+    empty: Receiver<Rows>,
     thread: Option<JoinHandle<Result<u64, ColumnsError>>>,
 }
 
@@ -95,12 +104,21 @@ pub struct Columns {
     destination: Destination,
     limits: Limits,
     classes: Vec<Class>,
-    /// By trace, class of streams, and id. Each event is looked up.
-    class_indices: HashMap<(usize, u32, u16), usize, RandomState>,
-    /// Sets of columns that some event has, each once.
-    known: HashSet<Arc<[Column]>>,
+    /// For traces and classes of streams, an index into `of_streams`.
+    streams: HashMap<(usize, u32), usize, RandomState>,
+    /// The trace, class of streams and index of the last event. The next one often has the same.
+    last: Option<(usize, u32, usize)>,
+    /// For low ids, the index of the class plus 1; 0 for none. Each event is looked up.
+    of_streams: Vec<Vec<u32>>,
+    /// The indices of the classes with other ids, by stream and id.
+    high: HashMap<(usize, u16), usize, RandomState>,
+    /// The different fields of the events of each name.
+    shapes: HashMap<Arc<str>, Vec<Arc<Shape>>>,
+    /// Layouts that some event has, each once.
+    layouts: HashSet<Arc<Layout>>,
     hosts: HashSet<Arc<str>>,
-    of_losses: Arc<[Column]>,
+    /// The fields of losses, without and with a CPU.
+    of_losses: [Arc<Shape>; 2],
     tables: Vec<Option<Table>>,
     /// The index of each table.
     table_indices: HashMap<Arc<Partition>, usize>,
@@ -117,15 +135,20 @@ pub struct Columns {
 impl Writer {
     fn start(mut files: Files) -> io::Result<Self> {
         let (groups, received): (_, Receiver<Group>) = sync_channel(WAITING);
+        let (emptied, empty) = sync_channel(SPARE);
         let write = move || {
-            for (partition, rows) in received {
-                files.write(&partition, rows)?;
+            for (partition, mut rows) in received {
+                files.write(&partition, &rows)?;
+                rows.clear();
+                // With enough of them, their memory is freed.
+                let _ = emptied.try_send(rows);
             }
             files.finish()
         };
         let thread = thread::Builder::new().name("columns".to_owned());
         Ok(Self {
             groups: Some(groups),
+            empty,
             thread: Some(thread.spawn(write)?),
         })
     }
@@ -188,10 +211,14 @@ impl Columns {
             destination,
             limits,
             classes: Vec::new(),
-            class_indices: HashMap::default(),
-            known: HashSet::new(),
+            streams: HashMap::default(),
+            last: None,
+            of_streams: Vec::new(),
+            high: HashMap::default(),
+            shapes: HashMap::new(),
+            layouts: HashSet::new(),
             hosts: HashSet::new(),
-            of_losses: schema::of_losses().into(),
+            of_losses: [false, true].map(|has_cpu| Arc::new(Shape::of_losses(has_cpu))),
             tables: Vec::new(),
             table_indices: HashMap::new(),
             free: Vec::new(),
@@ -208,15 +235,10 @@ impl Columns {
     /// A file cannot be written. The export cannot go on.
     pub fn event(&mut self, event: &Event<'_>) -> Result<(), ColumnsError> {
         let class = self.class(event);
-        if self.classes[class].has_text {
-            self.make_room_for_bytes(class, event);
-        }
         let table = self.table_of(class, day(event.ns));
         let class = &self.classes[class];
         if let Some(Some(table)) = self.tables.get_mut(table) {
-            let before = table.rows.bytes();
-            table.rows.event(&class.layout, &class.origin, event);
-            self.bytes += table.rows.bytes() - before;
+            self.bytes += table.rows.event(&class.shape, &class.origin, event);
         }
         self.events += 1;
         self.write_groups(table)
@@ -227,19 +249,17 @@ impl Columns {
     /// # Errors
     /// As for [`event`](Self::event).
     pub fn lost(&mut self, lost: &Lost, trace: &Trace) -> Result<(), ColumnsError> {
+        let shape = Arc::clone(&self.of_losses[usize::from(lost.cpu.is_some())]);
         let partition = Partition {
             host: host(&mut self.hosts, trace),
             day: day(lost.end),
             event: LOST.into(),
-            columns: Arc::clone(&self.of_losses),
+            layout: Arc::clone(&shape.layout),
         };
         let table = self.table(partition);
         if let Some(Some(table)) = self.tables.get_mut(table) {
-            let before = table.rows.bytes();
-            table
-                .rows
-                .lost(&Arc::new(Origin::of(trace, LOST, None)), lost);
-            self.bytes += table.rows.bytes() - before;
+            let origin = Arc::new(Origin::of(trace, LOST, None));
+            self.bytes += table.rows.lost(&shape, &origin, lost);
         }
         self.losses += 1;
         self.write_groups(table)
@@ -260,21 +280,38 @@ impl Columns {
         ))
     }
 
+    /// The index of the class of an event.
+    #[inline]
     fn class(&mut self, event: &Event<'_>) -> usize {
-        let key = (event.trace.number(), event.stream.id, event.class.id);
-        if let Some(&index) = self.class_indices.get(&key) {
-            return index;
+        let (trace, id) = (event.trace.number(), event.stream.id);
+        let stream = match self.last {
+            Some((last, of, stream)) if (last, of) == (trace, id) => stream,
+            _ => self.stream(trace, id),
+        };
+        let id = event.class.id;
+        let known = match self.of_streams[stream].get(usize::from(id)) {
+            Some(known) => known.checked_sub(1).map(|class| class as usize),
+            None if usize::from(id) < LOW_IDS => None,
+            None => self.high.get(&(stream, id)).copied(),
+        };
+        known.unwrap_or_else(|| self.new_class(stream, event))
+    }
+
+    fn stream(&mut self, trace: usize, id: u32) -> usize {
+        let next = self.of_streams.len();
+        let index = *self.streams.entry((trace, id)).or_insert(next);
+        if index == next {
+            self.of_streams.push(Vec::new());
         }
-        let raw = Raw::default();
-        let layout = Layout::of(event, &raw);
-        let places = layout.contexts.iter().chain(&layout.fields);
+        self.last = Some((trace, id, index));
+        index
+    }
+
+    #[cold]
+    fn new_class(&mut self, stream: usize, event: &Event<'_>) -> usize {
+        let shape = self.shape(event);
         self.classes.push(Class {
-            columns: shared(&mut self.known, &layout.columns),
-            has_text: places
-                .into_iter()
-                .any(|place| matches!(place, Place::Text { .. })),
-            layout,
-            raw,
+            shape,
             host: host(&mut self.hosts, event.trace),
             event: event.class.name.as_str().into(),
             origin: Arc::new(Origin::of(
@@ -284,32 +321,34 @@ impl Columns {
             )),
             table: None,
         });
-        self.class_indices.insert(key, self.classes.len() - 1);
-        self.classes.len() - 1
+        let (index, id) = (self.classes.len() - 1, event.class.id);
+        if usize::from(id) < LOW_IDS {
+            let (of, id) = (&mut self.of_streams[stream], usize::from(id));
+            of.resize(of.len().max(id + 1), 0);
+            of[id] = index as u32 + 1;
+        } else {
+            self.high.insert((stream, id), index);
+        }
+        index
     }
 
-    /// Adds columns for the bytes of texts that are not UTF-8, if this event has the first such
-    /// texts of its class. Its rows get into another file then.
-    fn make_room_for_bytes(&mut self, class: usize, event: &Event<'_>) {
-        let class = &mut self.classes[class];
-        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-        let of_contexts = note_raw(
-            &mut class.raw.contexts,
-            &class.layout.contexts,
-            contexts,
-            event.contexts,
-        );
-        let of_fields = note_raw(
-            &mut class.raw.fields,
-            &class.layout.fields,
-            &event.class.fields,
-            event.payload,
-        );
-        if of_contexts || of_fields {
-            class.layout = Layout::of(event, &class.raw);
-            class.columns = shared(&mut self.known, &class.layout.columns);
-            class.table = None;
+    /// The fields of an event, and their columns.
+    fn shape(&mut self, event: &Event<'_>) -> Arc<Shape> {
+        let known = self.shapes.get(event.class.name.as_str());
+        let mut known = known.into_iter().flatten();
+        if let Some(shape) = known.find(|shape| shape.fields.are(event)) {
+            return Arc::clone(shape);
         }
+        let fields = Fields::of(event);
+        let layout = Layout::of(&fields, &Raw::default());
+        let layout = shared(&mut self.layouts, layout);
+        let shape = Arc::new(Shape { fields, layout });
+        let name = event.class.name.as_str().into();
+        self.shapes
+            .entry(name)
+            .or_default()
+            .push(Arc::clone(&shape));
+        shape
     }
 
     /// The index of the table of a class.
@@ -326,7 +365,7 @@ impl Columns {
             host: of.host.clone(),
             day,
             event: Arc::clone(&of.event),
-            columns: Arc::clone(&of.columns),
+            layout: Arc::clone(&of.shape.layout),
         };
         let index = self.table(partition);
         let number = self.tables[index].as_ref().map(|table| table.number);
@@ -340,17 +379,17 @@ impl Columns {
             return index;
         }
         let partition = Arc::new(partition);
-        let rows = Rows::new(&partition.columns);
-        self.bytes += rows.bytes();
         self.numbers += 1;
         let index = self.free.pop().unwrap_or_else(|| {
             self.tables.push(None);
             self.tables.len() - 1
         });
+        let spare = || self.writer.empty.try_recv().ok();
+        let rows = (self.table_indices.len() < FEW).then(spare).flatten();
         self.table_indices.insert(Arc::clone(&partition), index);
         self.tables[index] = Some(Table {
             partition,
-            rows,
+            rows: rows.unwrap_or_default(),
             number: self.numbers,
         });
         index
@@ -360,7 +399,8 @@ impl Columns {
     /// too much memory.
     fn write_groups(&mut self, table: usize) -> Result<(), ColumnsError> {
         if let Some(Some(Table { rows, .. })) = self.tables.get(table)
-            && (rows.len() >= self.limits.rows || rows.bytes() >= self.limits.group_bytes)
+            && (rows.len() >= self.limits.rows
+                || rows.bytes() >= self.limits.group_bytes.min(Rows::MOST))
         {
             self.write(table)?;
         }
@@ -396,28 +436,13 @@ impl Columns {
     }
 }
 
-/// Adds the fields whose text is not UTF-8, and that have no column for such text. Returns whether
-/// there are any.
-fn note_raw(raw: &mut Vec<usize>, places: &[Place], fields: &[Field], bytes: &[u8]) -> bool {
-    let before = raw.len();
-    let values = places.iter().zip(Values::new(fields, bytes)).enumerate();
-    for (n, (place, (_, value))) in values {
-        if let (Place::Text { bytes: None, .. }, Value::Text(text)) = (place, value)
-            && std::str::from_utf8(text).is_err()
-        {
-            raw.push(n);
-        }
-    }
-    raw.len() > before
-}
-
-fn shared(known: &mut HashSet<Arc<[Column]>>, columns: &[Column]) -> Arc<[Column]> {
-    if let Some(known) = known.get(columns) {
+fn shared(known: &mut HashSet<Arc<Layout>>, layout: Layout) -> Arc<Layout> {
+    if let Some(known) = known.get(&layout) {
         return Arc::clone(known);
     }
-    let columns: Arc<[Column]> = columns.into();
-    known.insert(Arc::clone(&columns));
-    columns
+    let layout = Arc::new(layout);
+    known.insert(Arc::clone(&layout));
+    layout
 }
 
 fn host(known: &mut HashSet<Arc<str>>, trace: &Trace) -> Option<Arc<str>> {

@@ -10,7 +10,8 @@ use crate::ColumnsError;
 use crate::file::OpenFile;
 use crate::names::directory;
 use crate::rows::Rows;
-use crate::schema::Column;
+use crate::schema::{Layout, Raw};
+use crate::split::Split;
 use crate::time::date;
 
 /// What the rows of a file have in common.
@@ -20,7 +21,7 @@ pub(crate) struct Partition {
     /// Days since 1970.
     pub(crate) day: i64,
     pub(crate) event: Arc<str>,
-    pub(crate) columns: Arc<[Column]>,
+    pub(crate) layout: Arc<Layout>,
 }
 
 impl Partition {
@@ -33,13 +34,26 @@ impl Partition {
             .collect()
     }
 
+    /// The same with columns for the bytes of texts in these fields. The rows are of this
+    /// partition.
+    fn with_bytes(&self, rows: &Rows, raw: &Raw) -> Self {
+        let shape = rows.shapes.first();
+        let layout = shape.map(|(shape, _)| Layout::of(&shape.fields, raw));
+        Self {
+            host: self.host.clone(),
+            day: self.day,
+            event: Arc::clone(&self.event),
+            layout: layout.map_or_else(|| Arc::clone(&self.layout), Arc::new),
+        }
+    }
+
     fn create(&self, path: &Path) -> io::Result<OpenFile> {
         let metadata = [
             ("usertrace.host", self.host.as_deref().unwrap_or_default()),
             ("usertrace.event", &self.event),
         ];
         fs::create_dir_all(path.parent().unwrap_or(path))?;
-        OpenFile::create(path, &self.columns, &metadata)
+        OpenFile::create(path, &self.layout.columns, &metadata)
     }
 }
 
@@ -63,6 +77,9 @@ pub(crate) struct Files {
     limits: FileLimits,
     /// The open files, each with the number of its last write.
     open: HashMap<Arc<Partition>, (OpenFile, u64)>,
+    /// For partitions with texts that were not UTF-8: the fields that have them, and the partition
+    /// with columns for their bytes.
+    raw: HashMap<Arc<Partition>, (Raw, Arc<Partition>)>,
     created: u64,
     writes: u64,
 }
@@ -74,6 +91,7 @@ impl Files {
             shown,
             limits,
             open: HashMap::new(),
+            raw: HashMap::new(),
             created: 0,
             writes: 0,
         }
@@ -84,8 +102,25 @@ impl Files {
     pub(crate) fn write(
         &mut self,
         partition: &Arc<Partition>,
-        rows: Rows,
+        rows: &Rows,
     ) -> Result<(), ColumnsError> {
+        let (mut raw, known) = match self.raw.get(partition) {
+            Some((raw, with_bytes)) => (raw.clone(), Some(with_bytes)),
+            None => (Raw::default(), None),
+        };
+        let before = raw.clone();
+        let split = Split::new(rows, &partition.layout, &mut raw);
+        let with_bytes = match known {
+            _ if raw.is_empty() => Arc::clone(partition),
+            Some(known) if raw == before => Arc::clone(known),
+            _ => {
+                let with_bytes = Arc::new(partition.with_bytes(rows, &raw));
+                let known = (raw, Arc::clone(&with_bytes));
+                self.raw.insert(Arc::clone(partition), known);
+                with_bytes
+            }
+        };
+        let partition = &with_bytes;
         let mut file = match self.open.remove(partition) {
             Some((file, _)) => file,
             None => {
@@ -100,7 +135,7 @@ impl Files {
                     .map_err(|error| self.error(&path, error))?
             }
         };
-        file.write(rows)
+        file.write(rows.len(), split.columns(&partition.layout))
             .map_err(|error| self.error(file.path(), error))?;
         if file.len() >= self.limits.len || file.groups() >= self.limits.groups {
             return self.finish_file(file);

@@ -10,15 +10,23 @@
 //!
 //! This is a crate of its own, and not a part of `usertrace-report`: with `parquet` come 12
 //! packages that nothing else here needs, and a command that is built without its feature `parquet`
-//! has none of them. It is built on `parquet` alone, without `arrow`: rows come one by one, and the
-//! columns are written directly.
+//! has none of them. It is built on `parquet` alone, without `arrow`: the pages of columns are made
+//! here, and the package writes them.
+//!
+//! # Threads
+//!
+//! The thread that reads the trace copies each event's bytes to the rows of its table. A second
+//! thread takes groups of rows apart, one field of all rows at a time, encodes the columns, and
+//! writes them.
 //!
 //! # Memory
 //!
 //! Rows wait in memory until there are enough of them for a group of rows ([`Limits::rows`],
 //! [`Limits::group_bytes`]). If the rows of all tables take more than [`Limits::bytes`], the
-//! largest tables are written until they take three quarters of that. Two groups more may be in
-//! memory while a thread encodes and writes them. At most [`Limits::open_files`] files are open:
+//! largest tables are written until they take three quarters of that. Besides, there are up to
+//! three groups: one waits and one is written, and the memory of one is kept for later rows, as
+//! long as there are few tables. While a group is written, its columns take up to three times its
+//! memory, and more if its texts are not UTF-8. At most [`Limits::open_files`] files are open:
 //! before another one is opened, the file that was written the longest ago is completed. Later rows
 //! of its table begin a new file.
 //!
@@ -29,13 +37,18 @@
 mod chunk;
 mod columns;
 mod destination;
+mod encode;
 mod file;
 mod files;
 mod names;
 mod origin;
+mod packing;
 mod rows;
 mod schema;
+mod shape;
+mod split;
 mod time;
+mod values;
 
 use std::io;
 use std::path::{Path, PathBuf};

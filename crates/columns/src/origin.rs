@@ -84,11 +84,6 @@ pub(crate) struct Constants<'a> {
 }
 
 impl Origins {
-    /// Whether the column has the values of origins.
-    pub(crate) fn have(column: usize) -> bool {
-        OF_ORIGIN.iter().any(|&fixed| fixed as usize == column)
-    }
-
     /// Adds the origin of a row. Returns how much memory that takes.
     pub(crate) fn push(&mut self, origin: &Arc<Origin>) -> usize {
         if let Some(last) = self.runs.last_mut()

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::schema::types::{Type, TypePtr};
-use usertrace_reader::{Event, Field};
+use usertrace_reader::Field;
 use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 
 use crate::names::ColumnNames;
+use crate::shape::{Fields, Part};
 
 /// Type of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +109,7 @@ pub(crate) enum OfLoss {
 }
 
 /// The columns of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// A column of its own.
     Own(usize),
@@ -123,18 +124,14 @@ pub(crate) enum Place {
 }
 
 /// The columns of an event in a class of streams, and where its fields are in them.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Layout {
     pub(crate) columns: Vec<Column>,
     pub(crate) packet: Vec<Place>,
     pub(crate) contexts: Vec<Place>,
-    pub(crate) fields: Vec<Place>,
+    pub(crate) own: Vec<Place>,
     /// The context with the thread's id.
     pub(crate) thread: Option<usize>,
-}
-
-fn fixed() -> Vec<Column> {
-    columns(&FIXED)
 }
 
 fn columns(of: &[(&str, Kind, Count)]) -> Vec<Column> {
@@ -144,11 +141,6 @@ fn columns(of: &[(&str, Kind, Count)]) -> Vec<Column> {
         count,
     });
     columns.collect()
-}
-
-/// The columns of losses.
-pub(crate) fn of_losses() -> Vec<Column> {
-    [fixed(), columns(&OF_LOSS)].concat()
 }
 
 /// Assigns the columns of an event.
@@ -213,15 +205,69 @@ impl Assigning {
 }
 
 /// Fields whose text was not UTF-8.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Raw {
     pub(crate) contexts: Vec<usize>,
-    pub(crate) fields: Vec<usize>,
+    pub(crate) own: Vec<usize>,
+}
+
+impl Raw {
+    pub(crate) fn has(&self, part: Part, n: usize) -> bool {
+        match part {
+            Part::Packet => false,
+            Part::Contexts => self.contexts.contains(&n),
+            Part::Own => self.own.contains(&n),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, part: Part, n: usize) {
+        match part {
+            // Owners of rings are numbers.
+            Part::Packet => {}
+            Part::Contexts => self.contexts.push(n),
+            Part::Own => self.own.push(n),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.contexts.is_empty() && self.own.is_empty()
+    }
 }
 
 impl Layout {
-    /// The columns of an event like this one.
-    pub(crate) fn of(event: &Event<'_>, raw: &Raw) -> Self {
+    /// The columns of losses, whose fields are those of [`Shape::of_losses`].
+    ///
+    /// [`Shape::of_losses`]: crate::shape::Shape::of_losses
+    pub(crate) fn of_losses(has_cpu: bool) -> Self {
+        let text = |column: OfLoss| Place::Text {
+            text: column as usize,
+            bytes: None,
+        };
+        Self {
+            columns: [columns(&FIXED), columns(&OF_LOSS)].concat(),
+            packet: has_cpu.then_some(Place::Cpu).into_iter().collect(),
+            contexts: Vec::new(),
+            own: vec![
+                text(OfLoss::What),
+                Place::Own(OfLoss::Count as usize),
+                Place::Own(OfLoss::Since as usize),
+                text(OfLoss::File),
+            ],
+            thread: None,
+        }
+    }
+
+    /// Where the fields of a part are.
+    pub(crate) fn part(&self, part: Part) -> &[Place] {
+        match part {
+            Part::Packet => &self.packet,
+            Part::Contexts => &self.contexts,
+            Part::Own => &self.own,
+        }
+    }
+
+    /// The columns of an event with these fields.
+    pub(crate) fn of(event: &Fields, raw: &Raw) -> Self {
         let reserved: Vec<&str> = [&FIXED[..], &OF_LOSS]
             .concat()
             .iter()
@@ -229,17 +275,18 @@ impl Layout {
             .chain(OF_DIRECTORIES)
             .collect();
         let mut assigning = Assigning {
-            columns: fixed(),
+            columns: columns(&FIXED),
             names: ColumnNames::new(&reserved),
         };
         // Names of fields do not depend on the channel, except where they look like a context's.
-        let fields = assigning.fields(&event.class.fields, "", "field_", |n| {
-            raw.fields.contains(&n)
-        });
-        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-        let thread = contexts.iter().position(|context| context.name == "vtid");
-        let contexts = assigning.fields(contexts, "ctx_", "", |n| raw.contexts.contains(&n));
-        let of_packet = event.stream.packet.iter().map(|field| {
+        let own = assigning.fields(&event.own, "", "field_", |n| raw.has(Part::Own, n));
+        let thread = event
+            .contexts
+            .iter()
+            .position(|context| context.name == "vtid");
+        let contexts =
+            assigning.fields(&event.contexts, "ctx_", "", |n| raw.has(Part::Contexts, n));
+        let of_packet = event.packet.iter().map(|field| {
             let of_ring = std::slice::from_ref(field);
             match &field.name[..] {
                 "cpu_id" => Place::Cpu,
@@ -252,7 +299,7 @@ impl Layout {
             columns: assigning.columns,
             packet,
             contexts,
-            fields,
+            own,
             thread,
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parquet::basic::Encoding;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field as Cell;
 use proptest::prelude::*;
@@ -380,6 +381,149 @@ fn threads_have_a_column() {
     assert!(!row.contains_key("provider_bytes"));
 }
 
+/// The encodings and the statistics of a column in a file: its least and greatest value in bytes.
+fn described(path: &Path, name: &str) -> (Vec<Encoding>, [Option<Vec<u8>>; 2]) {
+    let file = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let group = file.metadata().row_group(0);
+    let column = group
+        .columns()
+        .iter()
+        .find(|of| of.column_path().parts()[0] == name);
+    let column = column.unwrap();
+    let statistics = column.statistics().unwrap();
+    let [least, most] = [statistics.min_bytes_opt(), statistics.max_bytes_opt()];
+    (
+        column.encodings().collect(),
+        [least, most].map(|value| value.map(<[u8]>::to_vec)),
+    )
+}
+
+/// Values come back in each encoding, and which one is chosen depends on them. Statistics are in
+/// the order of the type.
+///
+/// Requirements: E8
+#[test]
+fn encodings_fit_the_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traces, to) = (directory.path().join("traces"), directory.path().join("to"));
+    let line = "1 t:e 6 x64 address;u64 high;s32 low;u16 near;f64 few;f32 nan;f64 zero;str once;\
+        str often;u8[3] blob;s16[] list;u8{one=1,two=2,both=1..2} kind";
+    let (_trace, mut stream) = trace(&traces, "h", &[line]);
+    for n in 0..3000u64 {
+        // Far from each other, in no order.
+        let drawn = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut payload = Vec::new();
+        payload.extend(
+            (drawn >> 61)
+                .wrapping_mul(0x1234_5678_9abc_def1)
+                .to_ne_bytes(),
+        );
+        payload.extend((drawn | 1 << 63).to_ne_bytes());
+        payload.extend(((drawn >> 32) as i32).to_ne_bytes());
+        payload.extend((60_000 + (drawn >> 60) as u16).to_ne_bytes());
+        payload.extend(((drawn >> 62) as f64 - 1.5).to_ne_bytes());
+        let is_nan = n == 2000;
+        payload.extend(if is_nan { f32::NAN } else { n as f32 }.to_ne_bytes());
+        payload.extend(if n % 2 == 0 { 0.0 } else { -0.0f64 }.to_ne_bytes());
+        payload.extend(format!("{drawn}\0").as_bytes());
+        payload.extend(format!("item {}\0", drawn >> 60).as_bytes());
+        payload.extend(&drawn.to_ne_bytes()[5..]);
+        payload.extend((n as u32 % 4).to_ne_bytes());
+        payload.extend((0..n % 4).flat_map(|at| (n as i16 - at as i16 * 999).to_ne_bytes()));
+        payload.push((drawn >> 62) as u8);
+        stream.event(1, 1_000_000 + n, &[], &payload).unwrap();
+    }
+    stream.finish().unwrap();
+    let mut expected = export(&traces, &to, Limits::default()).unwrap();
+    let mut found = rows(&to);
+    expected.sort();
+    found.sort();
+    assert!(found == expected);
+    let [path] = &files(&to)[..] else {
+        panic!("one file");
+    };
+    let [dictionary, plain, delta] = [
+        Encoding::RLE_DICTIONARY,
+        Encoding::PLAIN,
+        Encoding::DELTA_BINARY_PACKED,
+    ];
+    for (column, encoding) in [
+        ("time", delta),
+        ("address", dictionary),
+        ("high", delta),
+        ("near", delta),
+        ("few", dictionary),
+        ("nan", plain),
+        ("once", plain),
+        ("often", dictionary),
+        ("blob", plain),
+        ("kind_label", dictionary),
+    ] {
+        let (encodings, _) = described(path, column);
+        assert!(encodings.contains(&encoding), "{column}: {encodings:?}");
+        let has_others = encoding == plain && encodings.contains(&dictionary);
+        assert!(!has_others, "{column}: {encodings:?}");
+    }
+    let statistics = |name| described(path, name).1;
+    let [least, most] =
+        statistics("high").map(|of| u64::from_le_bytes(of.unwrap()[..].try_into().unwrap()));
+    assert!(1 << 63 <= least && least < most, "{least} {most}");
+    let [least, most] =
+        statistics("low").map(|of| i32::from_le_bytes(of.unwrap()[..].try_into().unwrap()));
+    assert!(least < 0 && most > 0, "{least} {most}");
+    let zeros = [-0.0f64, 0.0].map(|zero| Some(zero.to_le_bytes().to_vec()));
+    assert_eq!(statistics("zero"), zeros);
+    assert_eq!(statistics("nan"), [None, None]);
+    let texts = [&b"item 0"[..], b"item 9"].map(|text| Some(text.to_vec()));
+    assert_eq!(statistics("often"), texts);
+}
+
+/// Events whose columns are the same are in one file, however their programs store them.
+///
+/// Requirements: E8
+#[test]
+fn events_that_are_stored_differently_share_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traces, to) = (directory.path().join("traces"), directory.path().join("to"));
+    fs::create_dir(&traces).unwrap();
+    let lines = [
+        "1 t:e 6 u16 n;str s;u8[] bytes",
+        "1 t:e 6 u16be n;c8[4] s;u8[2] bytes",
+    ];
+    for (pid, line) in (7..).zip(lines) {
+        let path = traces.join(format!("prog-{pid}"));
+        let of = info("prog", pid, Some("h"));
+        let mut trace = TraceWriter::create(&path, of, clock(1_000_000_000)).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        trace.declare(&event(line)).unwrap();
+        let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
+        let mut stream = stream.unwrap();
+        for n in 0..20u64 {
+            let number = n as u16 * 300;
+            let payload = match pid {
+                7 => [
+                    &number.to_ne_bytes()[..],
+                    b"abc\0",
+                    &2u32.to_ne_bytes(),
+                    &[1, 2],
+                ]
+                .concat(),
+                _ => [&number.to_be_bytes()[..], b"abc\0", &[1, 2]].concat(),
+            };
+            // In turns.
+            let time = 1_000_000 + 2 * n + u64::from(pid) % 2;
+            stream.event(1, time, &[], &payload).unwrap();
+        }
+        stream.finish().unwrap();
+    }
+    let mut expected = export(&traces, &to, Limits::default()).unwrap();
+    let mut found = rows(&to);
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+    assert_eq!(files(&to).len(), 1);
+}
+
 /// A name that is too long for a directory is cut there, and whole in the file.
 #[test]
 fn long_names_are_in_the_file() {
@@ -483,6 +627,43 @@ fn many_kinds(directory: &Path, kinds: u16, turns: u64) {
         }
     }
     stream.finish().unwrap();
+}
+
+/// Events are told apart by their ids, whether these are low or high, in each trace.
+///
+/// Requirements: E8
+#[test]
+fn high_ids_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traces, to) = (directory.path().join("traces"), directory.path().join("to"));
+    fs::create_dir(&traces).unwrap();
+    let ids = [1u16, 1023, 1024, 1025, 65_000];
+    for pid in [7, 8] {
+        let path = traces.join(format!("prog-{pid}"));
+        let mut trace =
+            TraceWriter::create(&path, info("prog", pid, Some("h")), clock(1_000_000_000)).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        for id in ids {
+            // Another event has the id in the other trace.
+            let name = u32::from(id) + pid;
+            trace
+                .declare(&event(&format!("{id} t:e{name} 6 u64 n")))
+                .unwrap();
+        }
+        let stream = trace.stream(&StreamChannel::new("main", 1), StreamOwner::Cpu(0));
+        let mut stream = stream.unwrap();
+        for n in 0..20u64 {
+            let id = ids[n as usize % ids.len()];
+            let payload = n.to_ne_bytes();
+            stream.event(id, 1_000_000 + n, &[], &payload).unwrap();
+        }
+        stream.finish().unwrap();
+    }
+    let mut expected = export(&traces, &to, Limits::default()).unwrap();
+    let mut found = rows(&to);
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
 }
 
 /// However many kinds of events there are, few files are open, and each is complete.

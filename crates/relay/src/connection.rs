@@ -1,7 +1,7 @@
 //! A client's connection to a relay.
 
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Instant;
@@ -288,6 +288,10 @@ fn resolve(
         address: format!("{host}:{port}"),
         source,
     };
+    // An address needs no resolver, and no thread for it.
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
     let (found, addresses) = mpsc::channel();
     let name = host.to_owned();
     // The library's call cannot be interrupted. Its thread ends some time after a failure.
@@ -334,4 +338,26 @@ fn connect(
         }
     }
     Err(failed(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// No time is left to wait for a resolver.
+    #[test]
+    fn addresses_need_no_resolver() {
+        let limits = TimeLimits {
+            connect: Duration::ZERO,
+            answer: Duration::ZERO,
+        };
+        let cancel = Cancel::default();
+        cancel.cancel();
+        for (host, address) in [("127.0.0.1", "127.0.0.1:7"), ("::1", "[::1]:7")] {
+            let found = resolve(host, 7, limits, &cancel).unwrap();
+            assert_eq!(found, [address.parse().unwrap()]);
+        }
+    }
 }

@@ -568,3 +568,141 @@ enum Round {
     /// Everything is on the relay.
     Complete,
 }
+
+#[cfg(test)]
+mod tests {
+    use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter};
+    use usertrace_relay::fake::FakeRelay;
+    use usertrace_sys::Scope;
+    use usertrace_sys::uapi::LttClockSync;
+
+    use super::*;
+
+    const CHUNK: &str = "20261122T150347Z-000001";
+    const TRACE: &str = "prog-7-1";
+
+    /// Writes a trace with two streams, each with three packets.
+    fn write_trace(directory: &Path) {
+        let sync = LttClockSync::default();
+        let info = TraceInfo {
+            trace_name: "web".into(),
+            origin: TraceOrigin::Process {
+                name: "prog".into(),
+                pid: 7,
+                process: 7,
+            },
+            hostname: None,
+        };
+        let mut trace = TraceWriter::create(directory, info, Clock::new(&sync, &[sync])).unwrap();
+        trace.declare_class(Scope::Cpu).unwrap();
+        let channel = StreamChannel::new("main", 1);
+        for cpu in 0..2 {
+            let mut stream = trace.stream(&channel, StreamOwner::Cpu(cpu)).unwrap();
+            for time in 0..3 {
+                stream.event(1, time, &[], &[cpu as u8; 100]).unwrap();
+                stream.flush().unwrap();
+            }
+            stream.finish().unwrap();
+        }
+    }
+
+    /// A recording whose one chunk is not finished, and a session that sends it.
+    fn sending(output: &Path, relay: &FakeRelay) -> Forwarder {
+        let chunk = output.join(format!("{CHUNK}{}", chunks::CURRENT));
+        fs::create_dir(&chunk).unwrap();
+        write_trace(&chunk.join(TRACE));
+        let options = RelayOptions {
+            address: relay.address().clone(),
+            spool: u64::MAX,
+            live: None,
+            patience: None,
+        };
+        let shared = Arc::default();
+        let forwarder = Forwarder::new(output, "web", options, SpoolWriter::Daemons, shared);
+        let mut forwarder = forwarder.unwrap();
+        forwarder.connect().unwrap();
+        forwarder
+    }
+
+    /// The names and bytes of a trace's files.
+    fn written(trace: &Path) -> BTreeMap<String, Vec<u8>> {
+        let names = ["metadata", "main_0", "main_1"];
+        let files = names.map(|name| (name.to_owned(), fs::read(trace.join(name)).unwrap()));
+        files.into()
+    }
+
+    /// Sends the rest, and checks that the relay has each packet once, of one session.
+    fn assert_sent(
+        mut forwarder: Forwarder,
+        relay: &FakeRelay,
+        written: &BTreeMap<String, Vec<u8>>,
+    ) {
+        while forwarder.round(true).unwrap() != Round::Complete {}
+        let received = relay.files().into_iter().map(|(path, bytes)| {
+            let (directory, name) = path.rsplit_once('/').unwrap();
+            assert!(directory.ends_with(&format!("/{CHUNK}/{TRACE}")), "{path}");
+            (name.to_owned(), bytes)
+        });
+        assert!(received.collect::<BTreeMap<_, _>>() == *written);
+        assert_eq!(relay.sessions().len(), 1);
+    }
+
+    /// A chunk gets its final name after it was listed: before its traces are added to the session,
+    /// before their packets are sent, or before they are closed. Each packet is sent once.
+    ///
+    /// Requirements: D7
+    #[test]
+    fn chunk_renamed_while_it_is_sent_is_sent_once() {
+        for renamed_before in ["adding", "sending", "closing"] {
+            let (relay, output) = (FakeRelay::start(), tempfile::tempdir().unwrap());
+            let output = output.path();
+            let mut forwarder = sending(output, &relay);
+            let listed = spool::scan(output, true, false).unwrap();
+            let path = listed[0].path.clone();
+            let written = written(&path.join(TRACE));
+            let rename = |step| {
+                if step == renamed_before {
+                    fs::rename(&path, output.join(CHUNK)).unwrap();
+                }
+            };
+            rename("adding");
+            let is_found = forwarder.add_traces(&listed, None).unwrap();
+            assert_eq!(is_found, renamed_before != "adding");
+            // Viewers learn of no trace without metadata.
+            assert_eq!(relay.published().len(), usize::from(is_found));
+            rename("sending");
+            let mut budget = BUDGET;
+            let is_sent = is_found && forwarder.send_chunk(&listed[0], None, &mut budget).unwrap();
+            assert_eq!(is_sent, renamed_before == "closing");
+            rename("closing");
+            if is_sent {
+                while forwarder.is_waiting().unwrap() {}
+                assert!(!forwarder.finish_chunk(&listed[0], true).unwrap());
+                assert_eq!(relay.closed(), [""; 0]);
+            }
+            assert_sent(forwarder, &relay, &written);
+        }
+    }
+
+    /// A stream whose file is not found yet keeps the others open: the relay refuses to close them
+    /// twice.
+    #[test]
+    fn streams_are_closed_when_all_are_found() {
+        let (relay, output) = (FakeRelay::start(), tempfile::tempdir().unwrap());
+        let output = output.path();
+        let mut forwarder = sending(output, &relay);
+        let listed = spool::scan(output, true, false).unwrap();
+        let trace = listed[0].path.join(TRACE);
+        let written = written(&trace);
+        assert!(forwarder.add_traces(&listed, None).unwrap());
+        let mut budget = BUDGET;
+        assert!(forwarder.send_chunk(&listed[0], None, &mut budget).unwrap());
+        while forwarder.is_waiting().unwrap() {}
+        fs::rename(trace.join("main_1"), trace.join(".main_1")).unwrap();
+        assert!(!forwarder.finish_chunk(&listed[0], true).unwrap());
+        assert_eq!(relay.closed(), [""; 0]);
+        fs::rename(trace.join(".main_1"), trace.join("main_1")).unwrap();
+        fs::rename(&listed[0].path, output.join(CHUNK)).unwrap();
+        assert_sent(forwarder, &relay, &written);
+    }
+}

@@ -217,8 +217,12 @@ impl SentTrace {
         if self.is_closed {
             return Ok(());
         }
+        // The relay refuses to close a stream again. So none is closed before all are found: the
+        // chunk may be given its final name meanwhile.
         for (name, stream) in &self.streams {
             stream.check(&files::open_in(&trace.path, name)?)?;
+        }
+        for stream in self.streams.values() {
             connection.close_stream(stream.id, stream.packets.wrapping_sub(1))?;
         }
         connection.close_stream(self.metadata_stream, NO_PACKET)?;
