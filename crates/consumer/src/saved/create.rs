@@ -375,3 +375,100 @@ fn smallest_subbuf() -> u64 {
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(page).unwrap_or_default().max(4096)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::parse;
+    use super::*;
+
+    /// A plain directory in place of the control file system: traces get no files.
+    fn root() -> (tempfile::TempDir, ControlFs) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("abi"), "version 2\n").unwrap();
+        let control_fs = ControlFs::open(directory.path()).unwrap();
+        (directory, control_fs)
+    }
+
+    fn file(name: &str, text: &str) -> SavedFile {
+        parse(Path::new(name), &format!("version = 1\n{text}")).unwrap()
+    }
+
+    const WEB: &str = "[[trace]]\nname = \"web\"\n";
+    const STOPPED: &str = "[[trace]]\nname = \"web\"\nstarted = false\n";
+
+    /// Requirements: E1
+    #[test]
+    fn failed_load_leaves_no_trace() {
+        let (_directory, control_fs) = root();
+        let db = WEB.replace("web", "db");
+        for (text, line, what) in [
+            // A trace is started unless the file says otherwise.
+            (WEB.to_owned(), 3, "trace \"web\""),
+            (format!("{STOPPED}{db}"), 6, "trace \"db\""),
+            (
+                format!("{WEB}filter = [\"a\"]\n"),
+                4,
+                "filter of trace \"web\"",
+            ),
+            (
+                format!("{STOPPED}[[trace.channel]]\nname = \"main\"\nmode = \"block\"\n"),
+                7,
+                "mode of channel \"main\" of trace \"web\"",
+            ),
+        ] {
+            let loaded = load_saved_traces(&control_fs, &[file("f", &text)], IfExists::Fail);
+            let error = loaded.unwrap_err();
+            assert_eq!(error.to_string(), format!("f:{line}: {what}"));
+            assert!(crate::describe(&error).contains("cannot write "));
+            assert_eq!(control_fs.trace_names().unwrap(), [""; 0]);
+        }
+    }
+
+    /// Requirements: E1
+    #[test]
+    fn existing_trace_is_kept_or_replaced_as_asked() {
+        let (directory, control_fs) = root();
+        let text = format!("{STOPPED}[[trace.channel]]\nname = \"slow\"\n");
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let created = LoadedTraces {
+            created: names(&["web"]),
+            kept: names(&[]),
+        };
+        let load = |if_exists| load_saved_traces(&control_fs, &[file("f", &text)], if_exists);
+        assert_eq!(load(IfExists::Fail).unwrap(), created);
+        let channel = directory.path().join("web/slow");
+        assert!(channel.is_dir());
+        let error = load(IfExists::Fail).unwrap_err().to_string();
+        assert!(
+            error.starts_with("f:3: there is already a trace \"web\""),
+            "{error}"
+        );
+        let kept = LoadedTraces {
+            created: names(&[]),
+            kept: names(&["web"]),
+        };
+        assert_eq!(load(IfExists::Keep).unwrap(), kept);
+        assert!(channel.is_dir());
+        // The kernel removes a trace with its channels, a plain directory stays.
+        fs::remove_dir(&channel).unwrap();
+        let replaced = file("f", STOPPED);
+        let loaded = load_saved_traces(&control_fs, &[replaced], IfExists::Replace);
+        assert_eq!(loaded.unwrap(), created);
+        // A file that is refused replaces nothing.
+        let refused = file("f", &format!("{STOPPED}filter = [\"a\"]\n"));
+        load_saved_traces(&control_fs, &[refused], IfExists::Replace).unwrap_err();
+        assert_eq!(control_fs.trace_names().unwrap(), ["web"]);
+    }
+
+    #[test]
+    fn trace_in_two_files_is_refused() {
+        let (_directory, control_fs) = root();
+        let files = ["one", "two"].map(|name| file(name, STOPPED));
+        let error = load_saved_traces(&control_fs, &files, IfExists::Replace).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "two:3: name: one:3 has a trace \"web\" already"
+        );
+        assert_eq!(control_fs.trace_names().unwrap(), [""; 0]);
+    }
+}

@@ -158,10 +158,14 @@ impl Value {
             Self::Word(word) => vec![word.clone()],
             Self::Number(number) => vec![number.to_string()],
             Self::List(words) if kind == Kind::Words => vec![words.join(" ")],
-            // `0` removes the rules. A rule may contain spaces, so each is a write of its own.
-            Self::List(lines) => std::iter::once("0".to_owned())
-                .chain(lines.iter().cloned())
-                .collect(),
+            Self::List(lines) => {
+                // As in the command `filter`: if the first line refuses, all others are accepted.
+                let refuses = lines.first().is_some_and(|line| line.starts_with('!'));
+                let first = if refuses { "1" } else { "0" };
+                // A rule may contain spaces, so each is a write of its own.
+                let writes = [first].into_iter().chain(lines.iter().map(String::as_str));
+                writes.map(str::to_owned).collect()
+            }
         }
     }
 }
@@ -193,6 +197,8 @@ mod tests {
         let number = |n| Some(Value::Number(n));
         assert_eq!(Kind::Mask.of_control_file("0x000000ff\n"), number(255));
         assert_eq!(Kind::Size.of_control_file("65536\n"), number(65536));
+        let refusal = Value::List(vec!["!a:b".to_owned()]);
+        assert_eq!(refusal.writes(Kind::Filter), ["1", "!a:b"]);
         let list = |words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned());
             Some(Value::List(words.collect()))

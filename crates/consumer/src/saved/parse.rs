@@ -305,3 +305,256 @@ fn size(text: &str) -> Option<u64> {
     let number: u64 = digits.parse().ok().filter(|_| is_number)?;
     number.checked_mul(unit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::print_saved_traces;
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse(Path::new("web.toml"), text).unwrap_err().to_string()
+    }
+
+    const WEB: &str = "version = 1\n[[trace]]\nname = \"web\"\n";
+    const MAIN: &str =
+        "version = 1\n[[trace]]\nname = \"web\"\n[[trace.channel]]\nname = \"main\"\n";
+
+    /// Requirements: E1, E3
+    #[test]
+    fn errors_name_file_line_and_key() {
+        for (head, text, line, words) in [
+            ("", "", 1, "version = 1 is missing"),
+            (
+                "",
+                "version = 2\n",
+                1,
+                "version: this program knows only version 1",
+            ),
+            ("", "version = 1\nversion = 1\n", 2, "duplicate key"),
+            (
+                "",
+                "version = 1\ntraces = 1\n",
+                2,
+                "unknown key \"traces\"; known: version, [[trace]]",
+            ),
+            (
+                "",
+                "version = 1\n\n[trace]\nname = \"web\"\n",
+                3,
+                "write [[trace]]",
+            ),
+            ("", "version = 1\ntrace = [1]\n", 2, "write [[trace]]"),
+            (
+                "",
+                "version = 1\n[[trace]]\nstarted = true\n",
+                2,
+                "name is missing in this trace",
+            ),
+            (
+                "",
+                "version = 1\n[[trace]]\nname = 1\n",
+                3,
+                "name: expected a text",
+            ),
+            (
+                "",
+                "version = 1\n[[trace]]\nname = \"../web\"\n",
+                3,
+                "name: \"../web\" is no name of a trace",
+            ),
+            (
+                "",
+                "version = 1\n[[trace]]\nname = \"\\u0000\"\n",
+                3,
+                "is no name of a trace",
+            ),
+            (
+                "",
+                "version = 1\n[[trace]]\nname = \"..\"\n",
+                3,
+                "is no name of a trace",
+            ),
+            (
+                WEB,
+                "channel = 1\n",
+                4,
+                "trace.channel: write [[trace.channel]]",
+            ),
+            (
+                WEB,
+                "[[trace.channel]]\nname = \"a/b\"\n",
+                5,
+                "is no name of a channel",
+            ),
+            (
+                WEB,
+                "[[trace.channel]]\nmode = \"discard\"\n",
+                4,
+                "name is missing in this channel",
+            ),
+            (
+                WEB,
+                "[[trace]]\nname = \"web\"\n",
+                5,
+                "name: line 3 has a trace \"web\" already",
+            ),
+            (
+                WEB,
+                "strated = true\n",
+                4,
+                "unknown key \"strated\" of trace \"web\"; known: name, started,",
+            ),
+            (WEB, "mode = \"block\"\n", 4, "unknown key \"mode\""),
+            (
+                WEB,
+                "started = \"yes\"\n",
+                4,
+                "started: expected true or false, found \"yes\"",
+            ),
+            (
+                WEB,
+                "started = 1\n",
+                4,
+                "started: expected true or false, found 1",
+            ),
+            (
+                WEB,
+                "filter = \"a\"\n",
+                4,
+                "filter: expected a list of texts in brackets, found \"a\"",
+            ),
+            (
+                WEB,
+                "filter = [\n  \"a\",\n  1,\n]\n",
+                6,
+                "filter: expected a text in quotes, found integer",
+            ),
+            (WEB, "filter = [\"\"]\n", 4, "filter: an empty text"),
+            (
+                WEB,
+                "filter = [\"a\\u0000b\"]\n",
+                4,
+                "filter: a control character",
+            ),
+            (
+                WEB,
+                "filter = [\"a\\nb\"]\n",
+                4,
+                "filter: a control character",
+            ),
+            (WEB, "filter = [\"a\0b\"]\n", 4, "invalid"),
+            (
+                WEB,
+                "filter_mask = 0x100000000\n",
+                4,
+                "filter_mask: expected a number, found",
+            ),
+            (
+                MAIN,
+                "filter = []\n",
+                6,
+                "unknown key \"filter\" of channel \"main\"",
+            ),
+            (
+                MAIN,
+                "subbuf_size = \"1T\"\n",
+                6,
+                "subbuf_size: expected a number of bytes",
+            ),
+            (MAIN, "subbuf_size = \"+1k\"\n", 6, "subbuf_size: expected"),
+            (
+                MAIN,
+                "subbuf_size = \"18446744073709551615k\"\n",
+                6,
+                "subbuf_size: expected",
+            ),
+            (
+                MAIN,
+                "subbuf_count = -2\n",
+                6,
+                "subbuf_count: expected a number, found -2",
+            ),
+            (
+                MAIN,
+                "subbuf_count = \"2\"\n",
+                6,
+                "subbuf_count: expected a number, found \"2\"",
+            ),
+            (
+                MAIN,
+                "subbuf_count = 18446744073709551616\n",
+                6,
+                "subbuf_count: expected a number",
+            ),
+            (
+                MAIN,
+                "mode = []\n",
+                6,
+                "mode: expected a word in quotes, found array",
+            ),
+            (MAIN, "mode = \"a b\"\n", 6, "mode: a space in a word"),
+            (
+                MAIN,
+                "contexts = [\"vpid vtid\"]\n",
+                6,
+                "contexts: a space in a word",
+            ),
+            (
+                MAIN,
+                "[[trace.channel]]\nname = \"main\"\n",
+                7,
+                "name: line 5 has a channel \"main\" already",
+            ),
+            (MAIN, "x = \n", 6, ""),
+        ] {
+            let error = error(&format!("{head}{text}"));
+            let begin = format!("web.toml:{line}: ");
+            assert!(error.starts_with(&begin), "{begin}: {error}");
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn control_channel_has_no_mode() {
+        let text = MAIN.replace("\"main\"", "\"control\"");
+        assert!(parse(Path::new("f"), &format!("{text}subbuf_count = 64\n")).is_ok());
+        let error = error(&format!("{text}mode = \"block\"\n"));
+        assert!(
+            error.contains("known: name, subbuf_size, subbuf_count, prefault"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (value, bytes) in [
+            ("4096", "\"4k\""),
+            ("\"1M\"", "\"1M\""),
+            ("\"1024k\"", "\"1M\""),
+            ("\"5000\"", "5000"),
+            ("0x1_000", "\"4k\""),
+        ] {
+            let text = format!("{MAIN}subbuf_size = {value}\n");
+            let file = parse(Path::new("f"), &text).unwrap();
+            let printed = print_saved_traces(&file.traces);
+            let line = format!("subbuf_size = {bytes}");
+            assert!(printed.lines().any(|printed| printed == line), "{printed}");
+        }
+    }
+
+    /// A text as deep, or with as many keys or traces, as a file of 1 MiB can have.
+    #[test]
+    fn large_texts_are_refused_or_taken_in_bounded_memory() {
+        let n = 1 << 19;
+        for text in [
+            format!("version = 1\nx = {}", "[".repeat(n)),
+            format!("version = 1\n{}", "[".repeat(n)),
+            format!("version = 1\n[{}x]", "a.".repeat(n / 2)),
+            format!("version = 1\nx = \"{}", "\\".repeat(n)),
+            format!("{WEB}filter = [{}]\n", "\"a\",".repeat(n / 4) + "1"),
+            format!("{WEB}filter = [\"{}\"]\n", "a".repeat(n)),
+        ] {
+            assert!(error(&text).starts_with("web.toml:"));
+        }
+    }
+}

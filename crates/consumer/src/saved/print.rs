@@ -88,3 +88,110 @@ fn list(key: &Key, words: &[String]) -> String {
     let lines = words.iter().map(|word| format!("  {word},\n"));
     format!("[\n{}]", lines.collect::<String>())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::key::{self, Key};
+    use super::super::parse::parse;
+    use super::super::trace::SavedChannel;
+    use super::*;
+
+    /// Any value that a control file can have.
+    fn value(key: &'static Key) -> BoxedStrategy<Value> {
+        let filter = prop_oneof!["!?[a-z:*?]{1,8}", "[!-~]([ -~é]{0,20}[!-~])?"];
+        match key.kind {
+            Kind::Flag => any::<bool>().prop_map(Value::Flag).boxed(),
+            Kind::Word => "[a-z_]{1,8}".prop_map(Value::Word).boxed(),
+            Kind::Number => (0..1u64 << 40).prop_map(Value::Number).boxed(),
+            Kind::Size => prop_oneof![0..1u64 << 40, (0..40u32).prop_map(|n| 1 << n)]
+                .prop_map(Value::Number)
+                .boxed(),
+            Kind::Mask => any::<u32>().prop_map(|n| Value::Number(n.into())).boxed(),
+            Kind::Words => vec("[a-z_.]{1,30}", 0..8).prop_map(Value::List).boxed(),
+            Kind::Filter => vec(filter, 0..8).prop_map(Value::List).boxed(),
+        }
+    }
+
+    fn settings(keys: &'static [Key]) -> BoxedStrategy<Vec<Setting>> {
+        let setting = |key: &'static Key| {
+            let some = prop::option::of(value(key));
+            some.prop_map(move |value| {
+                value.map(|value| Setting {
+                    key,
+                    value,
+                    line: 0,
+                })
+            })
+        };
+        let settings: Vec<_> = keys.iter().map(setting).collect();
+        let settings = settings.prop_map(|settings| settings.into_iter().flatten().collect());
+        settings.boxed()
+    }
+
+    fn trace(name: String) -> impl Strategy<Value = SavedTrace> {
+        let channel = |name: &'static str| {
+            settings(key::of_channel(name)).prop_map(move |settings| SavedChannel {
+                name: name.to_owned(),
+                line: 0,
+                settings,
+            })
+        };
+        let names = Just(["control", "main", "z", "a.b", "x@1"]).prop_shuffle();
+        let channels = (names, 0..5usize).prop_flat_map(move |(names, count)| {
+            names[..count]
+                .iter()
+                .map(|n| channel(n))
+                .collect::<Vec<_>>()
+        });
+        (settings(key::of_trace()), channels).prop_map(move |(settings, channels)| SavedTrace {
+            name: name.clone(),
+            line: 0,
+            settings,
+            channels,
+        })
+    }
+
+    proptest! {
+        /// Requirements: E2, E4
+        #[test]
+        fn printed_traces_are_parsed_as_they_were(
+            one in trace("web".to_owned()),
+            other in trace("db:1".to_owned()),
+        ) {
+            let traces = [one, other];
+            let text = print_saved_traces(&traces);
+            let parsed = parse(Path::new("f"), &text).unwrap().traces;
+            prop_assert_eq!(print_saved_traces(&parsed), &text);
+            for (trace, parsed) in traces.iter().zip(&parsed) {
+                prop_assert_eq!(&trace.name, &parsed.name);
+                let all = |trace: &SavedTrace| -> Vec<_> {
+                    let of_channels = trace.channels.iter().flat_map(|channel| {
+                        channel.settings.iter().map(|setting| (channel.name.clone(), setting))
+                    });
+                    let settings = trace.settings.iter().map(|setting| (String::new(), setting));
+                    let settings = settings.chain(of_channels);
+                    settings.map(|(of, setting)| (of, setting.key.name, setting.value.clone())).collect()
+                };
+                prop_assert_eq!(all(trace), all(parsed));
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_quoted_as_a_person_would() {
+        for (text, expected) in [
+            ("shop:*", "\"shop:*\""),
+            ("a if path == \"/api/*\"", "'a if path == \"/api/*\"'"),
+            ("it's", "\"it's\""),
+            ("it's \"so\"", "\"it's \\\"so\\\"\""),
+            ("a\u{1}", "\"a\\u0001\""),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
+}

@@ -93,3 +93,61 @@ pub fn saved_traces_below(directory: &Path) -> Result<Vec<PathBuf>, SavedTraceEr
         source,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    /// A FIFO does not block, and nothing is read beyond the limit.
+    ///
+    /// Requirements: F4
+    #[test]
+    fn files_that_are_no_text_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("large"), "#".repeat(10 << 20)).unwrap();
+        fs::write(
+            at("limit"),
+            format!("version = 1\n#{}", "x".repeat((1 << 20) - 13)),
+        )
+        .unwrap();
+        fs::write(at("bytes"), b"version = 1\n# \n# \xff\n").unwrap();
+        fs::write(at("nul"), b"version = 1\n\0\n").unwrap();
+        fs::write(at("empty"), "").unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        for (name, says) in [
+            ("large", "it has more than 1 MiB"),
+            ("bytes", "bytes:3: the text is not UTF-8"),
+            ("nul", "nul:2: "),
+            ("empty", "empty:1: version = 1 is missing"),
+            ("directory", "it is not a regular file"),
+            ("fifo", "it is not a regular file"),
+            ("zero", "it is not a regular file"),
+            ("missing", "cannot read "),
+        ] {
+            let error = read_saved_traces(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(says), "{name}: {error}");
+        }
+        assert_eq!(read_saved_traces(&at("limit")).unwrap().traces.len(), 0);
+    }
+
+    #[test]
+    fn files_of_a_directory_come_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["b.toml", "a.toml", ".c.toml", "d.toml~", "10.toml", "e"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let paths = saved_traces_below(directory.path()).unwrap();
+        let names: Vec<_> = paths.iter().map(|path| path.file_name().unwrap()).collect();
+        assert_eq!(names, ["10.toml", "a.toml", "b.toml"]);
+        let error = saved_traces_below(&directory.path().join("none")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read "), "{error}");
+    }
+}
