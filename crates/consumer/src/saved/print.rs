@@ -166,7 +166,7 @@ mod tests {
             let traces = [one, other];
             let text = print_saved_traces(&traces);
             let parsed = parse(Path::new("f"), &text).unwrap().traces;
-            prop_assert_eq!(print_saved_traces(&parsed), &text);
+            prop_assert_eq!(&print_saved_traces(&parsed), &text);
             for (trace, parsed) in traces.iter().zip(&parsed) {
                 prop_assert_eq!(&trace.name, &parsed.name);
                 let all = |trace: &SavedTrace| -> Vec<_> {
