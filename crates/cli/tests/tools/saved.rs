@@ -1,5 +1,5 @@
-//! `usertrace save`, `load` and `daemon --load`, with a plain directory in place of the control file
-//! system. The tests in the guest load what they save.
+//! `usertrace save`, `load` and `daemon --load`, with a plain directory in place of the control
+//! file system. The tests in the guest load what they save.
 
 use std::fs::{self, File};
 use std::path::Path;

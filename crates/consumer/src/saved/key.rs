@@ -16,7 +16,8 @@ pub(super) struct Key {
     /// The control file, in the directory of the trace or channel.
     pub(super) file: &'static str,
     pub(super) kind: Kind,
-    /// The content of the file at which [`print`](mod@super::print) leaves the key out. Other keys are always printed.
+    /// The content of the control file at which `usertrace save` leaves the key out. `None`: it
+    /// always prints the key.
     pub(super) silent: Option<&'static str>,
 }
 

@@ -1,8 +1,8 @@
 //! Settings of traces in TOML files: `usertrace save` and `usertrace load`.
 //!
 //! `docs/reference/saved-traces.md` describes the files. Each key of a trace or a channel is a
-//! control file ([`key`]), so the four steps share one table: to [`capture`] a trace, to [`print`](mod@print) it,
-//! to [`parse`] the text, and to [`create`] the trace.
+//! control file, so four steps share one table (`key`): to read a trace (`capture`), to print it
+//! (`print`), to parse the text (`parse`), and to create the trace (`create`).
 
 mod capture;
 mod create;
