@@ -311,32 +311,38 @@ fn refused_file_names_its_line_and_leaves_no_trace() {
     }
 }
 
-/// Steps in between need no more room than the result: rings that fill most of a slot, and a scope
-/// with many rings.
+/// Steps in between need no more room than the result: while the first channels take most of a
+/// slot, the others are not as large as the kernel makes them.
 ///
 /// Requirements: E2
 fn rings_that_fill_a_slot_are_loaded() {
     remove_all();
     let directory = tempfile::tempdir().expect("a directory");
     let mut text = String::from("version = 1\n[[trace]]\nname = \"mine\"\nstarted = false\n");
-    // Of the slot's 1 GiB, 64 rings of threads take 512, 256 and 128 MiB.
-    let mut channel = |name: &str, scope: &str, count: u32| {
+    let mut channel = |name: &str, scope: &str, size: &str, count: u32| {
         let _ = write!(
             text,
-            "[[trace.channel]]\nname = \"{name}\"\nscope = \"{scope}\"\nsubbuf_size = \"1M\"\nsubbuf_count = {count}\n"
+            "[[trace.channel]]\nname = \"{name}\"\nscope = \"{scope}\"\nsubbuf_size = \"{size}\"\nsubbuf_count = {count}\n"
         );
     };
-    for (name, count) in [("main", 8), ("x", 4), ("y", 2)] {
-        channel(name, "thread", count);
+    // Of the slot's 1024 MiB, 64 rings of threads take 512, 256, 128 and 64. Ten channels of the
+    // kernel's default size, 4 MiB for each of at least two CPUs, have no room beside them.
+    for (name, size, count) in [
+        ("main", "1M", 8),
+        ("x", "1M", 4),
+        ("y", "1M", 2),
+        ("z", "512k", 2),
+    ] {
+        channel(name, "thread", size, count);
     }
-    for name in ["1", "2", "3", "4", "5"] {
-        channel(name, "global", 2);
+    for name in ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"] {
+        channel(name, "cpu", "4k", 2);
     }
     fs::write(directory.path().join("mine.toml"), &text).expect("a file");
     done(directory.path(), &["load", "mine.toml"]);
     let saved = done(directory.path(), &["save"]);
-    assert_eq!(saved.matches("scope = \"thread\"").count(), 3, "{saved}");
-    assert_eq!(saved.matches("subbuf_size = \"1M\"").count(), 8, "{saved}");
+    assert_eq!(saved.matches("scope = \"thread\"").count(), 4, "{saved}");
+    assert_eq!(saved.matches("subbuf_size = \"4k\"").count(), 10, "{saved}");
 }
 
 /// A wrong file does not keep the others from being loaded. The next daemon leaves what it finds.
