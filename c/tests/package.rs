@@ -102,6 +102,8 @@ fn check_files(root: &Path) {
     ] {
         assert!(root.join(file).is_file(), "{file}");
     }
+    // The daemon's unit loads the files in it.
+    assert!(root.join("etc/usertrace/traces.d").is_dir());
     // dracut runs these scripts.
     for script in ["module-setup.sh", "pre-pivot.sh", "usertrace-crash.sh"] {
         let script = root

@@ -76,7 +76,7 @@ fn remedy(refused: &io::Error) -> &'static str {
 }
 
 /// Whether a trace can have this name.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:+@".contains(&byte);
     (1..=31).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_good)
 }
@@ -89,10 +89,13 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Contro
     }
 }
 
+/// The operation that fails if there are too many traces, or one of this name.
+pub(super) const CREATE_TRACE: &str = "create the trace";
+
 /// Sub-buffers of the channel `control` in new traces. A ring has room for descriptions of about
 /// 20,000 events, as in the fallback; the kernel's default is about 4,000. Unused sub-buffers take
 /// only address space.
-const CONTROL_SUBBUFS: u32 = 32;
+pub(super) const CONTROL_SUBBUFS: u32 = 32;
 
 /// The mounted control file system.
 #[derive(Clone, Debug)]
@@ -159,6 +162,28 @@ impl ControlFs {
         }
     }
 
+    /// Creates a trace with the kernel's settings, which is removed when the result is dropped.
+    ///
+    /// # Errors
+    /// If the kernel rejects the name, or the trace exists.
+    pub(super) fn create_new(&self, name: &str) -> Result<TraceDir, ControlFsError> {
+        if !is_name(name) {
+            return Err(ControlFsError::BadName(name.to_owned()));
+        }
+        let path = self.root.join(name);
+        fs::create_dir(&path).map_err(io_error(CREATE_TRACE, &path))?;
+        let trace = TraceDir {
+            path,
+            created: true,
+        };
+        // If the kernel rejects this, its default applies, and readers report undescribed events.
+        let _ = write(
+            &trace.channel(CONTROL).join("subbuf_count"),
+            &CONTROL_SUBBUFS.to_string(),
+        );
+        Ok(trace)
+    }
+
     /// Creates a trace, which is removed when the result is dropped. Or joins an existing trace,
     /// which is not removed.
     ///
@@ -166,24 +191,17 @@ impl ControlFs {
     /// If the kernel rejects the name or a setting. Most settings are fixed after the start of a
     /// trace.
     pub fn create(&self, name: &str, setup: &TraceSetup) -> Result<TraceDir, ControlFsError> {
-        if !is_name(name) {
-            return Err(ControlFsError::BadName(name.to_owned()));
-        }
-        let path = self.root.join(name);
-        let created = match fs::create_dir(&path) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-            Err(error) => return Err(io_error("create the trace", &path)(error)),
+        let trace = match self.create_new(name) {
+            Err(ControlFsError::Io { path, source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                TraceDir {
+                    path,
+                    created: false,
+                }
+            }
+            created => created?,
         };
-        let trace = TraceDir { path, created };
-        if created {
-            // If the kernel rejects this, its default applies, and readers report undescribed
-            // events.
-            let _ = write(
-                &trace.channel(CONTROL).join("subbuf_count"),
-                &CONTROL_SUBBUFS.to_string(),
-            );
-        }
         let main = trace.channel(MAIN);
         for (file, value) in [
             ("subbuf_size", setup.subbuf_size),
@@ -247,6 +265,16 @@ impl ControlFs {
             Ok(traces)
         };
         list().map_err(io_error("list", &self.root))
+    }
+
+    /// Names of all traces, sorted.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn trace_names(&self) -> Result<Vec<String>, ControlFsError> {
+        let paths = self.traces()?;
+        let names = paths.iter().filter_map(|path| path.file_name());
+        Ok(names.map(|n| n.to_string_lossy().into_owned()).collect())
     }
 }
 
@@ -440,7 +468,8 @@ impl Drop for TraceDir {
     }
 }
 
-fn write(path: &Path, value: &str) -> Result<(), ControlFsError> {
+/// Writes a value to a control file.
+pub(super) fn write(path: &Path, value: &str) -> Result<(), ControlFsError> {
     // Not `fs::write`: it would truncate the file, and would create one that the kernel does not
     // have.
     let file = fs::OpenOptions::new().write(true).open(path);

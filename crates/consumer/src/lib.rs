@@ -25,6 +25,7 @@ mod record;
 mod recorder;
 mod relay;
 mod rotation;
+mod saved;
 mod session;
 mod signals;
 mod size_meter;
@@ -50,6 +51,10 @@ pub use record::{Notification, Options, Recording, record};
 pub use recorder::RecorderEvent;
 pub use relay::{
     RelayEvent, RelayOptions, RelaySummary, SendOptions, SendRecordingError, send_recording,
+};
+pub use saved::{
+    IfExists, LoadedTraces, SavedFile, SavedTrace, SavedTraceError, load_saved_traces,
+    print_saved_traces, read_saved_traces, saved_traces_below,
 };
 pub use session::{
     Progress, RecordingProgress, Session, SessionError, SessionSummary, close_recording,

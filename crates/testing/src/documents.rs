@@ -89,6 +89,10 @@ const UNLESS_RECORDED: &str =
 /// Makes a trace with channels.
 const MINE: &str = "mkdir /sys/kernel/ltt/mine";
 
+/// Makes a file with a trace's settings, and removes the trace.
+const SAVED: &str =
+    "usertrace start mine && usertrace save mine >mine.toml && usertrace destroy mine";
+
 /// Pages whose commands are the examples of the manual, which have a test of their own.
 const GENERATED: &str = "docs/reference/commands";
 
@@ -352,6 +356,23 @@ const CASES: &[(&str, &[Case])] = &[
             root("mkdir /sys/kernel/ltt/mine/orders", Patched, MINE),
             root("echo block", Patched, MINE),
             root("echo vtid procname", Patched, MINE),
+        ],
+    ),
+    (
+        "docs/how-to/save-and-load.md",
+        &[
+            root("usertrace start --flight", Patched, ""),
+            root("usertrace load mine.toml", Patched, SAVED),
+            root(
+                "sed -i",
+                Patched,
+                "usertrace start mine && usertrace save mine >mine.toml",
+            ),
+            case(
+                "usertrace save mine >/etc",
+                TestedElsewhere("guest-tests, saved and systemd"),
+                "",
+            ),
         ],
     ),
     (

@@ -7,13 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 18] = [
+pub const COMMANDS: [&str; 20] = [
     "record",
     "ctl",
     "start",
     "stop",
     "destroy",
     "filter",
+    "save",
+    "load",
     "status",
     "snapshot",
     "extract",

@@ -394,6 +394,7 @@ fn example(command: &str, line: &str) {
     let takes_kernel = line.contains("mine")
         || line.contains("-p 4711")
         || line == "usertrace list"
+        || line.starts_with("usertrace save")
         || line == "usertrace top";
     if line.contains("ctl 4711") || examples::is_of_fallback(command, &line) {
         // The program of the example runs already.

@@ -1014,8 +1014,8 @@ fn wrapped_programs_that_cannot_be_preloaded_into_are_named() {
 #[test]
 fn every_command_has_help_with_its_exit_statuses() {
     for command in [
-        "record", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot", "extract",
-        "view", "export", "list", "doctor", "generate",
+        "record", "ctl", "start", "stop", "destroy", "filter", "save", "load", "status",
+        "snapshot", "extract", "view", "export", "list", "doctor", "generate",
     ] {
         let output = usertrace(&[command, "--help"], Path::new("/"));
         assert_eq!(output.status.code(), Some(0));
@@ -1047,8 +1047,9 @@ fn help_is_as_wide_as_the_terminal() {
         plain
     };
     for command in [
-        "record", "daemon", "ctl", "start", "stop", "destroy", "filter", "status", "snapshot",
-        "extract", "view", "export", "report", "send", "list", "top", "doctor", "generate",
+        "record", "daemon", "ctl", "start", "stop", "destroy", "filter", "save", "load", "status",
+        "snapshot", "extract", "view", "export", "report", "send", "list", "top", "doctor",
+        "generate",
     ] {
         let [short, long] = ["-h", "--help"].map(|option| shown(command, option, 70));
         for line in short.lines().chain(long.lines()).map(str::trim_end) {

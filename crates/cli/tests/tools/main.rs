@@ -18,6 +18,7 @@ mod export;
 mod hosts;
 mod reader;
 mod report;
+mod saved;
 mod top;
 mod tutorial;
 mod view;

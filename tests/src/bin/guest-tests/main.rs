@@ -35,6 +35,7 @@ mod probes;
 mod recorder;
 mod relay;
 mod remote;
+mod saved;
 mod scopes;
 mod seccomp;
 mod sessions;
@@ -108,6 +109,7 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     commands::ON_ONE_KERNEL,
     contexts::ON_ONE_KERNEL,
     recorder::ON_ONE_KERNEL,
+    saved::ON_ONE_KERNEL,
     sessions::ON_ONE_KERNEL,
     long_running::ON_ONE_KERNEL,
     relay::ON_ONE_KERNEL,

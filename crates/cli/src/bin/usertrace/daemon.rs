@@ -1,13 +1,14 @@
 //! `usertrace daemon`: a service that records traces as they come and go.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace_consumer::{
-    ControlFs, DaemonNotification, DaemonOptions, RecorderEvent, RecordingProgress, TraceSetup,
-    daemon, describe,
+    ControlFs, DaemonNotification, DaemonOptions, IfExists, RecorderEvent, RecordingProgress,
+    SavedTraceError, TraceSetup, daemon, describe, load_saved_traces, read_saved_traces,
+    saved_traces_below,
 };
 use usertrace_ctf::Version;
 
@@ -33,6 +34,7 @@ Examples:
   usertrace daemon                             # all traces that there are, and will be
   usertrace daemon --trace web --trace db      # these, also if they come later
   usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      # two days of a trace that it starts itself
+  usertrace daemon --load /etc/usertrace/traces.d    # creates the traces that usertrace save has saved there
   systemctl enable --now usertrace             # as a service, where the package usertrace is installed
   usertrace view /var/lib/usertrace/web        # what there is, all chunks as one
   usertrace daemon --relay tcp://relay.example # to LTTng's relay daemon there
@@ -45,6 +47,10 @@ Each trace has a directory of its name, and in there chunks, whose names sort by
 SIGTERM and SIGINT end it, and the traces go on: their events stay in the kernel's rings, and the next daemon with the same
 directory reads them, with nothing missing and nothing twice, unless a ring was full meanwhile. So it is if it is killed. Writers that
 wait for a reader (mode block) wait for no daemon that is not there: what has no room then is lost, and counted.
+
+With --load, it first creates the traces of each *.toml file in DIR, by name, as usertrace load does, and starts those that
+have started = true. A trace that exists stays as it is. A file that is wrong is reported, and creates nothing; the others are
+loaded.
 
 With --parquet, each finished chunk also becomes tables in DIR/recording=HOST:DIRECTORY/chunk=CHUNK, for DuckDB, Spark and the
 like: docs/how-to/columns.md. --keep and --max-size remove chunks, and no tables. What could not be converted, for example as the
@@ -74,6 +80,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     setup: Setup,
+
+    /// Create the traces of the files *.toml in this directory, which usertrace save has printed;
+    /// they stay when the daemon ends
+    #[arg(long, value_name = "DIR")]
+    load: Option<PathBuf>,
 
     #[command(flatten)]
     limits: Limits,
@@ -117,11 +128,16 @@ impl Args {
 
     fn try_run(self, log: &mut Log) -> anyhow::Result<()> {
         let control_fs = kernel_commands::DAEMON.open(&self.root)?;
+        let loaded = match &self.load {
+            Some(directory) => load(&control_fs, directory, self.quiet, log),
+            None => Vec::new(),
+        };
         self.start(&control_fs)?;
         let mut traces = self.trace;
         // An empty list selects all traces.
-        if let (Some(start), false) = (self.start, traces.is_empty()) {
-            traces.push(start);
+        if !traces.is_empty() {
+            traces.extend(self.start);
+            traces.extend(loaded);
         }
         let output = self.output.unwrap_or_else(default_output);
         let options = DaemonOptions {
@@ -171,6 +187,36 @@ impl Args {
         trace.keep();
         Ok(())
     }
+}
+
+/// Creates the traces of each file in a directory, and returns their names. What is wrong with a
+/// file is logged.
+fn load(control_fs: &ControlFs, directory: &Path, quiet: bool, log: &mut Log) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut failed = |error: &SavedTraceError| log.say(Level::Error, describe(error));
+    let paths = saved_traces_below(directory).inspect_err(&mut failed);
+    for path in paths.unwrap_or_default() {
+        let load = |file| load_saved_traces(control_fs, &[file], IfExists::Keep);
+        let Ok(loaded) = read_saved_traces(&path)
+            .and_then(load)
+            .inspect_err(|error| log.say(Level::Error, describe(error)))
+        else {
+            continue;
+        };
+        for (traces, what) in [
+            (loaded.created, "created"),
+            (loaded.kept, "exists already, not loaded"),
+        ] {
+            for trace in traces {
+                if !quiet {
+                    let path = path.display();
+                    log.say(Level::Info, format_args!("{trace}: {what} from {path}"));
+                }
+                names.push(trace);
+            }
+        }
+    }
+    names
 }
 
 fn default_output() -> PathBuf {

@@ -51,6 +51,16 @@ pub(crate) const FILTER: KernelCommand = command(
     true,
     "name a program that runs: \"usertrace filter PID\"",
 );
+pub(crate) const SAVE: KernelCommand = command(
+    "save",
+    false,
+    "without it, the variables of a program's environment set up its trace",
+);
+pub(crate) const LOAD: KernelCommand = command(
+    "load",
+    true,
+    "without it, the variables of a program's environment set up its trace",
+);
 pub(crate) const STATUS: KernelCommand = command("status", false, "use \"usertrace top DIR\"");
 pub(crate) const SNAPSHOT: KernelCommand = command(
     "snapshot TRACE",
@@ -71,12 +81,14 @@ pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
 );
 
 /// All commands that need the kernel's trace buffers.
-pub(crate) const ALL: [&KernelCommand; 10] = [
+pub(crate) const ALL: [&KernelCommand; 12] = [
     &DAEMON,
     &START,
     &STOP,
     &DESTROY,
     &FILTER,
+    &SAVE,
+    &LOAD,
     &STATUS,
     &SNAPSHOT,
     &LIST,

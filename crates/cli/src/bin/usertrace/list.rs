@@ -193,13 +193,8 @@ impl Args {
         let mut listed = Listed::default();
         match self.root.open() {
             Ok(control_fs) => {
-                let all = || -> Result<Vec<String>, ControlFsError> {
-                    let paths = control_fs.traces()?;
-                    let names = paths.iter().filter_map(|path| path.file_name());
-                    Ok(names.map(|n| n.to_string_lossy().into_owned()).collect())
-                };
                 let names = match &self.traces[..] {
-                    [] => all()?,
+                    [] => control_fs.trace_names()?,
                     names => names.to_vec(),
                 };
                 for name in names {

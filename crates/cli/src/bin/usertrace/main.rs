@@ -20,6 +20,7 @@ mod help;
 mod kernel_commands;
 mod limits;
 mod list;
+mod load;
 mod markdown;
 mod notify;
 mod obstacle;
@@ -31,6 +32,7 @@ mod record;
 mod relay;
 mod report;
 mod root;
+mod save;
 mod selection;
 mod send;
 mod setup;
@@ -74,6 +76,8 @@ enum Command {
     Stop(start::Stop),
     Destroy(start::Destroy),
     Filter(filter::Args),
+    Save(save::Args),
+    Load(load::Args),
     Status(list::Status),
     Snapshot(snapshot::Args),
     Extract(extract::Args),
@@ -103,6 +107,8 @@ fn main() -> ExitCode {
         Command::Stop(args) => args.run(),
         Command::Destroy(args) => args.run(),
         Command::Filter(args) => args.run(),
+        Command::Save(args) => args.run(),
+        Command::Load(args) => args.run(),
         Command::Status(args) => args.run(),
         Command::Snapshot(args) => args.run(),
         Command::Extract(args) => args.run(),
