@@ -370,7 +370,7 @@ const CASES: &[(&str, &[Case])] = &[
             ),
             case(
                 "usertrace save mine >/etc",
-                TestedElsewhere("guest-tests, saved and systemd"),
+                TestedElsewhere("guest-tests, saved"),
                 "",
             ),
         ],
