@@ -12,11 +12,12 @@ use usertrace_reader::{Event, Lost, Trace};
 
 use crate::ColumnsError;
 use crate::destination::Destination;
+use crate::fields::Fields;
 use crate::files::{FileLimits, Files, Partition};
 use crate::origin::Origin;
 use crate::rows::Rows;
 use crate::schema::{Layout, Raw};
-use crate::shape::{Fields, Shape};
+use crate::shape::Shape;
 use crate::time::day;
 
 /// The table of losses. No event has this name, as it has no provider.

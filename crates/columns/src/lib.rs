@@ -38,6 +38,7 @@ mod chunk;
 mod columns;
 mod destination;
 mod encode;
+mod fields;
 mod file;
 mod files;
 mod names;

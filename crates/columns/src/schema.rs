@@ -8,8 +8,8 @@ use parquet::schema::types::{Type, TypePtr};
 use usertrace_reader::Field;
 use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 
+use crate::fields::{Fields, Part};
 use crate::names::ColumnNames;
-use crate::shape::{Fields, Part};
 
 /// Type of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

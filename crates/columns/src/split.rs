@@ -9,9 +9,9 @@ use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 
 use crate::chunk::Contents;
 use crate::encode;
+use crate::fields::Part;
 use crate::rows::Rows;
 use crate::schema::{Column, Count, Fixed, Kind, Layout, Place, Raw};
-use crate::shape::Part;
 use crate::values::{Data, Levels, Values, mismatch};
 
 /// The encoded columns of rows.
