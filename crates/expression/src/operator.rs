@@ -27,7 +27,32 @@ pub(crate) enum Comparison {
     NotEqual,
 }
 
+// In the order of their discriminants.
+
+impl Unary {
+    pub(crate) const ALL: [Self; 4] = [Self::Plus, Self::Minus, Self::Not, Self::BitNot];
+}
+
+impl Bitwise {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::ShiftLeft,
+        Self::ShiftRight,
+        Self::And,
+        Self::Xor,
+        Self::Or,
+    ];
+}
+
 impl Comparison {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Less,
+        Self::LessEqual,
+        Self::Greater,
+        Self::GreaterEqual,
+        Self::Equal,
+        Self::NotEqual,
+    ];
+
     /// The comparison whose result is the same with exchanged sides.
     pub(crate) fn mirrored(self) -> Self {
         match self {

@@ -181,6 +181,73 @@ pub(crate) enum Step {
 
 const _: () = assert!(size_of::<Step>() == 4);
 
+/// Steps as words: the number of their kind in the lowest byte, operands above.
+impl Step {
+    pub(crate) fn to_word(self) -> u32 {
+        let plain = |kind: u8| u32::from_le_bytes([kind, 0, 0, 0]);
+        let byte = |kind: u8, byte: u8| u32::from_le_bytes([kind, byte, 0, 0]);
+        let three = |kind: u8, [a, b, c]: [u8; 3]| u32::from_le_bytes([kind, a, b, c]);
+        let half = |kind: u8, low: u8, upper: u16| {
+            let [a, b] = upper.to_le_bytes();
+            u32::from_le_bytes([kind, low, a, b])
+        };
+        match self {
+            Self::Load(reference) => byte(0, reference),
+            Self::Less(reference, number) => half(1, reference, number.cast_unsigned()),
+            Self::LessEqual(reference, number) => half(2, reference, number.cast_unsigned()),
+            Self::Greater(reference, number) => half(3, reference, number.cast_unsigned()),
+            Self::GreaterEqual(reference, number) => half(4, reference, number.cast_unsigned()),
+            Self::Equal(reference, number) => half(5, reference, number.cast_unsigned()),
+            Self::NotEqual(reference, number) => half(6, reference, number.cast_unsigned()),
+            Self::Small(number) => three(7, number),
+            Self::Wide(wide, upper) => half(8, wide as u8, upper),
+            Self::Data(data) => three(9, data),
+            Self::Text(place) => three(10, place),
+            Self::Compare(comparison) => byte(11, comparison as u8),
+            Self::Bitwise(operator) => byte(12, operator as u8),
+            Self::Unary(operator) => byte(13, operator as u8),
+            Self::SkipIfFalse(count) => byte(14, count),
+            Self::SkipIfTrue(count) => byte(15, count),
+            Self::And => plain(16),
+            Self::Or => plain(17),
+        }
+    }
+
+    /// The step of a word. Other words end a program as [`Data`](Self::Data) does.
+    #[inline]
+    pub(crate) fn from_word(word: u32) -> Self {
+        let [kind, a, b, c] = word.to_le_bytes();
+        let (upper, number) = (u16::from_le_bytes([b, c]), i16::from_le_bytes([b, c]));
+        let end = Self::Data([0; 3]);
+        match kind {
+            0 => Self::Load(a),
+            1 => Self::Less(a, number),
+            2 => Self::LessEqual(a, number),
+            3 => Self::Greater(a, number),
+            4 => Self::GreaterEqual(a, number),
+            5 => Self::Equal(a, number),
+            6 => Self::NotEqual(a, number),
+            7 => Self::Small([a, b, c]),
+            8 => match a {
+                0 => Self::Wide(Wide::Signed, upper),
+                1 => Self::Wide(Wide::Unsigned, upper),
+                2 => Self::Wide(Wide::Float, upper),
+                _ => end,
+            },
+            9 => Self::Data([a, b, c]),
+            10 => Self::Text([a, b, c]),
+            11 => Comparison::ALL.get(usize::from(a)).map_or(end, |of| Self::Compare(*of)),
+            12 => Bitwise::ALL.get(usize::from(a)).map_or(end, |of| Self::Bitwise(*of)),
+            13 => Unary::ALL.get(usize::from(a)).map_or(end, |of| Self::Unary(*of)),
+            14 => Self::SkipIfFalse(a),
+            15 => Self::SkipIfTrue(a),
+            16 => Self::And,
+            17 => Self::Or,
+            _ => end,
+        }
+    }
+}
+
 /// The lower three bytes of a number.
 fn pack(number: u32) -> [u8; 3] {
     let [a, b, c, _] = number.to_le_bytes();
