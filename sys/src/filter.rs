@@ -2,14 +2,34 @@
 //!
 //! Rules are not trusted: evaluating them never panics, and takes bounded time. An invalid rule
 //! ends the list. A rule with unknown flags accepts nothing.
+//!
+//! A rule may have a condition, which is an expression. This module stores its text and hands it
+//! on. See [`Condition`] for what the rules of an event become.
 
-use std::fmt;
+mod condition;
+mod patterns;
+mod written;
+
+pub use self::condition::{Condition, Conditions, MAX_CONDITIONS};
+pub use self::patterns::{PatternError, Patterns, PatternProblem};
+pub use self::written::{Written, join, written};
+
+use usertrace_expression::{Expression, ParseError};
 
 use crate::limits::{CHANNELS, RULES_LEN};
-use crate::uapi::{LTT_CHANNEL_CONTROL, LTT_RULE_CONTEXT, LTT_RULE_REFUSE};
+use crate::uapi::{
+    LTT_CHANNEL_CONTROL, LTT_EXPR_MAX, LTT_RULE_ACCEPT_IF, LTT_RULE_CONTEXT, LTT_RULE_EXPR,
+    LTT_RULE_REFUSE, LTT_RULE_REFUSE_IF,
+};
 
 /// The pattern that matches everything.
 pub const ALL: &[u8] = b"*";
+
+/// Bytes of a rule before its pattern.
+const HEAD: usize = 3;
+
+/// The longest piece of an expression.
+const PIECE: usize = u8::MAX as usize;
 
 /// The rules of a trace, in the format of the info area. All zeros: no rules, which accept nothing.
 #[derive(Clone, Debug)]
@@ -26,17 +46,64 @@ struct Rule<'a> {
     channel: u8,
     flags: u8,
     pattern: &'a [u8],
+    /// The entries with the pieces of its condition.
+    expression: &'a [u8],
 }
+
+/// What a rule does with an event that its pattern matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Accept,
+    Refuse,
+    AcceptIf,
+    RefuseIf,
+}
+
+impl Rule<'_> {
+    /// What the rule does; none if it is not a rule for events.
+    fn action(&self) -> Option<Action> {
+        // A later kernel's rule with unknown flags may refuse, but never accepts. A condition
+        // without its expression is one, and so is that of a channel.
+        let has_condition =
+            usize::from(self.channel) == LTT_CHANNEL_CONTROL && !self.expression.is_empty();
+        match (self.flags, has_condition) {
+            (0, _) => Some(Action::Accept),
+            (ACCEPT_IF, true) => Some(Action::AcceptIf),
+            (REFUSE_IF, true) => Some(Action::RefuseIf),
+            (flags, _) if flags & LTT_RULE_REFUSE != 0 => Some(Action::Refuse),
+            _ => None,
+        }
+    }
+
+    /// The pieces of its condition.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        entries(self.expression).map(|entry| entry.pattern)
+    }
+}
+
+/// The flags of a rule with a condition. Libraries that do not know conditions see one that
+/// refuses.
+const ACCEPT_IF: u8 = LTT_RULE_REFUSE | LTT_RULE_ACCEPT_IF;
+const REFUSE_IF: u8 = LTT_RULE_REFUSE | LTT_RULE_REFUSE_IF;
 
 /// The channels whose rules accept an event, a bit for each. The bit of the control channel is the
 /// trace's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepted(u32);
+pub struct Accepted {
+    channels: u32,
+    conditions: Conditions,
+}
 
 impl Accepted {
-    /// True if the rules of the channel accept the event.
+    /// True if the rules of the channel accept the event. Those of the trace may also have
+    /// [conditions](Self::conditions).
     pub fn by(self, channel: usize) -> bool {
-        channel < CHANNELS && self.0 & (1 << channel) != 0
+        channel < CHANNELS && self.channels & (1 << channel) != 0
+    }
+
+    /// The conditions of the trace, if it accepts the event.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 }
 
@@ -76,21 +143,69 @@ impl Rules {
         }
     }
 
-    /// Evaluates the rules for an event; the last matching rule of each channel decides. `event` is
-    /// `PROVIDER:NAME`, and `name` its second part.
+    /// The rules with conditions, in their order.
+    fn conditional(&self) -> impl Iterator<Item = Rule<'_>> {
+        self.rules().filter(|rule| {
+            let action = rule.action();
+            matches!(action, Some(Action::AcceptIf | Action::RefuseIf))
+        })
+    }
+
+    /// True if a rule has a condition.
+    pub fn has_conditions(&self) -> bool {
+        self.conditional().next().is_some()
+    }
+
+    /// Calls `each` with the text of each condition, or with none if it is too long. Their numbers
+    /// in a [`Condition`] count from 0. `room` is scratch space.
+    pub fn each_expression(
+        &self,
+        room: &mut [u8; LTT_EXPR_MAX],
+        mut each: impl FnMut(Option<&[u8]>),
+    ) {
+        for rule in self.conditional() {
+            let mut len = 0;
+            let is_whole = rule.pieces().all(|piece| {
+                let place = room.get_mut(len..len + piece.len());
+                place.map(|place| place.copy_from_slice(piece)).is_some() && {
+                    len += piece.len();
+                    true
+                }
+            });
+            each(room.get(..len).filter(|_| is_whole));
+        }
+    }
+
+    /// Evaluates the rules for an event; the last matching rule of each channel decides, except
+    /// for conditions. `event` is `PROVIDER:NAME`, and `name` its second part.
     pub fn accept(&self, event: &[u8], name: &[u8]) -> Accepted {
         let mut accepted = 0u32;
+        let mut conditions = Conditions::new();
+        let mut number = 0;
         for rule in self.rules() {
-            // A rule with unknown flags of a later kernel may refuse, but never accepts.
-            let accepts = rule.flags == 0;
-            if !accepts && rule.flags & LTT_RULE_REFUSE == 0
-                || usize::from(rule.channel) >= CHANNELS
-            {
+            let Some(action) = rule.action() else {
+                continue;
+            };
+            if usize::from(rule.channel) >= CHANNELS {
                 continue;
             }
+            let number = match action {
+                Action::AcceptIf | Action::RefuseIf => {
+                    number += 1;
+                    number - 1
+                }
+                Action::Accept | Action::Refuse => number,
+            };
             let bit = 1 << rule.channel;
-            if (accepted & bit != 0) == accepts {
-                // The rule would not change the result.
+            let is_accepted = accepted & bit != 0;
+            let is_of_trace = usize::from(rule.channel) == LTT_CHANNEL_CONTROL;
+            let has_conditions = is_of_trace && !conditions.is_empty();
+            let changes = match action {
+                Action::Accept => !is_accepted || has_conditions,
+                Action::Refuse | Action::RefuseIf => is_accepted,
+                Action::AcceptIf => true,
+            };
+            if !changes {
                 continue;
             }
             let subject = if rule.pattern.contains(&b':') {
@@ -98,33 +213,75 @@ impl Rules {
             } else {
                 name
             };
-            if matches(rule.pattern, subject) {
-                accepted ^= bit;
+            if !matches(rule.pattern, subject) {
+                continue;
+            }
+            if is_of_trace && action != Action::RefuseIf {
+                conditions.clear();
+            }
+            match action {
+                Action::Accept => accepted |= bit,
+                Action::Refuse => accepted &= !bit,
+                Action::AcceptIf => {
+                    accepted |= bit;
+                    conditions.push(Condition::new(number, false));
+                }
+                Action::RefuseIf => conditions.push(Condition::new(number, true)),
             }
         }
-        Accepted(accepted)
+        Accepted {
+            channels: accepted,
+            conditions,
+        }
     }
 }
 
 /// Parses rules; ends at the first invalid one.
 fn parse(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
     std::iter::from_fn(move || {
-        let [channel, flags, len, behind @ ..] = rest else {
-            return None;
-        };
-        let (pattern, behind) = behind.split_at_checked(usize::from(*len))?;
-        if pattern.is_empty() {
-            // An empty pattern ends the list.
-            rest = &[];
-            return None;
-        }
+        let (mut rule, behind) = split_entry(rest)?;
         rest = behind;
-        Some(Rule {
-            channel: *channel,
-            flags: *flags,
-            pattern,
-        })
+        // The pieces of a condition follow its rule.
+        while let Some((piece, behind)) = split_entry(rest)
+            && piece.is_piece_of(&rule)
+        {
+            rest = behind;
+        }
+        rule.expression = &rule.expression[..rule.expression.len() - rest.len()];
+        Some(rule)
     })
+}
+
+impl Rule<'_> {
+    fn is_piece_of(&self, rule: &Self) -> bool {
+        self.flags == LTT_RULE_EXPR && self.channel == rule.channel
+    }
+}
+
+/// Parses entries, which are rules or pieces of conditions.
+fn entries(mut rest: &[u8]) -> impl Iterator<Item = Rule<'_>> {
+    std::iter::from_fn(move || {
+        let (entry, behind) = split_entry(rest)?;
+        rest = behind;
+        Some(entry)
+    })
+}
+
+/// Splits the first entry off, with all that follows as its expression. None if there is no valid
+/// one.
+fn split_entry(entries: &[u8]) -> Option<(Rule<'_>, &[u8])> {
+    let [channel, flags, len, behind @ ..] = entries else {
+        return None;
+    };
+    let (pattern, behind) = behind.split_at_checked(usize::from(*len))?;
+    let rule = Rule {
+        channel: *channel,
+        flags: *flags,
+        pattern,
+        expression: behind,
+    };
+    // An empty pattern ends the list.
+    (!pattern.is_empty()).then_some((rule, behind))
 }
 
 /// A builder of the rules of a trace: always a whole number of them.
@@ -174,30 +331,89 @@ impl Filter {
     }
 }
 
-/// Adds the rule of a filter's word. None if the word is invalid, or does not fit.
-pub fn add_rule(filter: &mut Filter, word: &[u8]) -> Option<()> {
-    let (flags, pattern) = match word {
-        b"0" => {
+/// Why a word of a filter cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleError {
+    /// It is no pattern.
+    Pattern,
+    /// Its condition is no expression.
+    Condition(ParseError),
+    /// Its condition is longer than [`LTT_EXPR_MAX`], or has a control character.
+    Unprintable,
+    /// There is no room for it.
+    Full,
+}
+
+/// Adds the rule of a filter's word.
+///
+/// # Errors
+/// If the word is invalid, or does not fit. The filter is then unchanged.
+pub fn add_rule(filter: &mut Filter, word: &Written<'_>) -> Result<(), RuleError> {
+    let (refuses, pattern) = match (word.pattern, word.condition) {
+        (b"0", None) => {
             filter.clear();
-            return Some(());
+            return Ok(());
         }
-        b"1" => (0, ALL),
-        [b'!', pattern @ ..] => (LTT_RULE_REFUSE, pattern),
-        pattern => (0, pattern),
+        (b"0", Some(_)) => return Err(RuleError::Pattern),
+        (b"1", _) => (false, ALL),
+        ([b'!', pattern @ ..], _) => (true, pattern),
+        (pattern, _) => (false, pattern),
     };
     let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:*?".contains(byte);
     if pattern.is_empty() || !pattern.iter().all(is_good) {
-        return None;
+        return Err(RuleError::Pattern);
     }
-    put(filter, LTT_CHANNEL_CONTROL, flags, pattern)
+    let Some(expression) = word.condition else {
+        let flags = if refuses { LTT_RULE_REFUSE } else { 0 };
+        return put(filter, LTT_CHANNEL_CONTROL, flags, pattern).ok_or(RuleError::Full);
+    };
+    Expression::parse(expression).map_err(RuleError::Condition)?;
+    let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    if expression.len() > LTT_EXPR_MAX || expression.iter().any(is_control) {
+        return Err(RuleError::Unprintable);
+    }
+    let flags = if refuses { REFUSE_IF } else { ACCEPT_IF };
+    let before = filter.0.len;
+    let mut add = || {
+        put(filter, LTT_CHANNEL_CONTROL, flags, pattern)?;
+        let mut rest = expression;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(piece_len(rest));
+            put(filter, LTT_CHANNEL_CONTROL, LTT_RULE_EXPR, piece)?;
+            rest = behind;
+        }
+        Some(())
+    };
+    let added = add();
+    if added.is_none() {
+        filter.0.len = before;
+    }
+    added.ok_or(RuleError::Full)
 }
 
-/// Calls `each` for each rule of the trace itself: whether it refuses, and its pattern.
-pub fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8])) {
+/// The length of the first piece of an expression. It ends with a character, as far as the text is
+/// UTF-8.
+fn piece_len(expression: &[u8]) -> usize {
+    let is_inside = |at: usize| expression.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let longest = expression.len().min(PIECE);
+    let ends = (longest - 3.min(longest - 1)..=longest).rev();
+    let end = ends.into_iter().find(|at| !is_inside(*at));
+    end.unwrap_or(longest)
+}
+
+/// Calls `each` for each rule of the trace itself: whether it refuses, its pattern, and its
+/// condition in pieces.
+pub fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8], &mut dyn Iterator<Item = &[u8]>)) {
     for rule in parse(rules) {
-        let is_of_trace = usize::from(rule.channel) == LTT_CHANNEL_CONTROL;
-        if is_of_trace && matches!(rule.flags, 0 | LTT_RULE_REFUSE) {
-            each(rule.flags == LTT_RULE_REFUSE, rule.pattern);
+        if usize::from(rule.channel) != LTT_CHANNEL_CONTROL {
+            continue;
+        }
+        match (rule.flags, rule.action()) {
+            (0, _) => each(false, rule.pattern, &mut std::iter::empty()),
+            (LTT_RULE_REFUSE, _) => each(true, rule.pattern, &mut std::iter::empty()),
+            (_, Some(Action::AcceptIf)) => each(false, rule.pattern, &mut rule.pieces()),
+            (_, Some(Action::RefuseIf)) => each(true, rule.pattern, &mut rule.pieces()),
+            _ => {}
         }
     }
 }
@@ -205,7 +421,7 @@ pub fn each_word(rules: &[u8], mut each: impl FnMut(bool, &[u8])) {
 /// Adds a rule. None if it does not fit.
 pub fn put(filter: &mut Filter, channel: usize, flags: u8, pattern: &[u8]) -> Option<()> {
     let len = u8::try_from(pattern.len()).ok()?;
-    let head = [channel as u8, flags, len];
+    let head: [u8; HEAD] = [channel as u8, flags, len];
     if filter.rules().len() + head.len() + pattern.len() > RULES_LEN {
         return None;
     }
@@ -224,62 +440,6 @@ pub fn words(patterns: &[impl AsRef<str>]) -> impl Iterator<Item = &str> {
     let mut patterns = patterns.iter().map(AsRef::as_ref).peekable();
     let all = begins_with_all(patterns.peek().map(|first: &&str| first.as_bytes()));
     std::iter::once(if all { "1" } else { "0" }).chain(patterns)
-}
-
-/// Patterns of events in the syntax of a trace's filter, for readers of traces.
-#[derive(Debug)]
-pub struct Patterns(Rules);
-
-/// A pattern that is invalid, or one too many.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternError(pub String);
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(pattern) = self;
-        write!(
-            to,
-            "{pattern:?} is no pattern of events, or there is no room for it"
-        )
-    }
-}
-
-impl std::error::Error for PatternError {}
-
-impl Patterns {
-    /// Parses patterns: `NAME` or `PROVIDER:NAME`, with `*` and `?`, and with `!` in front to
-    /// exclude events. If the first pattern excludes events, all others are wanted.
-    ///
-    /// # Errors
-    /// If a pattern is invalid, or there are too many.
-    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self, PatternError> {
-        Self::of(words(patterns))
-    }
-
-    /// Parses the patterns that the kernel shows of a filter, which accepts nothing else.
-    ///
-    /// # Errors
-    /// If a pattern is invalid, or there are too many.
-    pub fn as_shown(lines: &[impl AsRef<str>]) -> Result<Self, PatternError> {
-        Self::of(lines.iter().map(AsRef::as_ref))
-    }
-
-    fn of<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, PatternError> {
-        let mut filter = Filter::new();
-        for word in words {
-            add_rule(&mut filter, word.as_bytes()).ok_or_else(|| PatternError(word.to_owned()))?;
-        }
-        Ok(Self(filter.0))
-    }
-
-    /// True if the event with the name `PROVIDER:NAME` is wanted; the last matching pattern
-    /// decides.
-    #[must_use]
-    pub fn accept(&self, event: &str) -> bool {
-        let name = event.split(':').nth(1).unwrap_or_default();
-        let accepted = self.0.accept(event.as_bytes(), name.as_bytes());
-        accepted.by(LTT_CHANNEL_CONTROL)
-    }
 }
 
 /// True if a pattern matches a whole text: `*` matches any bytes, `?` any one, all others
@@ -345,7 +505,9 @@ mod tests {
 
     /// The channels that accept `shop:order-paid`.
     fn accepted(bytes: &[u8]) -> u32 {
-        rules(bytes).accept(b"shop:order-paid", b"order-paid").0
+        rules(bytes)
+            .accept(b"shop:order-paid", b"order-paid")
+            .channels
     }
 
     #[test]
@@ -423,6 +585,142 @@ mod tests {
         assert_eq!(accepted(&whole), 5);
     }
 
+    /// A filter as people write it.
+    fn filter(text: &str) -> Filter {
+        let mut filter = Filter::new();
+        for word in written(text.as_bytes(), |byte| byte.is_ascii_whitespace()) {
+            add_rule(&mut filter, &word).unwrap();
+        }
+        filter
+    }
+
+    /// What the rules of a filter say about `shop:order-paid`: whether they accept it, and its
+    /// conditions, with `!` for those that refuse.
+    fn decided(filter: &Filter) -> (bool, Option<String>) {
+        let mut texts = Vec::new();
+        filter.0.each_expression(&mut [0; LTT_EXPR_MAX], |text| {
+            texts.push(String::from_utf8(text.unwrap().to_vec()).unwrap());
+        });
+        let accepted = filter.0.accept(b"shop:order-paid", b"order-paid");
+        let conditions = accepted.conditions().list().map(|list| {
+            let texts = list.iter().map(|condition| {
+                let not = if condition.refuses() { "!" } else { "" };
+                format!("{not}{}", texts[condition.number()])
+            });
+            texts.collect::<Vec<_>>().join(" ")
+        });
+        (accepted.by(LTT_CHANNEL_CONTROL), conditions)
+    }
+
+    /// Requirements: E4
+    #[test]
+    fn conditions_of_the_deciding_rules_count() {
+        for (text, accepted, conditions) in [
+            ("* if a", true, "a"),
+            ("0 * if a\norder-* if b", true, "b"),
+            ("1 shop:* if a\nother if b", true, "a"),
+            ("order-* if a\n1", true, ""),
+            ("order-* if a\n!order-*", false, ""),
+            ("1 !order-* if a\n!* if b\n!other if c", true, "!a !b"),
+            ("* if a\n!* if b", true, "a !b"),
+            ("!* if a\n* if b", true, "b"),
+            ("!* if b", false, ""),
+            ("1 if a", true, "a"),
+        ] {
+            let expected = (accepted, Some(conditions.to_owned()));
+            assert_eq!(decided(&filter(text)), expected, "{text:?}");
+        }
+        let many = format!("1{}", " !* if a\n".repeat(MAX_CONDITIONS));
+        let all = ["!a"; MAX_CONDITIONS].join(" ");
+        assert_eq!(decided(&filter(&many)), (true, Some(all)));
+        assert_eq!(decided(&filter(&(many + "!* if a"))), (true, None));
+    }
+
+    /// Libraries without conditions refuse what they match, and so does this one if there is no
+    /// expression, or if a rule of a channel has one.
+    #[test]
+    fn rules_whose_condition_is_unknown_refuse() {
+        let is_accepted = |list: &[(u8, u8, &str)]| accepted(&encode(list)) != 0;
+        for flags in [ACCEPT_IF, REFUSE_IF, ACCEPT_IF | REFUSE_IF, 0x21] {
+            assert!(!is_accepted(&[(0, 0, "*"), (0, flags, "order-*")]));
+        }
+        for flags in [ACCEPT_IF, REFUSE_IF] {
+            assert!(!is_accepted(&[(0, 0, "*"), (0, flags, "*"), (1, LTT_RULE_EXPR, "a")]));
+            assert!(!is_accepted(&[(2, 0, "*"), (2, flags, "*"), (2, LTT_RULE_EXPR, "a")]));
+            assert!(is_accepted(&[(0, 0, "*"), (0, flags, "*"), (0, LTT_RULE_EXPR, "a")]));
+        }
+        // Pieces without a rule are none.
+        assert!(!is_accepted(&[(0, LTT_RULE_EXPR, "*")]));
+    }
+
+    #[test]
+    fn filters_are_shown_as_they_were_written() {
+        let long = format!("a == \"{}é\"", "x".repeat(247));
+        let text = format!("shop:*\n!a* if x > 1 || y\nb if {long}\nc");
+        let filter = filter(&text);
+        let mut shown = Vec::new();
+        each_word(filter.rules(), |refuses, pattern, condition| {
+            let mut line = if refuses { "!" } else { "" }.to_owned();
+            line += std::str::from_utf8(pattern).unwrap();
+            for (n, piece) in condition.enumerate() {
+                line += if n == 0 { " if " } else { "" };
+                line += std::str::from_utf8(piece).expect("a piece ends with a character");
+            }
+            shown.push(line);
+        });
+        assert_eq!(shown.join("\n"), text);
+    }
+
+    /// Requirements: E4
+    #[test]
+    fn wrong_conditions_are_refused_and_change_nothing() {
+        let long = format!("a if x == \"{}\"", "y".repeat(LTT_EXPR_MAX));
+        for (text, bad) in [
+            ("a if", RuleErrorKind::Condition),
+            ("a if x >", RuleErrorKind::Condition),
+            ("a if x\u{1}", RuleErrorKind::Condition),
+            ("0 if x", RuleErrorKind::Pattern),
+            ("a/ if x", RuleErrorKind::Pattern),
+            (&long, RuleErrorKind::Unprintable),
+        ] {
+            let mut filter = filter("b");
+            let before = filter.rules().to_vec();
+            let mut words = written(text.as_bytes(), |byte| byte.is_ascii_whitespace());
+            let error = add_rule(&mut filter, &words.next().unwrap()).unwrap_err();
+            assert_eq!(RuleErrorKind::from(error), bad, "{text}");
+            assert_eq!(filter.rules(), before);
+        }
+        let mut filter = filter(&format!("a if x == \"{}\"", "y".repeat(2000)));
+        let before = filter.rules().to_vec();
+        let text = format!("x == \"{}\"", "z".repeat(2040));
+        let word = Written {
+            pattern: b"b",
+            condition: Some(text.as_bytes()),
+        };
+        assert_eq!(add_rule(&mut filter, &word), Err(RuleError::Full));
+        assert_eq!(filter.rules(), before);
+    }
+
+    /// A [`RuleError`] without its details.
+    #[derive(Debug, PartialEq)]
+    enum RuleErrorKind {
+        Pattern,
+        Condition,
+        Unprintable,
+        Full,
+    }
+
+    impl From<RuleError> for RuleErrorKind {
+        fn from(error: RuleError) -> Self {
+            match error {
+                RuleError::Pattern => Self::Pattern,
+                RuleError::Condition(_) => Self::Condition,
+                RuleError::Unprintable => Self::Unprintable,
+                RuleError::Full => Self::Full,
+            }
+        }
+    }
+
     #[test]
     fn copy_reports_changes() {
         let mut rules = rules(b"");
@@ -478,6 +776,8 @@ mod tests {
         fn rules_may_be_anything(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
             rules(&bytes).accept(b"shop:order-paid", b"order-paid");
             rules(&bytes).accept(b"", b"");
+            rules(&bytes).each_expression(&mut [0; LTT_EXPR_MAX], |_| {});
+            each_word(&bytes, |_, _, pieces| assert!(pieces.count() <= RULES_LEN));
         }
 
         /// The last rule changes the result of its own channel only.
@@ -495,7 +795,7 @@ mod tests {
                     .collect()
             };
             let full = [b"a:", &event[..]].concat();
-            let accept = |list| rules(&encode(list)).accept(&full, &event).0;
+            let accept = |list| rules(&encode(list)).accept(&full, &event).channels;
             let (last, before) = list.split_last().unwrap();
             let (now, then) = (accept(&list), accept(before));
             let (channel, flags, pattern) = last;

@@ -45,8 +45,22 @@ impl Expression {
 /// means nothing.
 #[inline]
 pub fn evaluate_words<S: Source>(words: impl Words, source: &mut S) -> Answer {
-    let [count, depth, ..] = words.word(0).to_le_bytes();
-    let len = words.word(0) >> LEN_SHIFT;
+    let (steps, depth, text) = parts(words);
+    evaluate(steps, depth, text, source)
+}
+
+/// The text of a compiled expression. `words` are those of [`Expression::compile`]; with others, it
+/// has any bytes, less than 65,536.
+pub fn text_of_words(words: impl Words) -> impl Iterator<Item = u8> {
+    let (_, _, text) = parts(words);
+    (0..).map_while(move |at| text.byte(at))
+}
+
+/// The steps, the depth, and the text.
+#[inline]
+fn parts<W: Words>(words: W) -> (StepWords<W>, usize, TextWords<W>) {
+    let head = words.word(0);
+    let [count, depth, ..] = head.to_le_bytes();
     let end = HEAD + usize::from(count);
     let steps = StepWords {
         words,
@@ -56,9 +70,9 @@ pub fn evaluate_words<S: Source>(words: impl Words, source: &mut S) -> Answer {
     let text = TextWords {
         words,
         start: 4 * end,
-        len: len as usize,
+        len: (head >> LEN_SHIFT) as usize,
     };
-    evaluate(steps, depth.into(), text, source)
+    (steps, depth.into(), text)
 }
 
 #[derive(Clone, Copy)]

@@ -59,7 +59,7 @@ mod token;
 
 pub use answer::Answer;
 pub use caret::WithCaret;
-pub use compiled::{Words, evaluate_words};
+pub use compiled::{Words, evaluate_words, text_of_words};
 pub use error::{ErrorKind, Found, ParseError};
 pub use limits::{MAX_DEPTH, MAX_REFERENCES, MAX_STEPS, MAX_TEXT};
 pub use program::Expression;

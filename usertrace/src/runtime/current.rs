@@ -10,12 +10,13 @@ use usertrace_sys::DiscoverError;
 
 #[cfg(feature = "fallback")]
 use super::fallback::Fallback;
+use super::condition::ConditionTable;
 use super::kernel::Kernel;
 use super::shared::shared;
 use super::state::State;
 use super::status::Status;
 use super::update::{self, Updater};
-use crate::context::{Apps, List};
+use crate::context::{Apps, ContextSources, List};
 use crate::os::signal::SignalMaskGuard;
 use crate::writer::{Channel, Rseq};
 
@@ -149,6 +150,22 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
         let channels = (*state).channels.get_unchecked(channel);
         (rseq, channels.get_unchecked(slot))
     }
+}
+
+/// The conditions of traces, and the contexts that they may refer to. `ip` is the event's address.
+#[inline]
+pub(super) fn conditions(ip: usize) -> Option<(&'static ConditionTable, ContextSources<'static>)> {
+    let state = state()?;
+    // SAFETY: `RSEQ` is 0, or what `Rseq::to_raw` returned.
+    let rseq = unsafe { Rseq::from_raw(RSEQ.load(Ordering::Relaxed)) };
+    let sources = ContextSources {
+        apps: apps(),
+        readers: &state.readers,
+        rseq,
+        stamp: state.stamp.load(Ordering::Relaxed),
+        ip,
+    };
+    Some((&state.conditions, sources))
 }
 
 /// The contexts that this process defines.

@@ -1,6 +1,6 @@
 //! The filter of the trace for its info area: rules for events, and contexts.
 
-use usertrace_sys::filter::{ALL, Filter, add_rule, begins_with_all, put};
+use usertrace_sys::filter::{ALL, Filter, Written, add_rule, begins_with_all, put, written};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT,
 };
@@ -15,11 +15,13 @@ use crate::os::signal::SignalMaskGuard;
 pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     let mut filter = Filter::new();
     // As in `record -e`.
-    if begins_with_all(words(settings.filter).next()) {
+    let mut patterns = patterns(settings.filter).peekable();
+    if begins_with_all(patterns.peek().map(|first| first.pattern)) {
         put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
     }
-    for word in words(settings.filter) {
-        add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
+    for word in patterns {
+        add_rule(&mut filter, &word)
+            .map_err(|_| NoFallback::Filter(word.condition.unwrap_or(word.pattern)))?;
     }
     // A signal handler that looks for a context's name must not find an incomplete one.
     let _held = SignalMaskGuard::new();
@@ -33,9 +35,18 @@ pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     Ok(filter)
 }
 
+fn is_separator(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == b','
+}
+
+/// Patterns that blanks or commas separate. A condition ends with its line.
+fn patterns(text: &'static [u8]) -> impl Iterator<Item = Written<'static>> {
+    written(text, is_separator)
+}
+
 /// Words that blanks or commas separate.
 fn words(text: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
-    let words = text.split(|byte| byte.is_ascii_whitespace() || *byte == b',');
+    let words = text.split(|byte| is_separator(*byte));
     words.filter(|word| !word.is_empty())
 }
 

@@ -1,0 +1,84 @@
+//! Reads bytes of a payload that is not recorded yet.
+
+use crate::writer::{Cursor, Payload};
+
+/// Bytes of a composed payload that are kept. Most values that conditions refer to lie in one such
+/// part, and signal stacks have little room.
+const WINDOW: usize = 256;
+
+/// The bytes of a payload.
+pub(super) enum PayloadBytes<'a> {
+    Words(&'a [u8]),
+    Made(Window<'a>),
+}
+
+/// A part of a payload that a function composes.
+pub(super) struct Window<'a> {
+    len: usize,
+    fill: &'a dyn Fn(&mut Cursor<'_>),
+    /// Which bytes `bytes` has; `usize::MAX`: none yet.
+    start: usize,
+    bytes: [u8; WINDOW],
+}
+
+impl<'a> PayloadBytes<'a> {
+    #[inline]
+    pub(super) fn new(payload: Payload<'a>) -> Self {
+        match payload {
+            Payload::Words(words) => {
+                let len = size_of_val(words);
+                // SAFETY: the bytes of `words`, which live as long.
+                Self::Words(unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), len) })
+            }
+            Payload::Made { len, fill } => Self::Made(Window {
+                len,
+                fill,
+                start: usize::MAX,
+                bytes: [0; WINDOW],
+            }),
+        }
+    }
+
+    /// The length of the payload, with its padding.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Words(bytes) => bytes.len(),
+            Self::Made(window) => window.len,
+        }
+    }
+
+    /// A byte of the payload; none after its end.
+    #[inline]
+    pub(super) fn byte(&mut self, at: usize) -> Option<u8> {
+        match self {
+            Self::Words(bytes) => bytes.get(at).copied(),
+            Self::Made(window) => window.byte(at),
+        }
+    }
+
+    /// Some bytes of the payload. Those after its end are 0.
+    #[inline]
+    pub(super) fn take<const N: usize>(&mut self, at: usize) -> [u8; N] {
+        if let Self::Words(bytes) = self
+            && let Some(bytes) = bytes.get(at..).and_then(<[u8]>::first_chunk)
+        {
+            return *bytes;
+        }
+        std::array::from_fn(|n| self.byte(at.saturating_add(n)).unwrap_or(0))
+    }
+}
+
+impl Window<'_> {
+    fn byte(&mut self, at: usize) -> Option<u8> {
+        if at >= self.len {
+            return None;
+        }
+        if at.checked_sub(self.start).is_none_or(|at| at >= WINDOW) {
+            self.start = at;
+            self.bytes = [0; WINDOW];
+            (self.fill)(&mut Cursor::part(&mut self.bytes, at));
+        }
+        self.bytes.get(at - self.start).copied()
+    }
+}
