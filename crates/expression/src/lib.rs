@@ -62,6 +62,7 @@ pub use caret::WithCaret;
 pub use compiled::{Words, evaluate_words, text_of_words};
 pub use error::{ErrorKind, Found, ParseError};
 pub use limits::{MAX_DEPTH, MAX_REFERENCES, MAX_STEPS, MAX_TEXT};
+pub use parser::Workspace;
 pub use program::Expression;
 pub use reference::{Reference, Segment, Segments};
 pub use reference_kind::ReferenceKind;

@@ -1,6 +1,7 @@
 //! Operators and their precedences, those of LTTng's grammar.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Unary {
     Plus,
     Minus,
@@ -9,6 +10,7 @@ pub(crate) enum Unary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Bitwise {
     ShiftLeft,
     ShiftRight,
@@ -18,6 +20,7 @@ pub(crate) enum Bitwise {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Comparison {
     Less,
     LessEqual,
@@ -66,6 +69,7 @@ impl Comparison {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Binary {
     Bitwise(Bitwise),
     Compare(Comparison),

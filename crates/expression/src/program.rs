@@ -11,6 +11,7 @@ use crate::reference_kind::ReferenceKind;
 
 /// A parsed expression: plain data that refers to its text, which the caller keeps.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct Expression {
     steps: [Step; MAX_STEPS],
     /// Kind (2 bits), start (13) and length (13) in the text.
@@ -55,7 +56,7 @@ impl Expression {
     }
 
     /// Completes a program whose steps are final.
-    pub(crate) fn finish(mut self) -> Self {
+    pub(crate) fn finish(&mut self) {
         let (mut depth, mut deepest) = (0_u8, 0);
         for step in self.steps() {
             depth = match step {
@@ -79,7 +80,11 @@ impl Expression {
             deepest = deepest.max(depth);
         }
         self.depth = deepest;
-        self
+    }
+
+    /// Removes all steps and references.
+    pub(crate) fn clear(&mut self) {
+        (self.step_count, self.reference_count, self.depth) = (0, 0, 0);
     }
 
     /// Appends a step. `None` if there is no room.
@@ -142,6 +147,7 @@ fn unpack_reference(packed: u32, text: &[u8]) -> Reference<'_> {
 
 /// The type of a constant of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Wide {
     Signed,
     Unsigned,
@@ -150,6 +156,7 @@ pub(crate) enum Wide {
 
 /// One step of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Step {
     /// Pushes the value of a reference.
     Load(u8),

@@ -293,12 +293,13 @@ impl Callsite {
     /// The offset of the conditions that a slot's trace has for the event; 0: it has none.
     #[inline(always)]
     pub(crate) fn decision(&self, slot: usize) -> u16 {
-        // Relaxed: the offset belongs to the table of conditions, whose sequence readers check.
-        self.decisions[slot].load(Ordering::Relaxed)
+        // Pairs with the store in `set_decision`: the conditions were stored before.
+        self.decisions[slot].load(Ordering::Acquire)
     }
 
     pub(crate) fn set_decision(&self, slot: usize, decision: u16) {
-        self.decisions[slot].store(decision, Ordering::Relaxed);
+        // Pairs with the load in `decision`.
+        self.decisions[slot].store(decision, Ordering::Release);
     }
 
     /// Removes the event's channel, id and conditions in a slot's trace.

@@ -11,7 +11,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::coalescing_lock::CoalescingLock;
-use super::condition::{ConditionTable, Scratch};
+use super::condition::{ConditionTable, Scratch, SpareStack};
 use super::event_id_cache::EventIdCache;
 use super::info::BadArea;
 use crate::context::List;
@@ -108,6 +108,7 @@ pub(super) struct State {
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
     /// Memory for compiling conditions.
     scratch: UnsafeCell<Scratch>,
+    spare_stack: UnsafeCell<SpareStack>,
     /// The rules of each slot that the current routing follows.
     rules: [UnsafeCell<Rules>; SLOTS],
     /// The rules that replace all of them if `process_rules_seen` is not 0.
@@ -117,8 +118,8 @@ pub(super) struct State {
     pub(super) process_rules_seen: AtomicU32,
 }
 
-// SAFETY: all fields are atomic but `text`, `scratch`, `rules`, `process_rules` and `event_ids`.
-// These are reached only through a `StateGuard`, which only the lock's holder has.
+// SAFETY: all fields are atomic but `text`, `scratch`, `spare_stack`, `rules`, `process_rules` and
+// `event_ids`. These are reached only through a `StateGuard`, which only the lock's holder has.
 unsafe impl Sync for State {}
 
 impl State {
@@ -234,6 +235,15 @@ impl<'a> StateGuard<'a> {
         };
         // SAFETY: as in `rules`; these are two objects.
         unsafe { (&*rules.get(), &mut *self.0.scratch.get()) }
+    }
+
+    /// Calls `body` on a stack of its own, with little use of the current one. Signals are blocked,
+    /// as always with the lock.
+    pub(super) fn on_spare_stack(&mut self, mut body: impl FnMut(&mut Self)) {
+        let stack = self.0.spare_stack.get();
+        // SAFETY: the lock's holder has the only guard, and `body` does not call this function
+        // again. All updates block signals.
+        unsafe { SpareStack::run(stack, &mut || body(self)) };
     }
 
     /// The ids of events whose library was unloaded.

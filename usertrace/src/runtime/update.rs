@@ -166,7 +166,7 @@ impl Updater {
                 self.sync_slot(guard, slot, info, is_news);
             }
             if self.state.conditions_stale.swap(0, Ordering::Relaxed) != 0 {
-                self.build_conditions(guard);
+                guard.on_spare_stack(|guard| self.build_conditions(guard));
             }
             self.set_masks(guard);
             self.state.generation.store(generation, Ordering::Relaxed);
@@ -555,32 +555,53 @@ impl Updater {
         let state = self.state;
         let is_conditional =
             |slot: &usize| state.slots[*slot].conditional.load(Ordering::Relaxed) != 0;
-        let mut table = Builder::new(&state.conditions);
-        for slot in 0..SLOTS {
-            let callsites = guard.callsites(self.modules);
-            if !is_conditional(&slot) {
-                callsites.for_each(|callsite| callsite.set_decision(slot, 0));
-                continue;
-            }
+        let mut builder = Builder::new(&state.conditions);
+        for slot in (0..SLOTS).filter(is_conditional) {
             let (rules, scratch) = guard.rules_and_scratch(slot);
-            let unusable = table.compile(rules, scratch);
-            state.slots[slot]
-                .unusable
-                .store(unusable, Ordering::Relaxed);
-            for callsite in callsites {
-                let accepted = accept(rules, callsite);
-                let conditions = accepted.conditions();
-                let built = if conditions.is_empty() {
-                    Built::Decision(0)
-                } else {
-                    table.resolve(callsite, conditions.list(), scratch, &shared().apps)
-                };
-                match built {
-                    Built::Decision(decision) => callsite.set_decision(slot, decision),
-                    Built::Unusable => callsite.set_channel(slot, None),
+            let unusable = builder.compile(slot, rules, scratch);
+            let at = &state.slots[slot].unusable;
+            at.store(unusable, Ordering::Relaxed);
+        }
+        // The first pass builds all decisions, the second one finds them again: call sites may
+        // refer to them only when all of them are complete.
+        for is_second in [false, true] {
+            if is_second {
+                builder.finish();
+            }
+            for slot in 0..SLOTS {
+                let is_conditional = is_conditional(&slot);
+                for callsite in guard.callsites(self.modules) {
+                    let built = match is_conditional {
+                        true => self.decide(guard, &mut builder, slot, callsite),
+                        false => Built::Decision(0),
+                    };
+                    match built {
+                        Built::Decision(decision) if is_second => {
+                            callsite.set_decision(slot, decision);
+                        }
+                        Built::Decision(_) => {}
+                        Built::Unusable => callsite.set_channel(slot, None),
+                    }
                 }
             }
         }
+    }
+
+    /// Builds what decides about an event in a slot's trace; 0: no condition does.
+    fn decide(
+        &self,
+        guard: &mut StateGuard<'_>,
+        builder: &mut Builder<'_>,
+        slot: usize,
+        callsite: &Callsite,
+    ) -> Built {
+        let (rules, scratch) = guard.rules_and_scratch(slot);
+        let accepted = accept(rules, callsite);
+        let conditions = accepted.conditions();
+        if conditions.is_empty() {
+            return Built::Decision(0);
+        }
+        builder.resolve(slot, callsite, conditions.list(), scratch, &shared().apps)
     }
 
     /// The channel of a slot that an event goes to, given which rules accept its name; none if the

@@ -100,8 +100,9 @@ fn append_part(skip: &mut usize, rest: &mut &mut [u8], bytes: &[u8]) {
     let skipped = bytes.len().min(*skip);
     *skip -= skipped;
     let bytes = &bytes[skipped..];
-    let (now, later) = std::mem::take(rest).split_at_mut(bytes.len().min(rest.len()));
-    now.copy_from_slice(&bytes[..now.len()]);
+    let len = bytes.len().min(rest.len());
+    let (now, later) = std::mem::take(rest).split_at_mut(len);
+    now.copy_from_slice(&bytes[..len]);
     *rest = later;
 }
 

@@ -1,12 +1,12 @@
 //! Compiles the conditions of traces into the table, in an update.
 
-use usertrace_expression::{Expression, text_of_words};
+use usertrace_expression::{Workspace, text_of_words};
 use usertrace_sys::filter::{Condition, Rules};
-use usertrace_sys::limits::RULES_LEN;
+use usertrace_sys::limits::{RULES_LEN, SLOTS};
 use usertrace_sys::uapi::LTT_EXPR_MAX;
 
 use super::place::{PLACE_WORDS, Place, steps};
-use super::table::ConditionTable;
+use super::table::{Bank, ConditionTable};
 use crate::context::{Apps, Kind};
 use crate::event::Callsite;
 use crate::os::host;
@@ -30,16 +30,17 @@ const NEXT: u32 = 0xffff;
 #[derive(Debug)]
 #[repr(C)]
 pub(in crate::runtime) struct Scratch {
-    /// The expressions of the current trace: their offsets in the table; 0: none.
-    expressions: [u16; CONDITIONS],
-    /// The text of one expression.
+    /// The expressions of each slot's trace: their offsets in the bank; 0: none.
+    expressions: [[u16; CONDITIONS]; SLOTS],
+    /// The text of one expression, and its parser, which would take too much of a signal stack.
     text: [u8; LTT_EXPR_MAX],
+    workspace: Workspace,
 }
 
 impl Scratch {
     /// The offset of a condition's expression.
-    fn expression(&self, condition: Condition) -> Option<u16> {
-        let expression = self.expressions.get(condition.number())?;
+    fn expression(&self, slot: usize, condition: Condition) -> Option<u16> {
+        let expression = self.expressions.get(slot)?.get(condition.number())?;
         Some(*expression).filter(|expression| *expression != 0)
     }
 }
@@ -77,7 +78,7 @@ pub(super) struct Compiled {
 
 impl Decision {
     #[inline]
-    pub(super) fn read(table: &ConditionTable, at: usize) -> Self {
+    pub(super) fn read(table: &Bank, at: usize) -> Self {
         Self {
             head: table.word(at),
             len: table.word(at + 1),
@@ -116,7 +117,7 @@ impl Decision {
     }
 
     #[inline]
-    pub(super) fn condition(self, table: &ConditionTable, at: usize) -> Compiled {
+    pub(super) fn condition(self, table: &Bank, at: usize) -> Compiled {
         let word = table.word(at);
         Compiled {
             expression: usize::from(word as u16),
@@ -129,45 +130,65 @@ impl Decision {
 impl ConditionTable {
     /// Whether a decision needs the address of the event.
     pub(in crate::runtime) fn wants_ip(&self, decision: u16) -> bool {
-        Decision::read(self, decision.into()).len & WANTS_IP != 0
+        let (bank, at) = self.find(decision);
+        Decision::read(bank, at).len & WANTS_IP != 0
     }
 }
 
-/// Compiles the conditions of all traces. The table is in a store as long as this lives.
+/// Compiles the conditions of all traces.
+///
+/// First, `compile` and `resolve` store everything in a bank that no call site refers to. After
+/// `finish`, `resolve` finds the same decisions again, and call sites may refer to them.
 pub(in crate::runtime) struct Builder<'a> {
-    table: &'a ConditionTable,
+    table: &'a Bank,
+    /// What decisions have beside their offset.
+    bank: u16,
+    is_finished: bool,
     /// The first decision of each chain; 0: none.
     chains: [u16; CHAINS],
     /// The place of the host's name, if that is known.
     host: Option<(u16, u16)>,
 }
 
-impl Drop for Builder<'_> {
-    fn drop(&mut self) {
-        self.table.finish();
-    }
-}
-
 impl<'a> Builder<'a> {
-    /// Empties the table. Signals must be blocked as long as the builder lives.
+    /// Begins with an empty bank. Signals must be blocked as long as the builder lives.
     pub(in crate::runtime) fn new(table: &'a ConditionTable) -> Self {
+        let (table, bank) = table.other();
         table.begin();
         Self {
-            host: push_host(table),
             table,
+            bank,
+            is_finished: false,
             chains: [0; CHAINS],
+            host: push_host(table),
         }
     }
 
-    /// Compiles the expressions of a trace. Returns how many are unusable.
-    pub(in crate::runtime) fn compile(&mut self, rules: &Rules, scratch: &mut Scratch) -> u32 {
+    /// Ends the store: from now on, call sites may refer to what was built.
+    pub(in crate::runtime) fn finish(&mut self) {
+        self.table.finish();
+        self.is_finished = true;
+    }
+
+    /// Compiles the expressions of a slot's trace. Returns how many are unusable.
+    pub(in crate::runtime) fn compile(
+        &mut self,
+        slot: usize,
+        rules: &Rules,
+        scratch: &mut Scratch,
+    ) -> u32 {
         let table = self.table;
-        let Scratch { expressions, text } = scratch;
+        let Scratch {
+            expressions,
+            text,
+            workspace,
+        } = scratch;
         let (mut at, mut unusable) = (0, 0);
         rules.each_expression(text, |text| {
-            let compiled = text.and_then(|text| compile(table, text));
+            let compiled = text.and_then(|text| compile(table, text, workspace));
             unusable += u32::from(compiled.is_none());
-            if let Some(place) = expressions.get_mut(at) {
+            let of_slot = expressions.get_mut(slot);
+            if let Some(place) = of_slot.and_then(|of_slot| of_slot.get_mut(at)) {
                 *place = compiled.unwrap_or(0);
             }
             at += 1;
@@ -175,10 +196,10 @@ impl<'a> Builder<'a> {
         unusable
     }
 
-    /// Resolves the names in the conditions of an event. The rules are those that were compiled
-    /// last.
+    /// Resolves the names in the conditions that a slot's trace has for an event.
     pub(in crate::runtime) fn resolve(
         &mut self,
+        slot: usize,
         callsite: &Callsite,
         conditions: Option<&[Condition]>,
         scratch: &mut Scratch,
@@ -186,18 +207,19 @@ impl<'a> Builder<'a> {
     ) -> Built {
         let end = self.table.end();
         let decision = conditions
-            .and_then(|conditions| self.decision(callsite, conditions, scratch, apps));
+            .and_then(|conditions| self.decision(slot, callsite, conditions, scratch, apps));
         decision.map_or_else(
             || {
                 self.table.truncate(end);
                 Built::Unusable
             },
-            Built::Decision,
+            |offset| Built::Decision(self.bank | offset),
         )
     }
 
     fn decision(
         &mut self,
+        slot: usize,
         callsite: &Callsite,
         conditions: &[Condition],
         scratch: &mut Scratch,
@@ -210,9 +232,9 @@ impl<'a> Builder<'a> {
         for condition in conditions {
             let at = table.end();
             table.push(0)?;
-            let expression = scratch.expression(*condition)?;
+            let expression = scratch.expression(slot, *condition)?;
             let description = callsite.description();
-            let places = self.push_places(expression, description, &mut scratch.text, apps)?;
+            let places = self.push_places(expression, description, scratch, apps)?;
             step_count = step_count.max(places.step_count);
             wants_ip |= places.has_ip;
             let count = (table.end() - at) / PLACE_WORDS as u32;
@@ -235,9 +257,12 @@ impl<'a> Builder<'a> {
         &mut self,
         expression: u16,
         description: &str,
-        text: &mut [u8; LTT_EXPR_MAX],
+        scratch: &mut Scratch,
         apps: &Apps,
     ) -> Option<Places> {
+        let Scratch {
+            text, workspace, ..
+        } = scratch;
         let mut len = 0;
         for byte in text_of_words(self.table.part(expression.into())) {
             *text.get_mut(len)? = byte;
@@ -245,7 +270,7 @@ impl<'a> Builder<'a> {
         }
         let text = text.get(..len)?;
         // It was parsed before.
-        let expression = Expression::parse(text).ok()?;
+        let expression = workspace.parse(text).ok()?;
         let mut places = Places::default();
         for reference in expression.references(text) {
             let place = Place::resolve(&reference, description, apps, self.host);
@@ -281,6 +306,10 @@ impl<'a> Builder<'a> {
             }
             known = decision.next();
         }
+        if self.is_finished {
+            // The table was full.
+            return None;
+        }
         table.set(start as usize, head | u32::from(*chain));
         *chain = offset;
         Some(offset)
@@ -297,7 +326,7 @@ struct Places {
 }
 
 /// Appends the name of the host. Returns its place: its words in the table, and bytes.
-fn push_host(table: &ConditionTable) -> Option<(u16, u16)> {
+fn push_host(table: &Bank) -> Option<(u16, u16)> {
     let at = u16::try_from(table.end()).ok()?;
     let mut name = [0; host::NAME_LEN];
     let len = host::name(&mut name)?;
@@ -312,8 +341,8 @@ fn push_host(table: &ConditionTable) -> Option<(u16, u16)> {
 /// Appends a compiled expression, and returns its offset. None if the text is no expression, or
 /// the table is full.
 #[inline(never)]
-fn compile(table: &ConditionTable, text: &[u8]) -> Option<u16> {
-    let expression = Expression::parse(text).ok()?;
+fn compile(table: &Bank, text: &[u8], workspace: &mut Workspace) -> Option<u16> {
+    let expression = workspace.parse(text).ok()?;
     let start = table.end();
     let offset = u16::try_from(start).ok()?;
     let pushed = (expression.compile(text)).try_for_each(|word| table.push(word));

@@ -8,10 +8,13 @@ use usertrace_sys::word::decoded;
 use super::build::Decision;
 use super::payload_bytes::PayloadBytes;
 use super::place::{PLACE_WORDS, Part, Place, Step};
-use super::table::ConditionTable;
+use super::table::{Bank, ConditionTable};
 use crate::context::{ContextSources, ContextValue};
 use crate::event::Callsite;
 use crate::writer::Payload;
+
+/// Attempts to evaluate conditions that updates replace meanwhile.
+const TRIES: usize = 8;
 
 /// Whether the conditions of a slot's trace let an event through. `contexts` has the values of
 /// contexts.
@@ -25,11 +28,15 @@ pub(in crate::runtime) fn lets(
     payload: Payload<'_>,
     contexts: &ContextSources<'_>,
 ) -> bool {
-    let evaluate = || match callsite.decision(slot) {
-        0 => true,
-        at => {
+    for _ in 0..TRIES {
+        let decision = callsite.decision(slot);
+        if decision == 0 {
+            return true;
+        }
+        let (bank, at) = table.find(decision);
+        let evaluate = || {
             let mut values = Values {
-                table,
+                bank,
                 contexts,
                 places: 0,
                 steps: 0,
@@ -37,23 +44,32 @@ pub(in crate::runtime) fn lets(
                 bytes: PayloadBytes::new(payload),
                 description: callsite.description(),
             };
-            all_let(&mut values, usize::from(at))
+            all_let(&mut values, at)
+        };
+        let lets = bank.read(evaluate);
+        // If the bank was filled again since the decision was loaded, the call site had another one
+        // before: an update begins with a bank only when no call site refers to it. `read` has a
+        // fence between the words and this load.
+        if callsite.decision(slot) == decision
+            && let Some(lets) = lets
+        {
+            return lets;
         }
-    };
-    table.read(evaluate).unwrap_or(true)
+    }
+    true
 }
 
 /// Whether all conditions of a decision let the event through.
 #[inline]
 fn all_let(values: &mut Values<'_>, at: usize) -> bool {
-    let table = values.table;
-    let decision = Decision::read(table, at);
+    let bank = values.bank;
+    let decision = Decision::read(bank, at);
     (values.steps, values.step_count) = (decision.steps(at), decision.step_count());
     let mut at = decision.conditions(at);
     for _ in 0..decision.condition_count() {
-        let condition = decision.condition(table, at);
+        let condition = decision.condition(bank, at);
         values.places = at + 1;
-        let answer = evaluate_words(table.part(condition.expression), values);
+        let answer = evaluate_words(bank.part(condition.expression), values);
         if answer.is_match() == condition.refuses {
             return false;
         }
@@ -64,9 +80,9 @@ fn all_let(values: &mut Values<'_>, at: usize) -> bool {
 
 /// The values of an event.
 struct Values<'a> {
-    table: &'a ConditionTable,
+    bank: &'a Bank,
     contexts: &'a ContextSources<'a>,
-    /// Where the table has the places of the condition that is evaluated.
+    /// Where the bank has the places of the condition that is evaluated.
     places: usize,
     /// Where it has the variable fields of the event, and how many.
     steps: usize,
@@ -84,7 +100,7 @@ enum Text<'a> {
     Label(&'a str),
     /// A name of a thread.
     Name([u8; 16]),
-    /// Bytes of the table.
+    /// Bytes of the bank.
     Words { start: usize, len: usize },
 }
 
@@ -102,7 +118,7 @@ impl<'a> Source for Values<'a> {
     #[inline]
     fn value(&mut self, reference: usize) -> Value<Text<'a>, Labels<'a>> {
         let at = self.places + PLACE_WORDS * reference;
-        let words = std::array::from_fn(|n| self.table.word(at + n));
+        let words = std::array::from_fn(|n| self.bank.word(at + n));
         match Place::from_words(words) {
             Place::Missing => Value::Missing,
             Place::Field { part, steps, at } => {
@@ -128,7 +144,7 @@ impl<'a> Source for Values<'a> {
             Text::Name(name) => name.get(at).copied(),
             Text::Words { start, len } if at < len => {
                 let at = start + at;
-                let word = self.table.word(at / 4).to_le_bytes();
+                let word = self.bank.word(at / 4).to_le_bytes();
                 word.get(at % 4).copied()
             }
             Text::Words { .. } => None,
@@ -192,7 +208,7 @@ impl<'a> Values<'a> {
     fn walk(&mut self, steps: usize) -> Option<usize> {
         let mut at = 0usize;
         for n in 0..steps.min(self.step_count) {
-            let step = Step::from_word(self.table.word(self.steps + n));
+            let step = Step::from_word(self.bank.word(self.steps + n));
             at = at.checked_add(step.before as usize)?;
             if step.element == 0 {
                 while self.bytes.byte(at)? != 0 {

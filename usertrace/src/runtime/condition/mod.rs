@@ -6,16 +6,19 @@
 //! That evaluates the condition on the payload before it reserves anything (`evaluate.rs`,
 //! `payload_bytes.rs`). Other events cost what they cost without conditions.
 //!
-//! The next update may replace the table while a thread evaluates. The table is therefore a
-//! sequence lock of atomic words, in which a reader never trusts an offset. A reader that finds the
-//! table changed starts again. After a few attempts it records the event.
+//! Later updates may replace the conditions while a thread evaluates them. The table is therefore
+//! made of atomic words under sequence locks, and a reader never trusts an offset in it. There are
+//! two banks: threads go on with the conditions in one while an update fills the other. A reader
+//! that finds its bank filled again starts anew. After a few attempts it records the event.
 
 mod build;
 mod evaluate;
 mod payload_bytes;
 mod place;
+mod stack;
 mod table;
 
 pub(super) use self::build::{Builder, Built, Scratch};
 pub(super) use self::evaluate::lets;
+pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;

@@ -82,3 +82,29 @@ impl Window<'_> {
         self.bytes.get(at - self.start).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn composed_payloads_are_read_anywhere() {
+        let all: Vec<u8> = (0..1000u32).map(|n| (n % 251) as u8).collect();
+        let fill = |cursor: &mut Cursor<'_>| {
+            all.chunks(37).for_each(|chunk| cursor.append(chunk));
+        };
+        let payload = Payload::Made {
+            len: all.len(),
+            fill: &fill,
+        };
+        let mut bytes = PayloadBytes::new(payload);
+        for at in [0, 1, 254, 255, 256, 500, 3, 990, 999, 1000, usize::MAX] {
+            assert_eq!(bytes.byte(at), all.get(at).copied(), "{at}");
+            let expected: [u8; 8] = std::array::from_fn(|n| {
+                let byte = at.checked_add(n).and_then(|at| all.get(at));
+                byte.copied().unwrap_or(0)
+            });
+            assert_eq!(bytes.take::<8>(at), expected, "{at}");
+        }
+    }
+}
