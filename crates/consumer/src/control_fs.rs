@@ -567,7 +567,10 @@ mod tests {
         let patterns = ["a if x > 1", "!b if y", "c"].map(str::to_owned);
         fs::write(&file, "").unwrap();
         trace.set_events(Some("net"), &patterns).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "0 a if x > 1\n!b if y\nc");
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "0 a if x > 1\n!b if y\nc"
+        );
         let error = trace.set_events(None, &words("a")).unwrap_err().to_string();
         assert!(
             error.contains("\"0 a\" to") && error.ends_with("/t/filter"),

@@ -229,9 +229,7 @@ fn run<S: Source>(
                 stack.top = bits.into();
             }
             Step::Unary(operator) => stack.top = unary(operator, stack.top, source),
-            Step::SkipIfFalse(count) => {
-                skip(&mut stack, source, Answer::False, &mut steps, count)
-            }
+            Step::SkipIfFalse(count) => skip(&mut stack, source, Answer::False, &mut steps, count),
             Step::SkipIfTrue(count) => skip(&mut stack, source, Answer::True, &mut steps, count),
             Step::And => {
                 let (right, left) = (stack.pop().answer(source), stack.top.answer(source));

@@ -243,9 +243,15 @@ impl Step {
             },
             9 => Self::Data([a, b, c]),
             10 => Self::Text([a, b, c]),
-            11 => Comparison::ALL.get(usize::from(a)).map_or(end, |of| Self::Compare(*of)),
-            12 => Bitwise::ALL.get(usize::from(a)).map_or(end, |of| Self::Bitwise(*of)),
-            13 => Unary::ALL.get(usize::from(a)).map_or(end, |of| Self::Unary(*of)),
+            11 => Comparison::ALL
+                .get(usize::from(a))
+                .map_or(end, |of| Self::Compare(*of)),
+            12 => Bitwise::ALL
+                .get(usize::from(a))
+                .map_or(end, |of| Self::Bitwise(*of)),
+            13 => Unary::ALL
+                .get(usize::from(a))
+                .map_or(end, |of| Self::Unary(*of)),
             14 => Self::SkipIfFalse(a),
             15 => Self::SkipIfTrue(a),
             16 => Self::And,

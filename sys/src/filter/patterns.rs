@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Filter, RuleError, Rules, add_rule, words, written};
+use super::rules::{Filter, RuleError, Rules, add_rule, words};
+use super::written::written;
 use crate::uapi::{LTT_CHANNEL_CONTROL, LTT_EXPR_MAX};
 
 /// Patterns of events in the syntax of a trace's filter, for readers of traces.

@@ -77,8 +77,14 @@ mod tests {
         for (text, expected) in [
             ("", &[][..]),
             (" a,!b\tc ", &[("a", None), ("!b", None), ("c", None)]),
-            ("a b if x == \"p, q\" ", &[("a", None), ("b", Some("x == \"p, q\""))]),
-            ("a if x\nb\nif if if", &[("a", Some("x")), ("b", None), ("if", Some("if"))]),
+            (
+                "a b if x == \"p, q\" ",
+                &[("a", None), ("b", Some("x == \"p, q\""))],
+            ),
+            (
+                "a if x\nb\nif if if",
+                &[("a", Some("x")), ("b", None), ("if", Some("if"))],
+            ),
             ("a if", &[("a", Some(""))]),
             ("a\nif x", &[("a", None), ("if", None), ("x", None)]),
             ("a iffy", &[("a", None), ("iffy", None)]),

@@ -53,9 +53,7 @@ impl ContextSources<'_> {
         match kind {
             Kind::Procname => ContextValue::Name(bytes),
             // Numbers have 4 or 8 bytes, in native byte order. All supported processors are little-endian.
-            _ => ContextValue::Number(u64::from_le_bytes(
-                *bytes.first_chunk().unwrap_or(&[0; 8]),
-            )),
+            _ => ContextValue::Number(u64::from_le_bytes(*bytes.first_chunk().unwrap_or(&[0; 8]))),
         }
     }
 }

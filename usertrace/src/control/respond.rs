@@ -207,7 +207,10 @@ fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<
                         _ => "",
                     };
                     // Pieces end with a character.
-                    push(format_args!("{before}{}", std::str::from_utf8(piece).unwrap_or_default()));
+                    push(format_args!(
+                        "{before}{}",
+                        std::str::from_utf8(piece).unwrap_or_default()
+                    ));
                 }
             });
             found.ok_or(Failure::Text(NO_FALLBACK))?;

@@ -8,9 +8,9 @@ use std::sync::{Mutex, OnceLock};
 
 use usertrace_sys::DiscoverError;
 
+use super::condition::ConditionTable;
 #[cfg(feature = "fallback")]
 use super::fallback::Fallback;
-use super::condition::ConditionTable;
 use super::kernel::Kernel;
 use super::shared::shared;
 use super::state::State;

@@ -3,8 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libtest_mimic::Trial;
-use usertrace::fake::{Fake, Sizes};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::{Outcome, event};
+use usertrace_reader::{Condition, Declared, Occurrence, ProcessOf, fields_of};
 use usertrace_sys::filter::{Filter, add_rule, written};
 
 use super::{isolated, traced, update};
@@ -41,7 +46,19 @@ pub(super) fn set_filter(fake: &Fake, slot: usize, text: &str) {
 }
 
 fn put(status: u16, path: &str) -> Outcome {
-    event!(served, status, path, &[7, 8, 9], -5, 8080, 0.25, 2, b"xyz", "end", -1)
+    event!(
+        served,
+        status,
+        path,
+        &[7, 8, 9],
+        -5,
+        8080,
+        0.25,
+        2,
+        b"xyz",
+        "end",
+        -1
+    )
 }
 
 /// Requirements: E4
@@ -73,7 +90,13 @@ fn conditions_decide_by_the_values_of_fields() {
             ("status[0] == 503", false),
             ("$ctx.nothing == 1", false),
             (&format!("$ctx.vpid == {}", std::process::id()), true),
-            (&format!("$ctx.pid == {} && $ctx.tid == $ctx.vtid", std::process::id()), true),
+            (
+                &format!(
+                    "$ctx.pid == {} && $ctx.tid == $ctx.vtid",
+                    std::process::id()
+                ),
+                true,
+            ),
             ("$ctx.procname == \"*\" && $ctx.procname != \"?\"", true),
             ("$ctx.hostname == \"*\" && $ctx.hostname != \"\"", true),
             ("$ctx.cpu_id >= 0", true),
@@ -81,7 +104,11 @@ fn conditions_decide_by_the_values_of_fields() {
             ("$app.undefined == 0", true),
         ] {
             set_filter(fake, slot, &format!("shop:served if {condition}"));
-            let expected = if expected { Outcome::Recorded } else { Outcome::Off };
+            let expected = if expected {
+                Outcome::Recorded
+            } else {
+                Outcome::Off
+            };
             assert_eq!(put(503, path), expected, "{condition} of {}", path.len());
             // Another event, which the filter does not name.
             assert_eq!(event!(other, 1), Outcome::Off);
@@ -96,9 +123,18 @@ fn filters_may_mix_rules_with_and_without_conditions() {
     for (filter, expected) in [
         ("1 shop:served if status == 1", [on, off, on]),
         ("1 !shop:* if status == 1 || code == 1", [off, on, off]),
-        ("1 !shop:* if status == 1\n!shop:* if status == 2", [off, off, on]),
-        ("0 served if status == 1\n!served if path == \"a\"", [off, off, off]),
-        ("0 served if status == 1\n!served if path == \"b\"", [on, off, off]),
+        (
+            "1 !shop:* if status == 1\n!shop:* if status == 2",
+            [off, off, on],
+        ),
+        (
+            "0 served if status == 1\n!served if path == \"a\"",
+            [off, off, off],
+        ),
+        (
+            "0 served if status == 1\n!served if path == \"b\"",
+            [on, off, off],
+        ),
         ("served if status == 1\n1", [on, on, on]),
         ("1", [on, on, on]),
         ("1 !* if $ctx.vpid == 0", [on, on, on]),
@@ -125,9 +161,15 @@ fn each_trace_has_its_own_conditions() {
     let statuses = |slot| {
         let events = fake.events(0, slot);
         let status = |payload: &[u8]| u16::from_le_bytes([payload[0], payload[1]]);
-        events.iter().map(|seen| status(&seen.payload)).collect::<Vec<_>>()
+        events
+            .iter()
+            .map(|seen| status(&seen.payload))
+            .collect::<Vec<_>>()
     };
-    assert_eq!((statuses(first), statuses(second)), (vec![2, 3], vec![1, 2]));
+    assert_eq!(
+        (statuses(first), statuses(second)),
+        (vec![2, 3], vec![1, 2])
+    );
     // The next trace in the slot has none.
     fake.replace(first);
     fake.start(first);
@@ -168,7 +210,10 @@ fn unusable_conditions_accept_nothing() {
     }
     fake.set_rule_bytes(slot, &rule(9, b"status == 2"));
     update();
-    assert_eq!((put(1, "a"), put(2, "a"), unusable()), (Outcome::Recorded, Outcome::Off, 0));
+    assert_eq!(
+        (put(1, "a"), put(2, "a"), unusable()),
+        (Outcome::Recorded, Outcome::Off, 0)
+    );
 }
 
 /// A filter of the greatest size, with as many conditions as fit.
@@ -194,11 +239,19 @@ fn the_largest_filter_is_evaluated() {
     fake.set_rule_bytes(slot, filter.rules());
     update();
     assert_eq!(put(1, "a"), Outcome::Off);
-    set_filter(fake, slot, &format!("served if path == \"{}\"", "*x".repeat(1000)));
+    set_filter(
+        fake,
+        slot,
+        &format!("served if path == \"{}\"", "*x".repeat(1000)),
+    );
     assert_eq!(put(1, &"x".repeat(1000)), Outcome::Recorded);
     assert_eq!(put(1, &"x".repeat(999)), Outcome::Off);
     // More conditions for one event than it can have.
-    set_filter(fake, slot, &format!("1 {}", "!served if status == 2\n".repeat(8)));
+    set_filter(
+        fake,
+        slot,
+        &format!("1 {}", "!served if status == 2\n".repeat(8)),
+    );
     assert_eq!(put(1, "a"), Outcome::Off);
     assert_eq!(event!(other, 1), Outcome::Recorded);
 }
@@ -209,7 +262,10 @@ fn the_largest_filter_is_evaluated() {
 fn children_follow_conditions() {
     let (fake, slot) = traced(Sizes::default());
     set_filter(fake, slot, "served if status == 2");
-    assert_eq!((put(1, "a"), put(2, "a")), (Outcome::Off, Outcome::Recorded));
+    assert_eq!(
+        (put(1, "a"), put(2, "a")),
+        (Outcome::Off, Outcome::Recorded)
+    );
     let pid = usertrace::fake::process::child(|| {
         assert_eq!(put(1, "a"), Outcome::Off);
         assert_eq!(put(2, "a"), Outcome::Recorded);
@@ -259,6 +315,150 @@ fn conditions_change_under_load() {
     });
 }
 
+usertrace::tracepoint! {
+    mod random {
+        provider: "shop",
+        name: "random",
+        loglevel: Info,
+        fields: {
+            id: u32, a: u8, b: i64, t: str, q: [u16], u: u64be,
+            e: enum i8 { low = -128..=-1, zero = 0, "a*b" = 1..=9, high = 5..=127 },
+            s: str, n: [i32; 3], f: f64, d: bytes, c: f32, last: bool,
+        },
+    }
+}
+
+/// Random expressions over the fields of `random`. Some are invalid.
+fn expressions() -> impl Strategy<Value = String> {
+    let field = select(vec![
+        "a",
+        "b",
+        "t",
+        "q[0]",
+        "q[2]",
+        "_q_length",
+        "q",
+        "u",
+        "e",
+        "s",
+        "n[1]",
+        "n[3]",
+        "f",
+        "d[0]",
+        "_d_length",
+        "c",
+        "last",
+        "nothing",
+        "$ctx.vpid",
+        "$ctx.pid",
+        "$ctx.nothing",
+    ]);
+    let constant = select(vec![
+        "0",
+        "1",
+        "-1",
+        "7",
+        "255",
+        "65535",
+        "40000",
+        "-9223372036854775808",
+        "18446744073709551615",
+        "0.5",
+        "-1.5",
+        "\"\"",
+        "\"abc\"",
+        "\"a*\"",
+        "\"*c\"",
+        "\"a\\*b\"",
+        "\"low\"",
+        "\"*\"",
+    ]);
+    let leaf = prop_oneof![3 => field, 2 => constant].prop_map(str::to_owned);
+    let operator = select(vec!["==", "!=", "<", "<=", ">", ">="]);
+    let comparison = (leaf.clone(), operator, leaf.clone())
+        .prop_map(|(left, operator, right)| format!("{left} {operator} {right}"));
+    prop_oneof![1 => leaf, 5 => comparison].prop_recursive(3, 12, 2, |inner| {
+        let operator = select(vec!["&&", "||", "&", "^", "<<", "=="]);
+        let both = (inner.clone(), operator, inner.clone());
+        prop_oneof![
+            3 => both.prop_map(|(left, operator, right)| format!("({left}) {operator} ({right})")),
+            1 => (select(vec!["!", "~", "-"]), inner).prop_map(|(not, of)| format!("{not}({of})")),
+        ]
+    })
+}
+
+/// In random events, conditions choose those that `--where` chooses.
+///
+/// Requirements: E4
+fn conditions_choose_what_where_chooses() {
+    let (fake, all) = traced(Sizes::default());
+    let chosen = fake.create().unwrap();
+    fake.start(chosen);
+    let mut runner = TestRunner::default();
+    let mut conditions: Vec<Condition> = Vec::new();
+    let texts = ["", "abc", "a*b", "zero", "ac"];
+    while conditions.len() < 600 {
+        let text = expressions().new_tree(&mut runner).unwrap().current();
+        let Ok(condition) = text.parse() else {
+            continue;
+        };
+        set_filter(fake, chosen, &format!("0 random if {text}"));
+        let random = runner.rng().next_u64();
+        let pick = |shift: u32, count: usize| (random >> shift) as usize % count;
+        let long = "xyz ".repeat(pick(0, 2) * 400);
+        event!(
+            random,
+            conditions.len() as u32,
+            [0, 1, 7, 255][pick(1, 4)],
+            [0, -1, 7, i64::MIN, 65535][pick(3, 5)],
+            texts[pick(6, 5)],
+            &[7, 40000, 1][..pick(9, 4)],
+            [0, 1, 65535, u64::MAX][pick(12, 4)],
+            [-128, -1, 0, 1, 7, 100][pick(14, 6)],
+            &format!("{long}{}", texts[pick(17, 5)]),
+            &[[1, -1, 0], [0, 7, i32::MIN]][pick(20, 2)],
+            [0.5, -1.5, 0.0, f64::NAN][pick(21, 4)],
+            [&b"a"[..], b"", &[255; 600]][pick(23, 3)],
+            [0.5, 7.0][pick(25, 2)],
+            pick(26, 2) == 1,
+        );
+        conditions.push(condition);
+    }
+    let id = |seen: &Seen| u32::from_le_bytes(*seen.payload.first_chunk().unwrap());
+    let found: Vec<_> = fake.events(0, chosen).iter().map(id).collect();
+    let expected: Vec<_> = fake
+        .events(0, all)
+        .iter()
+        .filter(|seen| {
+            let fields = fields_of(&seen.event.fields);
+            let declared = Declared {
+                packet: &[],
+                contexts: &[],
+                fields: &fields,
+            };
+            let condition = &conditions[id(seen) as usize];
+            let occurrence = Occurrence {
+                declared,
+                packet: &[],
+                contexts: &[],
+                payload: &seen.payload,
+                process: ProcessOf::Process(std::process::id(), ""),
+            };
+            condition.holds(&condition.bind(&declared), &occurrence)
+        })
+        .map(id)
+        .collect();
+    for id in 0..conditions.len() as u32 {
+        let (found, expected) = (found.contains(&id), expected.contains(&id));
+        assert_eq!(
+            found, expected,
+            "{:?} of event {id}",
+            conditions[id as usize]
+        );
+    }
+    assert!(found.len() > 100 && found.len() < 500, "{}", found.len());
+}
+
 pub(super) fn trials() -> Vec<Trial> {
     macro_rules! trials {
         ($($name:ident),* $(,)?) => { vec![$(isolated(stringify!($name), $name)),*] };
@@ -271,5 +471,6 @@ pub(super) fn trials() -> Vec<Trial> {
         the_largest_filter_is_evaluated,
         children_follow_conditions,
         conditions_change_under_load,
+        conditions_choose_what_where_chooses,
     ]
 }

@@ -195,7 +195,10 @@ impl<'a> Values<'a> {
                 let rest = labels.unwrap_or_default();
                 let bits = self.integer(of, start);
                 let (number, value) = match of.signed {
-                    true => (Number::Signed(bits.cast_signed()), bits.cast_signed().into()),
+                    true => (
+                        Number::Signed(bits.cast_signed()),
+                        bits.cast_signed().into(),
+                    ),
                     false => (Number::Unsigned(bits), bits.into()),
                 };
                 Value::Enumeration(number, Labels { rest, value })
@@ -234,9 +237,7 @@ impl<'a> Values<'a> {
     #[inline]
     fn number(&mut self, of: Scalar, at: usize) -> Value<Text<'a>, Labels<'a>> {
         match of {
-            Scalar::Integer(of) if of.signed => {
-                Value::Signed(self.integer(of, at).cast_signed())
-            }
+            Scalar::Integer(of) if of.signed => Value::Signed(self.integer(of, at).cast_signed()),
             Scalar::Integer(of) => Value::Unsigned(self.integer(of, at)),
             Scalar::Bool => Value::Bool(self.bytes.take::<1>(at) != [0]),
             Scalar::Float { len: 4 } => {

@@ -31,7 +31,10 @@ pub(super) enum Place {
     },
     Context(Kind),
     /// The name of the host: its words in the table, and bytes.
-    Host { at: u16, len: u16 },
+    Host {
+        at: u16,
+        len: u16,
+    },
 }
 
 /// What a condition wants of a field.
@@ -41,14 +44,23 @@ pub(super) enum Part {
     /// A NUL-terminated text.
     Text,
     /// The place of the labels in the description.
-    Enumeration { of: Integer, at: u16, len: u16 },
+    Enumeration {
+        of: Integer,
+        at: u16,
+        len: u16,
+    },
     /// A text of at most that many bytes.
-    Array { len: u16 },
+    Array {
+        len: u16,
+    },
     /// A text whose length comes first.
     Sequence,
     /// The number of a sequence's elements.
     Count,
-    Element { of: Scalar, index: u32 },
+    Element {
+        of: Scalar,
+        index: u32,
+    },
 }
 
 /// A field of variable length that stands before others, with the bytes before it.
@@ -282,7 +294,8 @@ impl<'r, 'a> Name<'r, 'a> {
             let count = (b"_".iter()).chain(name.as_bytes()).chain(b"_length");
             self.bytes().eq(count.copied())
         };
-        let found = find(&|name, _| self.is(name.as_bytes())).or_else(|| find(&|name, _| is_like(name)));
+        let found =
+            find(&|name, _| self.is(name.as_bytes())).or_else(|| find(&|name, _| is_like(name)));
         let (at, is_count) = match found {
             Some(at) => (at, false),
             None => {

@@ -115,9 +115,7 @@ impl Bank {
     /// Appends a word, between `begin` and `finish`. None if the bank is full.
     pub(super) fn push(&self, word: u32) -> Option<()> {
         let end = self.end();
-        self.words
-            .get(end as usize)?
-            .store(word, Ordering::Relaxed);
+        self.words.get(end as usize)?.store(word, Ordering::Relaxed);
         self.end.store(end + 1, Ordering::Relaxed);
         Some(())
     }

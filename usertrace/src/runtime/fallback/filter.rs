@@ -1,6 +1,8 @@
 //! The filter of the trace for its info area: rules for events, and contexts.
 
-use usertrace_sys::filter::{ALL, Filter, Written, add_rule, begins_with_all, put, written};
+use usertrace_sys::filter::{
+    ALL, Filter, RuleError, Written, add_rule, begins_with_all, put, written,
+};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT,
 };
@@ -20,8 +22,14 @@ pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
         put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
     }
     for word in patterns {
-        add_rule(&mut filter, &word)
-            .map_err(|_| NoFallback::Filter(word.condition.unwrap_or(word.pattern)))?;
+        add_rule(&mut filter, &word).map_err(|error| {
+            let condition = word.condition.unwrap_or_default();
+            match error {
+                RuleError::Condition(error) => NoFallback::Condition(condition, Some(error)),
+                RuleError::Unprintable => NoFallback::Condition(condition, None),
+                RuleError::Pattern | RuleError::Full => NoFallback::Filter(word.pattern),
+            }
+        })?;
     }
     // A signal handler that looks for a context's name must not find an incomplete one.
     let _held = SignalMaskGuard::new();
@@ -74,6 +82,11 @@ mod tests {
             ("0 a:b,!c*\n", "", b"\0\0\x03a:b\0\x01\x02c*"),
             ("a 0 1", "", b"\0\0\x01*"),
             (
+                "a,b if x\nc",
+                "",
+                b"\0\0\x01a\0\x05\x01b\0\x10\x01x\0\0\x01c",
+            ),
+            (
                 "!a?",
                 "ip vtid",
                 b"\0\0\x01*\0\x01\x02a?\x01\x02\x02ip\x01\x02\x04vtid",
@@ -97,6 +110,11 @@ mod tests {
         ] {
             assert_eq!(rules(filter, ""), Err(NoFallback::Filter(bad.as_bytes())));
         }
+        let bad = rules("a,b if x > ,c", "");
+        assert!(
+            matches!(bad, Err(NoFallback::Condition(b"x > ,c", Some(_)))),
+            "{bad:?}"
+        );
         let long = "a".repeat(256).leak();
         assert_eq!(rules(long, ""), Err(NoFallback::Filter(long.as_bytes())));
         let many = vec!["abcdefghijklmnopqrstuvwxyz"; 141].join(" ").leak();

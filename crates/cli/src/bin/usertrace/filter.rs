@@ -7,7 +7,7 @@ use usertrace_consumer::filter_words;
 use usertrace_sys::filter::join;
 
 use crate::root::Root;
-use crate::setup::pattern;
+use crate::setup::checked_condition;
 use crate::target::Target;
 use crate::{kernel_commands, output};
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     trace: String,
 
     /// Patterns of events, in place of those before
-    #[arg(value_name = "PATTERN", value_parser = pattern)]
+    #[arg(value_name = "PATTERN", value_parser = checked_condition)]
     patterns: Vec<String>,
 
     /// In addition to those before

@@ -43,7 +43,11 @@ pub(crate) struct Setup {
 impl From<Setup> for TraceSetup {
     fn from(setup: Setup) -> Self {
         Self {
-            events: setup.event.into_iter().flat_map(|Patterns(of)| of).collect(),
+            events: setup
+                .event
+                .into_iter()
+                .flat_map(|Patterns(of)| of)
+                .collect(),
             subbuf_size: setup.subbuf_size,
             subbuf_count: setup.subbuf_count,
             contexts: setup.context,
@@ -109,9 +113,17 @@ fn condition_of(pattern: &str) -> Option<&str> {
     (condition.is_empty() || condition.starts_with(' ')).then_some(condition)
 }
 
+/// Checks the condition of a pattern, if it has one. The kernel checks no more than its size.
+pub(crate) fn checked_condition(text: &str) -> Result<String, String> {
+    match condition_of(text) {
+        Some(_) => pattern(text),
+        None => Ok(text.to_owned()),
+    }
+}
+
 /// Checks a pattern of events. The kernel would refuse an invalid one without a message, and in the
 /// fallback programs would record nothing.
-pub(crate) fn pattern(text: &str) -> Result<String, String> {
+fn pattern(text: &str) -> Result<String, String> {
     match Filter::check(&[text]) {
         Ok(()) => Ok(text.to_owned()),
         Err(error) if condition_of(text).is_some() => Err(error.to_string()),
@@ -176,7 +188,11 @@ mod tests {
                 Err(error) => assert!(text.contains(" , ") && error.contains('^'), "{error}"),
             }
         }
-        for (bad, place) in [("a if x >", "x >\n     ^"), ("a,b if ", "^"), ("a if (x", "^")] {
+        for (bad, place) in [
+            ("a if x >", "x >\n     ^"),
+            ("a,b if ", "^"),
+            ("a if (x", "^"),
+        ] {
             let error = patterns(bad).unwrap_err();
             assert!(error.contains(place), "{error}");
         }
