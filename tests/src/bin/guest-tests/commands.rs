@@ -286,7 +286,7 @@ fn traces_outlive_the_commands_that_create_them() {
         "nothing was changed"
     );
     // The kernel only looks at the size and at parentheses.
-    std::fs::write("/sys/kernel/ltt/mine/filter", "1 * if number >").unwrap();
+    fs::write("/sys/kernel/ltt/mine/filter", "1 * if number >").unwrap();
     numbered("7");
     assert_eq!(nr_events(), 28, "what is no expression accepts nothing");
     done(&["destroy", "mine"]);
