@@ -152,20 +152,25 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
     }
 }
 
-/// The conditions of traces, and the contexts that they may refer to. `ip` is the event's address.
+/// The conditions of traces.
 #[inline]
-pub(super) fn conditions(ip: usize) -> Option<(&'static ConditionTable, ContextSources<'static>)> {
+pub(super) fn conditions() -> Option<&'static ConditionTable> {
+    Some(&state()?.conditions)
+}
+
+/// The contexts that conditions may refer to. `ip` is the event's address.
+#[inline]
+pub(super) fn context_sources(ip: usize) -> Option<ContextSources<'static>> {
     let state = state()?;
     // SAFETY: `RSEQ` is 0, or what `Rseq::to_raw` returned.
     let rseq = unsafe { Rseq::from_raw(RSEQ.load(Ordering::Relaxed)) };
-    let sources = ContextSources {
+    Some(ContextSources {
         apps: apps(),
         readers: &state.readers,
         rseq,
         stamp: state.stamp.load(Ordering::Relaxed),
         ip,
-    };
-    Some((&state.conditions, sources))
+    })
 }
 
 /// The contexts that this process defines.

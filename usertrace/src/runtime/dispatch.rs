@@ -263,9 +263,32 @@ fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
 }
 
 /// The slots of a mask whose conditions let an event through.
-#[inline(never)]
 fn slots_that_conditions_let(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> u32 {
-    let Some((conditions, sources)) = current::conditions(ip_of(callsite)) else {
+    let Some(conditions) = current::conditions() else {
+        return mask;
+    };
+    let (mut rest, mut slots) = (mask, mask);
+    if let Payload::Words(words) = payload {
+        while rest != 0 {
+            let slot = rest.trailing_zeros() as usize;
+            if condition::refuse_quickly(conditions, callsite, slot, words) {
+                slots &= !(1 << slot);
+            }
+            rest &= rest - 1;
+        }
+    }
+    match slots {
+        0 => 0,
+        slots => slots_of_evaluation(callsite, slots, payload),
+    }
+}
+
+/// The slots of a mask for which an evaluation of the conditions lets an event through.
+#[inline(never)]
+fn slots_of_evaluation(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> u32 {
+    let Some((conditions, sources)) =
+        current::conditions().zip(current::context_sources(ip_of(callsite)))
+    else {
         return mask;
     };
     let (mut rest, mut slots) = (mask, 0);

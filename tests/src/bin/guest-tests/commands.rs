@@ -279,7 +279,10 @@ fn traces_outlive_the_commands_that_create_them() {
     numbered("7");
     assert_eq!(nr_events(), 28);
     let (status, said) = usertrace(&["filter", "mine", "test:numbered if number >"]);
-    assert!(status == 2 && said.contains("\n           ^"), "{said}");
+    assert!(
+        status == 2 && said.contains("  number >\n          ^"),
+        "{said}"
+    );
     assert_eq!(
         usertrace(&["filter", "mine"]).1,
         shown,

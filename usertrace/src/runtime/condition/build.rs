@@ -6,6 +6,7 @@ use usertrace_sys::limits::{RULES_LEN, SLOTS};
 use usertrace_sys::uapi::LTT_EXPR_MAX;
 
 use super::place::{PLACE_WORDS, Place, steps};
+use super::quick_test::QuickTest;
 use super::table::{Bank, ConditionTable};
 use crate::context::{Apps, Kind};
 use crate::event::Callsite;
@@ -18,7 +19,7 @@ const CONDITIONS: usize = RULES_LEN / 8;
 const CHAINS: usize = 64;
 
 /// Words of a decision before its conditions.
-const HEAD: usize = 2;
+const HEAD: usize = 4;
 
 /// A bit of a decision: it needs the address of the event.
 const WANTS_IP: u32 = 1 << 31;
@@ -58,9 +59,10 @@ pub(in crate::runtime) enum Built {
 ///
 /// 1. The next decision of the chain (16 bits), the number of conditions (8), and of steps (8).
 /// 2. The number of words, and [`WANTS_IP`].
-/// 3. For each condition its expression (16 bits), the number of references (8), and whether it
+/// 3. The [`QuickTest`], in two words.
+/// 4. For each condition its expression (16 bits), the number of references (8), and whether it
 ///    refuses (8); then the places.
-/// 4. The steps.
+/// 5. The steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decision {
     head: u32,
@@ -77,6 +79,9 @@ pub(super) struct Compiled {
 }
 
 impl Decision {
+    /// The offset of the quick test in a decision.
+    pub(super) const QUICK_TEST: usize = 2;
+
     #[inline]
     pub(super) fn read(table: &Bank, at: usize) -> Self {
         Self {
@@ -228,13 +233,16 @@ impl<'a> Builder<'a> {
         let table = self.table;
         let start = table.end();
         (0..HEAD).try_for_each(|_| table.push(0))?;
-        let (mut step_count, mut wants_ip) = (0u8, false);
+        let (mut step_count, mut wants_ip, mut quick) = (0u8, false, None);
         for condition in conditions {
             let at = table.end();
             table.push(0)?;
             let expression = scratch.expression(slot, *condition)?;
             let description = callsite.description();
             let places = self.push_places(expression, description, scratch, apps)?;
+            if quick.is_none() && !condition.refuses() {
+                quick = places.quick;
+            }
             step_count = step_count.max(places.step_count);
             wants_ip |= places.has_ip;
             let count = (table.end() - at) / PLACE_WORDS as u32;
@@ -247,6 +255,9 @@ impl<'a> Builder<'a> {
         }
         let ip = if wants_ip { WANTS_IP } else { 0 };
         table.set(start as usize + 1, table.end() - start | ip);
+        for (at, word) in (start as usize + 2..).zip(quick.map_or([0; 2], QuickTest::to_words)) {
+            table.set(at, word);
+        }
         let head = (conditions.len() as u32) << 16 | u32::from(step_count) << 24;
         self.find_or_keep(start, head)
     }
@@ -272,10 +283,14 @@ impl<'a> Builder<'a> {
         // It was parsed before.
         let expression = workspace.parse(text).ok()?;
         let mut places = Places::default();
-        for reference in expression.references(text) {
+        let test = expression.first_test();
+        for (at, reference) in (0..).zip(expression.references(text)) {
             let place = Place::resolve(&reference, description, apps, self.host);
             if let Place::Field { steps, .. } = place {
                 places.step_count = places.step_count.max(steps);
+            }
+            if let Some(test) = test.filter(|test| test.reference == at) {
+                places.quick = QuickTest::new(test, place);
             }
             places.has_ip |= place == Place::Context(Kind::Ip);
             for word in place.to_words() {
@@ -323,6 +338,7 @@ struct Places {
     step_count: u8,
     /// The event's address is among them.
     has_ip: bool,
+    quick: Option<QuickTest>,
 }
 
 /// Appends the name of the host. Returns its place: its words in the table, and bytes.

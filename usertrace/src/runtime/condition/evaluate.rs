@@ -6,8 +6,9 @@ use usertrace_sys::description::{Integer, Scalar, label_of};
 use usertrace_sys::word::decoded;
 
 use super::build::Decision;
-use super::payload_bytes::PayloadBytes;
+use super::payload_bytes::{PayloadBytes, WINDOW};
 use super::place::{PLACE_WORDS, Part, Place, Step};
+use super::quick_test::QuickTest;
 use super::table::{Bank, ConditionTable};
 use crate::context::{ContextSources, ContextValue};
 use crate::event::Callsite;
@@ -15,6 +16,22 @@ use crate::writer::Payload;
 
 /// Attempts to evaluate conditions that updates replace meanwhile.
 const TRIES: usize = 8;
+
+/// Whether a comparison of an integer shows that the conditions of a slot's trace refuse an event.
+/// Most events that they refuse need nothing else.
+#[inline]
+pub(in crate::runtime) fn refuse_quickly(
+    table: &ConditionTable,
+    callsite: &Callsite,
+    slot: usize,
+    payload: &[u64],
+) -> bool {
+    let decision = callsite.decision(slot);
+    let (bank, at) = table.find(decision);
+    let test = || QuickTest::fails(bank, at + Decision::QUICK_TEST, payload);
+    // As in `lets`. Offset 0 has no test.
+    decision != 0 && bank.read(test) == Some(true) && callsite.decision(slot) == decision
+}
 
 /// Whether the conditions of a slot's trace let an event through. `contexts` has the values of
 /// contexts.
@@ -34,17 +51,16 @@ pub(in crate::runtime) fn lets(
             return true;
         }
         let (bank, at) = table.find(decision);
-        let evaluate = || {
-            let mut values = Values {
-                bank,
-                contexts,
-                places: 0,
-                steps: 0,
-                step_count: 0,
-                bytes: PayloadBytes::new(payload),
-                description: callsite.description(),
-            };
-            all_let(&mut values, at)
+        let description = callsite.description();
+        let evaluate = || match payload {
+            Payload::Words(words) => {
+                all_let(bank, at, contexts, description, PayloadBytes::words(words))
+            }
+            Payload::Made { len, fill } => {
+                let mut window = [0; WINDOW];
+                let bytes = PayloadBytes::made(len, fill, &mut window);
+                all_let(bank, at, contexts, description, bytes)
+            }
         };
         let lets = bank.read(evaluate);
         // If the bank was filled again since the decision was loaded, the call site had another one
@@ -60,9 +76,23 @@ pub(in crate::runtime) fn lets(
 }
 
 /// Whether all conditions of a decision let the event through.
-#[inline]
-fn all_let(values: &mut Values<'_>, at: usize) -> bool {
-    let bank = values.bank;
+#[inline(never)]
+fn all_let(
+    bank: &Bank,
+    at: usize,
+    contexts: &ContextSources<'_>,
+    description: &str,
+    bytes: PayloadBytes<'_>,
+) -> bool {
+    let values = &mut Values {
+        bank,
+        contexts,
+        places: 0,
+        steps: 0,
+        step_count: 0,
+        bytes,
+        description,
+    };
     let decision = Decision::read(bank, at);
     (values.steps, values.step_count) = (decision.steps(at), decision.step_count());
     let mut at = decision.conditions(at);

@@ -15,10 +15,11 @@ mod build;
 mod evaluate;
 mod payload_bytes;
 mod place;
+mod quick_test;
 mod stack;
 mod table;
 
 pub(super) use self::build::{Builder, Built, Scratch};
-pub(super) use self::evaluate::lets;
+pub(super) use self::evaluate::{lets, refuse_quickly};
 pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;

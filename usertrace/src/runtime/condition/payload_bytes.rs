@@ -1,10 +1,10 @@
 //! Reads bytes of a payload that is not recorded yet.
 
-use crate::writer::{Cursor, Payload};
+use crate::writer::Cursor;
 
 /// Bytes of a composed payload that are kept. Most values that conditions refer to lie in one such
 /// part, and signal stacks have little room.
-const WINDOW: usize = 256;
+pub(super) const WINDOW: usize = 256;
 
 /// The bytes of a payload.
 pub(super) enum PayloadBytes<'a> {
@@ -18,25 +18,29 @@ pub(super) struct Window<'a> {
     fill: &'a dyn Fn(&mut Cursor<'_>),
     /// Which bytes `bytes` has; `usize::MAX`: none yet.
     start: usize,
-    bytes: [u8; WINDOW],
+    bytes: &'a mut [u8; WINDOW],
 }
 
 impl<'a> PayloadBytes<'a> {
     #[inline]
-    pub(super) fn new(payload: Payload<'a>) -> Self {
-        match payload {
-            Payload::Words(words) => {
-                let len = size_of_val(words);
-                // SAFETY: the bytes of `words`, which live as long.
-                Self::Words(unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), len) })
-            }
-            Payload::Made { len, fill } => Self::Made(Window {
-                len,
-                fill,
-                start: usize::MAX,
-                bytes: [0; WINDOW],
-            }),
-        }
+    pub(super) fn words(words: &'a [u64]) -> Self {
+        let len = size_of_val(words);
+        // SAFETY: the bytes of `words`, which live as long.
+        Self::Words(unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), len) })
+    }
+
+    /// The bytes of a payload of `len` bytes that `fill` composes.
+    pub(super) fn made(
+        len: usize,
+        fill: &'a dyn Fn(&mut Cursor<'_>),
+        window: &'a mut [u8; WINDOW],
+    ) -> Self {
+        Self::Made(Window {
+            len,
+            fill,
+            start: usize::MAX,
+            bytes: window,
+        })
     }
 
     /// The length of the payload, with its padding.
@@ -76,8 +80,8 @@ impl Window<'_> {
         }
         if at.checked_sub(self.start).is_none_or(|at| at >= WINDOW) {
             self.start = at;
-            self.bytes = [0; WINDOW];
-            (self.fill)(&mut Cursor::part(&mut self.bytes, at));
+            self.bytes.fill(0);
+            (self.fill)(&mut Cursor::part(self.bytes, at));
         }
         self.bytes.get(at - self.start).copied()
     }
@@ -93,11 +97,8 @@ mod tests {
         let fill = |cursor: &mut Cursor<'_>| {
             all.chunks(37).for_each(|chunk| cursor.append(chunk));
         };
-        let payload = Payload::Made {
-            len: all.len(),
-            fill: &fill,
-        };
-        let mut bytes = PayloadBytes::new(payload);
+        let mut window = [0; WINDOW];
+        let mut bytes = PayloadBytes::made(all.len(), &fill, &mut window);
         for at in [0, 1, 254, 255, 256, 500, 3, 990, 999, 1000, usize::MAX] {
             assert_eq!(bytes.byte(at), all.get(at).copied(), "{at}");
             let expected: [u8; 8] = std::array::from_fn(|n| {

@@ -92,14 +92,14 @@ const FLOAT_32: u8 = 1 << 4;
 const FLOAT_64: u8 = FLOAT_32 + 1;
 const BOOL: u8 = FLOAT_32 + 2;
 
-fn integer_code(of: Integer) -> u8 {
+pub(super) fn integer_code(of: Integer) -> u8 {
     of.len.max(1).ilog2() as u8
         | if of.signed { SIGNED } else { 0 }
         | if of.big_endian { BIG_ENDIAN } else { 0 }
 }
 
 #[inline]
-fn integer_of(code: u8) -> Integer {
+pub(super) fn integer_of(code: u8) -> Integer {
     Integer {
         len: 1 << (code & 3),
         signed: code & SIGNED != 0,
