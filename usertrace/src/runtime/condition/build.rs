@@ -254,7 +254,7 @@ impl<'a> Builder<'a> {
             table.push(step.to_word())?;
         }
         let ip = if wants_ip { WANTS_IP } else { 0 };
-        table.set(start as usize + 1, table.end() - start | ip);
+        table.set(start as usize + 1, (table.end() - start) | ip);
         for (at, word) in (start as usize + 2..).zip(quick.map_or([0; 2], QuickTest::to_words)) {
             table.set(at, word);
         }
