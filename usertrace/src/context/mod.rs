@@ -2,9 +2,9 @@
 //! asks for them.
 //!
 //! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
-//! by `define.rs`. `sources.rs` reads them for conditions of filters. `list.rs` has the contexts of a channel, `values.rs` reads their values, and
-//! `write.rs` prepends them to a payload. `LTT_ID_META` in `sys/include/linux/ltt.h` says how
-//! readers learn of them.
+//! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values, and
+//! `write.rs` prepends them to a payload. `sources.rs` reads single ones for conditions of filters.
+//! `LTT_ID_META` in `sys/include/linux/ltt.h` says how readers learn of them.
 
 mod apps;
 mod define;

@@ -52,7 +52,8 @@ impl ContextSources<'_> {
         });
         match kind {
             Kind::Procname => ContextValue::Name(bytes),
-            // Numbers have 4 or 8 bytes, in native byte order. All supported processors are little-endian.
+            // Numbers have 4 or 8 bytes in native byte order, which is little-endian on all
+            // supported processors.
             _ => ContextValue::Number(u64::from_le_bytes(*bytes.first_chunk().unwrap_or(&[0; 8]))),
         }
     }

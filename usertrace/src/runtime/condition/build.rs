@@ -12,7 +12,8 @@ use crate::context::{Apps, Kind};
 use crate::event::Callsite;
 use crate::os::host;
 
-/// Conditions that the rules of a trace can have. Each takes a rule and a piece, of 4 bytes or more.
+/// Conditions that the rules of a trace can have. Each takes a rule and a piece, of 4 bytes or
+/// more.
 const CONDITIONS: usize = RULES_LEN / 8;
 
 /// Chains of decisions by which equal ones are found.
