@@ -247,6 +247,26 @@ pub fn labels(text: &str, of: Integer) -> impl Iterator<Item = Result<LabelWord<
         .map(move |label| label_word(label, of).ok_or(FieldError::Label))
 }
 
+/// Takes the next label of a value, encoded as a word, and returns the labels after it. None after
+/// the last one. `text` has labels that [`labels`] accepts.
+#[must_use]
+pub fn label_of(text: &str, value: i128) -> Option<(&str, &str)> {
+    let mut rest = Some(text);
+    while let Some(text) = rest {
+        let (label, behind) = match text.split_once(',') {
+            Some((label, behind)) => (label, Some(behind)),
+            None => (text, None),
+        };
+        rest = behind;
+        let (name, values) = label.split_once('=')?;
+        let (first, last) = values.split_once("..").unwrap_or((values, values));
+        if (integer(first)?..=integer(last)?).contains(&value) {
+            return Some((name, behind.unwrap_or_default()));
+        }
+    }
+    None
+}
+
 fn label_word(text: &str, of: Integer) -> Option<LabelWord<'_>> {
     let (name, values) = text.split_once('=')?;
     let (first, last) = values.split_once("..").unwrap_or((values, values));

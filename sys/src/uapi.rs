@@ -281,6 +281,22 @@ pub const LTT_RULE_REFUSE: u8 = 0x1;
 /// channel begin with.
 pub const LTT_RULE_CONTEXT: u8 = 0x2;
 
+/// With [`LTT_RULE_REFUSE`]: accepts what matches if the expression that follows is true, and
+/// otherwise refuses it.
+pub const LTT_RULE_ACCEPT_IF: u8 = 0x4;
+
+/// With [`LTT_RULE_REFUSE`]: refuses what matches if the expression that follows is true.
+pub const LTT_RULE_REFUSE_IF: u8 = 0x8;
+
+/// The pattern is a piece of the expression of the rule before it.
+pub const LTT_RULE_EXPR: u8 = 0x10;
+
+/// The longest expression, in bytes.
+pub const LTT_EXPR_MAX: usize = 2048;
+
+/// The deepest nesting of parentheses in an expression.
+pub const LTT_EXPR_DEPTH: usize = 64;
+
 /// Upper bound of the number of contexts of a channel.
 pub const LTT_MAX_CONTEXTS: usize = 16;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use usertrace_ctf::recording::RecordingNote;
 use usertrace_os::procfs;
-use usertrace_sys::filter::words;
+use usertrace_sys::filter::{join, words};
 use usertrace_sys::uapi::LTT_ABI_VERSION;
 
 use super::{CONTROL, MAIN};
@@ -131,7 +131,7 @@ impl TraceSetup {
 /// What to write to a filter to replace its patterns by these.
 #[must_use]
 pub fn filter_words(patterns: &[String]) -> String {
-    words(patterns).collect::<Vec<_>>().join(" ")
+    join(words(patterns))
 }
 
 impl ControlFs {
@@ -427,7 +427,8 @@ impl TraceDir {
         channel: Option<&str>,
         patterns: &[String],
     ) -> Result<(), ControlFsError> {
-        write(&self.filter_file(channel), &patterns.join(" "))
+        let words = join(patterns.iter().map(String::as_str));
+        write(&self.filter_file(channel), &words)
     }
 
     /// Starts the trace.
@@ -592,6 +593,13 @@ mod tests {
         }
         fs::write(&file, "a:*\n!a:b\n").unwrap();
         assert_eq!(trace.events(Some("net")).unwrap(), ["a:*", "!a:b"]);
+        let patterns = ["a if x > 1", "!b if y", "c"].map(str::to_owned);
+        fs::write(&file, "").unwrap();
+        trace.set_events(Some("net"), &patterns).unwrap();
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "0 a if x > 1\n!b if y\nc"
+        );
         let error = trace.set_events(None, &words("a")).unwrap_err().to_string();
         assert!(
             error.contains("\"0 a\" to") && error.ends_with("/t/filter"),

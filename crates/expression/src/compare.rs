@@ -1,22 +1,22 @@
 //! Compares two values of an evaluation.
 
 use crate::answer::Answer;
-use crate::glob;
+use crate::glob::{self, Pattern};
 use crate::number::Number;
 use crate::operator::Comparison;
 use crate::source::{Source, Value};
 
 /// A value on the stack of an evaluation. `literal` is a constant text: what is between its quotes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Operand<'a, Text, Labels> {
+pub(crate) enum Operand<Literal, Text, Labels> {
     Unknown,
     Number(Number),
-    Literal(&'a [u8]),
+    Literal(Literal),
     Text(Text),
     Enumeration(Number, Labels),
 }
 
-impl<Text, Labels> Operand<'_, Text, Labels> {
+impl<Literal, Text, Labels> Operand<Literal, Text, Labels> {
     /// The value as a number: enumerations have one.
     #[inline]
     pub(crate) fn number(self) -> Option<Number> {
@@ -27,7 +27,7 @@ impl<Text, Labels> Operand<'_, Text, Labels> {
     }
 }
 
-impl<Text, Labels> From<Value<Text, Labels>> for Operand<'_, Text, Labels> {
+impl<Literal, Text, Labels> From<Value<Text, Labels>> for Operand<Literal, Text, Labels> {
     #[inline]
     fn from(value: Value<Text, Labels>) -> Self {
         match value {
@@ -42,14 +42,14 @@ impl<Text, Labels> From<Value<Text, Labels>> for Operand<'_, Text, Labels> {
     }
 }
 
-pub(crate) type OperandOf<'a, S> = Operand<'a, <S as Source>::Text, <S as Source>::Labels>;
+pub(crate) type OperandOf<L, S> = Operand<L, <S as Source>::Text, <S as Source>::Labels>;
 
 #[inline]
-pub(crate) fn compare<S: Source>(
+pub(crate) fn compare<L: Pattern, S: Source>(
     source: &mut S,
     comparison: Comparison,
-    left: OperandOf<'_, S>,
-    right: OperandOf<'_, S>,
+    left: OperandOf<L, S>,
+    right: OperandOf<L, S>,
 ) -> Answer {
     if let (Some(left), Some(right)) = (left.number(), right.number()) {
         return left.compare(comparison, right).into();
@@ -65,10 +65,10 @@ pub(crate) fn compare<S: Source>(
     }
 }
 
-fn texts_equal<S: Source>(
+fn texts_equal<L: Pattern, S: Source>(
     source: &mut S,
-    left: OperandOf<'_, S>,
-    right: OperandOf<'_, S>,
+    left: OperandOf<L, S>,
+    right: OperandOf<L, S>,
 ) -> Answer {
     match (left, right) {
         (Operand::Text(text), Operand::Literal(pattern))
@@ -103,7 +103,7 @@ fn any_label<S: Source>(
     Answer::False
 }
 
-fn matches<S: Source>(source: &mut S, pattern: &[u8], text: S::Text) -> bool {
+fn matches<S: Source>(source: &mut S, pattern: impl Pattern, text: S::Text) -> bool {
     glob::matches(pattern, |at| source.byte(text, at))
 }
 

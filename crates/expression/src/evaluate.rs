@@ -1,9 +1,11 @@
 //! Runs the program of an expression.
 
 use core::cmp::Ordering;
+use core::ops::Range;
 
 use crate::answer::Answer;
 use crate::compare::{Operand, OperandOf, compare};
+use crate::glob::Pattern;
 use crate::limits::MAX_DEPTH;
 use crate::number::Number;
 use crate::operator::Unary;
@@ -17,30 +19,75 @@ impl Expression {
     /// Whether an event matches. `text` is the parsed text.
     #[inline]
     pub fn evaluate<S: Source>(&self, text: &[u8], source: &mut S) -> Answer {
-        // Most events are decided by the first comparison. They need no stack.
-        let [first, rest @ ..] = self.steps() else {
-            return Answer::Unknown;
-        };
-        let (top, steps) = match small_comparison(*first, source) {
-            Some(answer) if is_decisive(answer, rest) => return answer,
-            Some(answer) => (Slot::Answer(answer), rest),
-            None => (UNKNOWN, self.steps()),
-        };
-        if self.depth() <= SHALLOW {
-            run(steps, top, text, source, &mut [UNKNOWN; SHALLOW])
-        } else {
-            run(steps, top, text, source, &mut [UNKNOWN; MAX_DEPTH])
-        }
+        evaluate(self.steps().iter().copied(), self.depth(), text, source)
+    }
+}
+
+/// The text that constants lie in.
+pub(crate) trait Constants {
+    type Literal: Pattern;
+
+    /// What is between the quotes of a constant.
+    fn literal(&self, place: Range<usize>) -> Option<Self::Literal>;
+}
+
+impl<'a> Constants for &'a [u8] {
+    type Literal = &'a [u8];
+
+    #[inline]
+    fn literal(&self, place: Range<usize>) -> Option<&'a [u8]> {
+        self.get(place)
+    }
+}
+
+/// The steps of a program. A clone continues where its original is.
+pub(crate) trait Steps: ExactSizeIterator<Item = Step> + Clone {}
+
+impl<T: ExactSizeIterator<Item = Step> + Clone> Steps for T {}
+
+/// Runs a program. `depth`: how many values wait at most.
+#[inline]
+pub(crate) fn evaluate<S: Source>(
+    steps: impl Steps,
+    depth: usize,
+    text: impl Constants,
+    source: &mut S,
+) -> Answer {
+    // Most events are decided by the first comparison. They need no stack.
+    let mut rest = steps.clone();
+    let Some(first) = rest.next() else {
+        return Answer::Unknown;
+    };
+    match small_comparison(first, source) {
+        Some(answer) if is_decisive(answer, &rest) => answer,
+        Some(answer) => run_at(rest, Slot::Answer(answer), depth, text, source),
+        None => run_at(steps, UNKNOWN, depth, text, source),
+    }
+}
+
+/// Runs steps with a stack of the right size.
+#[inline]
+fn run_at<S: Source>(
+    steps: impl Steps,
+    top: Slot,
+    depth: usize,
+    text: impl Constants,
+    source: &mut S,
+) -> Answer {
+    if depth <= SHALLOW {
+        run(steps, top, text, source, &mut [UNKNOWN; SHALLOW])
+    } else {
+        run(steps, top, text, source, &mut [UNKNOWN; MAX_DEPTH])
     }
 }
 
 /// Whether an answer is the final one, because the steps end or are all skipped.
 #[inline]
-fn is_decisive(answer: Answer, rest: &[Step]) -> bool {
-    let skipped = match (rest.first(), answer) {
+fn is_decisive(answer: Answer, rest: &impl Steps) -> bool {
+    let skipped = match (rest.clone().next(), answer) {
         (None, _) => 0,
         (Some(Step::SkipIfFalse(count)), Answer::False)
-        | (Some(Step::SkipIfTrue(count)), Answer::True) => usize::from(*count) + 1,
+        | (Some(Step::SkipIfTrue(count)), Answer::True) => usize::from(count) + 1,
         _ => return false,
     };
     skipped == rest.len()
@@ -69,11 +116,11 @@ impl From<Option<Number>> for Slot {
 
 impl Slot {
     #[inline]
-    fn load<'a, S: Source>(self, text: &'a [u8], source: &mut S) -> OperandOf<'a, S> {
+    fn load<C: Constants, S: Source>(self, text: &C, source: &mut S) -> OperandOf<C::Literal, S> {
         match self {
             Self::Reference(reference) => source.value(reference.into()).into(),
             Self::Text(packed) => text
-                .get(text_place(packed))
+                .literal(text_place(packed))
                 .map_or(Operand::Unknown, Operand::Literal),
             Self::Number(_) | Self::Answer(_) => self
                 .number(source)
@@ -106,7 +153,7 @@ impl Slot {
 
 #[inline]
 fn number_of<S: Source>(source: &mut S, reference: u8) -> Option<Number> {
-    OperandOf::<S>::from(source.value(reference.into())).number()
+    OperandOf::<(), S>::from(source.value(reference.into())).number()
 }
 
 /// The values that wait for their operators, with the top one apart, as most steps use no other.
@@ -136,9 +183,9 @@ impl Stack<'_> {
 }
 
 fn run<S: Source>(
-    mut steps: &[Step],
+    mut steps: impl Steps,
     top: Slot,
-    text: &[u8],
+    text: impl Constants,
     source: &mut S,
     below: &mut [Slot],
 ) -> Answer {
@@ -147,9 +194,8 @@ fn run<S: Source>(
         below,
         depth: 0,
     };
-    while let [step, rest @ ..] = steps {
-        steps = rest;
-        match *step {
+    while let Some(step) = steps.next() {
+        match step {
             Step::Load(reference) => stack.push(Slot::Reference(reference)),
             Step::Less(..)
             | Step::LessEqual(..)
@@ -157,22 +203,23 @@ fn run<S: Source>(
             | Step::GreaterEqual(..)
             | Step::Equal(..)
             | Step::NotEqual(..) => {
-                let answer = small_comparison(*step, source).unwrap_or(Answer::Unknown);
+                let answer = small_comparison(step, source).unwrap_or(Answer::Unknown);
                 stack.push(Slot::Answer(answer));
             }
             Step::Small(number) => stack.push(Slot::Number(Number::Signed(small_integer(number)))),
             Step::Wide(wide, upper) => {
-                let [Step::Data(middle), Step::Data(lower), rest @ ..] = steps else {
+                let (Some(Step::Data(middle)), Some(Step::Data(lower))) =
+                    (steps.next(), steps.next())
+                else {
                     return Answer::Unknown;
                 };
-                steps = rest;
-                stack.push(Slot::Number(wide_number(wide, upper, *middle, *lower)));
+                stack.push(Slot::Number(wide_number(wide, upper, middle, lower)));
             }
             Step::Data(_) => return Answer::Unknown,
             Step::Text(packed) => stack.push(Slot::Text(packed)),
             Step::Compare(comparison) => {
                 let (right, left) = (stack.pop(), stack.top);
-                let (left, right) = (left.load(text, source), right.load(text, source));
+                let (left, right) = (left.load(&text, source), right.load(&text, source));
                 stack.top = Slot::Answer(compare(source, comparison, left, right));
             }
             Step::Bitwise(operator) => {
@@ -182,10 +229,8 @@ fn run<S: Source>(
                 stack.top = bits.into();
             }
             Step::Unary(operator) => stack.top = unary(operator, stack.top, source),
-            Step::SkipIfFalse(count) => {
-                steps = skip(&mut stack, source, Answer::False, steps, count)
-            }
-            Step::SkipIfTrue(count) => steps = skip(&mut stack, source, Answer::True, steps, count),
+            Step::SkipIfFalse(count) => skip(&mut stack, source, Answer::False, &mut steps, count),
+            Step::SkipIfTrue(count) => skip(&mut stack, source, Answer::True, &mut steps, count),
             Step::And => {
                 let (right, left) = (stack.pop().answer(source), stack.top.answer(source));
                 stack.top = Slot::Answer(left.and(right));
@@ -221,20 +266,21 @@ fn small_comparison<S: Source>(step: Step, source: &mut S) -> Option<Answer> {
     }))
 }
 
-/// The steps to go on with at a skip.
+/// Skips steps if the top value is decisive.
 #[inline]
-fn skip<'p, S: Source>(
+fn skip<S: Source>(
     stack: &mut Stack<'_>,
     source: &mut S,
     decisive: Answer,
-    steps: &'p [Step],
+    steps: &mut impl Steps,
     count: u8,
-) -> &'p [Step] {
+) {
     let answer = stack.top.answer(source);
     stack.top = Slot::Answer(answer);
-    match answer == decisive {
-        true => steps.get(usize::from(count)..).unwrap_or_default(),
-        false => steps,
+    if answer == decisive
+        && let Some(last) = count.checked_sub(1)
+    {
+        steps.nth(last.into());
     }
 }
 

@@ -1,25 +1,43 @@
 //! Compares a text with a pattern.
 
+/// The pattern between the quotes of a constant text.
+pub(crate) trait Pattern: Copy {
+    /// A byte of it. `None` at its end and after it.
+    fn byte(self, at: usize) -> Option<u8>;
+}
+
+impl Pattern for &[u8] {
+    #[inline]
+    fn byte(self, at: usize) -> Option<u8> {
+        self.get(at).copied()
+    }
+}
+
 /// Whether a text is what a pattern describes: `*` is any bytes, `\` makes the next byte plain.
 ///
 /// Each retry starts one byte further in the text, so there are at most (length of the pattern) ×
 /// (length of the text) comparisons.
 #[inline]
-pub(crate) fn matches(pattern: &[u8], mut byte: impl FnMut(usize) -> Option<u8>) -> bool {
+pub(crate) fn matches(pattern: impl Pattern, mut byte: impl FnMut(usize) -> Option<u8>) -> bool {
     let (mut at, mut text_at) = (0, 0);
     // After the last `*`: the rest of the pattern, and where the text may continue.
     let mut retry = None;
     loop {
-        let (plain, next) = match pattern.get(at..).unwrap_or_default() {
-            [b'*'] => return true,
-            [b'*', ..] => {
+        let (plain, next) = match pattern.byte(at) {
+            Some(b'*') => {
                 at += 1;
+                if pattern.byte(at).is_none() {
+                    return true;
+                }
                 retry = Some((at, text_at));
                 continue;
             }
-            [b'\\', plain, ..] => (Some(*plain), at + 2),
-            [plain, ..] => (Some(*plain), at + 1),
-            [] => (None, at),
+            Some(b'\\') => match pattern.byte(at + 1) {
+                Some(plain) => (Some(plain), at + 2),
+                None => (Some(b'\\'), at + 1),
+            },
+            Some(plain) => (Some(plain), at + 1),
+            None => (None, at),
         };
         let found = byte(text_at);
         if found == plain {

@@ -41,8 +41,10 @@
 mod answer;
 mod caret;
 mod compare;
+mod compiled;
 mod error;
 mod evaluate;
+mod first_test;
 mod glob;
 mod limits;
 mod number;
@@ -58,8 +60,11 @@ mod token;
 
 pub use answer::Answer;
 pub use caret::WithCaret;
+pub use compiled::{Words, evaluate_words, text_of_words};
 pub use error::{ErrorKind, Found, ParseError};
+pub use first_test::FirstTest;
 pub use limits::{MAX_DEPTH, MAX_REFERENCES, MAX_STEPS, MAX_TEXT};
+pub use parser::Workspace;
 pub use program::Expression;
 pub use reference::{Reference, Segment, Segments};
 pub use reference_kind::ReferenceKind;

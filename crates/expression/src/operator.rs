@@ -1,6 +1,7 @@
 //! Operators and their precedences, those of LTTng's grammar.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Unary {
     Plus,
     Minus,
@@ -9,6 +10,7 @@ pub(crate) enum Unary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Bitwise {
     ShiftLeft,
     ShiftRight,
@@ -18,6 +20,7 @@ pub(crate) enum Bitwise {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Comparison {
     Less,
     LessEqual,
@@ -27,7 +30,32 @@ pub(crate) enum Comparison {
     NotEqual,
 }
 
+// In the order of their discriminants.
+
+impl Unary {
+    pub(crate) const ALL: [Self; 4] = [Self::Plus, Self::Minus, Self::Not, Self::BitNot];
+}
+
+impl Bitwise {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::ShiftLeft,
+        Self::ShiftRight,
+        Self::And,
+        Self::Xor,
+        Self::Or,
+    ];
+}
+
 impl Comparison {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Less,
+        Self::LessEqual,
+        Self::Greater,
+        Self::GreaterEqual,
+        Self::Equal,
+        Self::NotEqual,
+    ];
+
     /// The comparison whose result is the same with exchanged sides.
     pub(crate) fn mirrored(self) -> Self {
         match self {
@@ -41,6 +69,7 @@ impl Comparison {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Binary {
     Bitwise(Bitwise),
     Compare(Comparison),

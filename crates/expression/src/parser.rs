@@ -17,7 +17,70 @@ impl Expression {
     /// # Errors
     /// If the text is no expression, or exceeds one of the limits of this crate.
     pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
-        Parser::new(text)?.parse()
+        let mut workspace = Workspace::new();
+        workspace.parse(text).copied()
+    }
+}
+
+/// Memory of a parser, for callers with little stack. An expression stays in it until the next one.
+///
+/// It has C layout, and all zeros are a valid one. So it can be part of memory that is mapped.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Workspace {
+    program: Expression,
+    pending: Stack<Pending, MAX_PENDING>,
+    operands: Stack<Operand, MAX_DEPTH>,
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Workspace {
+    /// An empty workspace.
+    #[must_use]
+    pub fn new() -> Self {
+        let none = Pending {
+            kind: PendingKind::Open,
+            start: 0,
+            end: 0,
+        };
+        let nothing = Operand {
+            kind: Kind::Any,
+            start: 0,
+            end: 0,
+            step: 0,
+        };
+        Self {
+            program: Expression::empty(),
+            pending: Stack::new(none),
+            operands: Stack::new(nothing),
+        }
+    }
+
+    /// Parses an expression, see [`Expression::parse`].
+    ///
+    /// # Errors
+    /// As those of `Expression::parse`.
+    pub fn parse(&mut self, text: &[u8]) -> Result<&Expression, ParseError> {
+        if text.len() > MAX_TEXT {
+            return Err(ParseError::new(ErrorKind::TooLong, MAX_TEXT..text.len()));
+        }
+        self.program.clear();
+        self.pending.len = 0;
+        self.operands.len = 0;
+        let mut parser = Parser {
+            text,
+            lexer: Lexer::new(text),
+            program: &mut self.program,
+            pending: &mut self.pending,
+            operands: &mut self.operands,
+        };
+        parser.parse()?;
+        Ok(&self.program)
     }
 }
 
@@ -26,6 +89,7 @@ const MAX_PENDING: usize = 64;
 
 /// An operator or parenthesis that waits for its right side.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 struct Pending {
     kind: PendingKind,
     start: u16,
@@ -33,6 +97,7 @@ struct Pending {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)]
 enum PendingKind {
     Open,
     Unary(Unary),
@@ -42,6 +107,7 @@ enum PendingKind {
 
 /// The kind of a value of the program, as far as the parser knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u8)]
 enum Kind {
     /// A field, which may have any kind.
     Any,
@@ -55,6 +121,7 @@ enum Kind {
 
 /// A value of the program: where it stands in the text, and where its steps start.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 struct Operand {
     kind: Kind,
     start: u16,
@@ -68,44 +135,21 @@ impl Operand {
     }
 }
 
-struct Parser<'a> {
+struct Parser<'a, 'w> {
     text: &'a [u8],
     lexer: Lexer<'a>,
-    program: Expression,
-    pending: Stack<Pending, MAX_PENDING>,
-    operands: Stack<Operand, MAX_DEPTH>,
+    program: &'w mut Expression,
+    pending: &'w mut Stack<Pending, MAX_PENDING>,
+    operands: &'w mut Stack<Operand, MAX_DEPTH>,
 }
 
-impl<'a> Parser<'a> {
-    fn new(text: &'a [u8]) -> Result<Self, ParseError> {
-        if text.len() > MAX_TEXT {
-            return Err(ParseError::new(ErrorKind::TooLong, MAX_TEXT..text.len()));
-        }
-        let none = Pending {
-            kind: PendingKind::Open,
-            start: 0,
-            end: 0,
-        };
-        let nothing = Operand {
-            kind: Kind::Any,
-            start: 0,
-            end: 0,
-            step: 0,
-        };
-        Ok(Self {
-            text,
-            lexer: Lexer::new(text),
-            program: Expression::empty(),
-            pending: Stack::new(none),
-            operands: Stack::new(nothing),
-        })
-    }
-
-    fn parse(mut self) -> Result<Expression, ParseError> {
+impl Parser<'_, '_> {
+    fn parse(&mut self) -> Result<(), ParseError> {
         loop {
             self.value()?;
             if self.operators()? {
-                return Ok(self.program.finish());
+                self.program.finish();
+                return Ok(());
             }
         }
     }
@@ -516,6 +560,7 @@ fn check_comparison(
 
 /// A stack of fixed size.
 #[derive(Debug)]
+#[repr(C)]
 struct Stack<T, const SIZE: usize> {
     slots: [T; SIZE],
     len: usize,

@@ -11,6 +11,7 @@ use crate::reference_kind::ReferenceKind;
 
 /// A parsed expression: plain data that refers to its text, which the caller keeps.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct Expression {
     steps: [Step; MAX_STEPS],
     /// Kind (2 bits), start (13) and length (13) in the text.
@@ -55,7 +56,7 @@ impl Expression {
     }
 
     /// Completes a program whose steps are final.
-    pub(crate) fn finish(mut self) -> Self {
+    pub(crate) fn finish(&mut self) {
         let (mut depth, mut deepest) = (0_u8, 0);
         for step in self.steps() {
             depth = match step {
@@ -79,7 +80,11 @@ impl Expression {
             deepest = deepest.max(depth);
         }
         self.depth = deepest;
-        self
+    }
+
+    /// Removes all steps and references.
+    pub(crate) fn clear(&mut self) {
+        (self.step_count, self.reference_count, self.depth) = (0, 0, 0);
     }
 
     /// Appends a step. `None` if there is no room.
@@ -142,6 +147,7 @@ fn unpack_reference(packed: u32, text: &[u8]) -> Reference<'_> {
 
 /// The type of a constant of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Wide {
     Signed,
     Unsigned,
@@ -150,6 +156,7 @@ pub(crate) enum Wide {
 
 /// One step of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Step {
     /// Pushes the value of a reference.
     Load(u8),
@@ -180,6 +187,79 @@ pub(crate) enum Step {
 }
 
 const _: () = assert!(size_of::<Step>() == 4);
+
+/// Steps as words: the number of their kind in the lowest byte, operands above.
+impl Step {
+    pub(crate) fn to_word(self) -> u32 {
+        let plain = |kind: u8| u32::from_le_bytes([kind, 0, 0, 0]);
+        let byte = |kind: u8, byte: u8| u32::from_le_bytes([kind, byte, 0, 0]);
+        let three = |kind: u8, [a, b, c]: [u8; 3]| u32::from_le_bytes([kind, a, b, c]);
+        let half = |kind: u8, low: u8, upper: u16| {
+            let [a, b] = upper.to_le_bytes();
+            u32::from_le_bytes([kind, low, a, b])
+        };
+        match self {
+            Self::Load(reference) => byte(0, reference),
+            Self::Less(reference, number) => half(1, reference, number.cast_unsigned()),
+            Self::LessEqual(reference, number) => half(2, reference, number.cast_unsigned()),
+            Self::Greater(reference, number) => half(3, reference, number.cast_unsigned()),
+            Self::GreaterEqual(reference, number) => half(4, reference, number.cast_unsigned()),
+            Self::Equal(reference, number) => half(5, reference, number.cast_unsigned()),
+            Self::NotEqual(reference, number) => half(6, reference, number.cast_unsigned()),
+            Self::Small(number) => three(7, number),
+            Self::Wide(wide, upper) => half(8, wide as u8, upper),
+            Self::Data(data) => three(9, data),
+            Self::Text(place) => three(10, place),
+            Self::Compare(comparison) => byte(11, comparison as u8),
+            Self::Bitwise(operator) => byte(12, operator as u8),
+            Self::Unary(operator) => byte(13, operator as u8),
+            Self::SkipIfFalse(count) => byte(14, count),
+            Self::SkipIfTrue(count) => byte(15, count),
+            Self::And => plain(16),
+            Self::Or => plain(17),
+        }
+    }
+
+    /// The step of a word. Other words end a program as [`Data`](Self::Data) does.
+    #[inline]
+    pub(crate) fn from_word(word: u32) -> Self {
+        let [kind, a, b, c] = word.to_le_bytes();
+        let (upper, number) = (u16::from_le_bytes([b, c]), i16::from_le_bytes([b, c]));
+        let end = Self::Data([0; 3]);
+        match kind {
+            0 => Self::Load(a),
+            1 => Self::Less(a, number),
+            2 => Self::LessEqual(a, number),
+            3 => Self::Greater(a, number),
+            4 => Self::GreaterEqual(a, number),
+            5 => Self::Equal(a, number),
+            6 => Self::NotEqual(a, number),
+            7 => Self::Small([a, b, c]),
+            8 => match a {
+                0 => Self::Wide(Wide::Signed, upper),
+                1 => Self::Wide(Wide::Unsigned, upper),
+                2 => Self::Wide(Wide::Float, upper),
+                _ => end,
+            },
+            9 => Self::Data([a, b, c]),
+            10 => Self::Text([a, b, c]),
+            11 => Comparison::ALL
+                .get(usize::from(a))
+                .map_or(end, |of| Self::Compare(*of)),
+            12 => Bitwise::ALL
+                .get(usize::from(a))
+                .map_or(end, |of| Self::Bitwise(*of)),
+            13 => Unary::ALL
+                .get(usize::from(a))
+                .map_or(end, |of| Self::Unary(*of)),
+            14 => Self::SkipIfFalse(a),
+            15 => Self::SkipIfTrue(a),
+            16 => Self::And,
+            17 => Self::Or,
+            _ => end,
+        }
+    }
+}
 
 /// The lower three bytes of a number.
 fn pack(number: u32) -> [u8; 3] {

@@ -337,6 +337,7 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/filters.md",
         &[
+            case("usertrace record -e 'shop:served if", Each, ""),
             case("usertrace record -e", Each, ""),
             then("usertrace view -e", Each),
             then("usertrace view --where", Each),

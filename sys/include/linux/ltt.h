@@ -195,6 +195,19 @@ struct ltt_info_trace {
  * An entry with LTT_RULE_CONTEXT is not a rule. It names a context that the
  * records of the channel begin with, see LTT_ID_META. Contexts do not change
  * once there are buffers.
+ *
+ * A rule of channel 0 can have an expression over the fields and contexts of
+ * the event, in pieces: entries with LTT_RULE_EXPR that follow it. The kernel
+ * only limits its size and the nesting of its parentheses. Programs evaluate
+ * it before they reserve room for the event:
+ *
+ * - LTT_RULE_REFUSE | LTT_RULE_ACCEPT_IF decides as any rule: it accepts the
+ *   event if the expression is true, and otherwise refuses it.
+ * - LTT_RULE_REFUSE | LTT_RULE_REFUSE_IF refuses the event if the expression is
+ *   true. Otherwise, the rules before it decide.
+ *
+ * What is no expression accepts nothing. A program that does not know these
+ * flags refuses what matches.
  */
 struct ltt_info_filter {
 	__u64 generation;	/* of the trace */
@@ -205,6 +218,12 @@ struct ltt_info_filter {
 
 #define LTT_RULE_REFUSE		0x1	/* refuses what matches */
 #define LTT_RULE_CONTEXT	0x2	/* the pattern is the name of a context */
+#define LTT_RULE_ACCEPT_IF	0x4	/* accepts what matches if the expression is true */
+#define LTT_RULE_REFUSE_IF	0x8	/* refuses what matches if the expression is true */
+#define LTT_RULE_EXPR		0x10	/* the pattern is a piece of an expression */
+
+#define LTT_EXPR_MAX		2048	/* bytes of an expression */
+#define LTT_EXPR_DEPTH		64	/* parentheses inside each other */
 
 #define LTT_MAX_CONTEXTS	16	/* in one channel */
 

@@ -15,7 +15,7 @@ use crate::imports::Modules;
 
 /// The crates below the command, and which of our crates each may use.
 const CRATES: &[(&str, &[&str])] = &[
-    ("usertrace-sys", &[]),
+    ("usertrace-sys", &["usertrace-expression"]),
     ("usertrace-os", &[]),
     ("usertrace-expression", &[]),
     ("usertrace-ring", &["usertrace-sys"]),
@@ -63,6 +63,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &[
             "usertrace-control",
             "usertrace-ctf",
+            "usertrace-expression",
             "usertrace-os",
             "usertrace-ring",
             "usertrace-sys",

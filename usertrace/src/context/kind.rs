@@ -100,7 +100,7 @@ impl Kind {
     }
 
     /// The context's code, a byte that is never 0.
-    pub(super) fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Namespace(at) => NAMESPACE + at,
             Self::App(app) => APP_CODE + app,
@@ -112,7 +112,7 @@ impl Kind {
     }
 
     /// The context with a code; none for 0.
-    pub(super) fn of_code(code: u8) -> Option<Self> {
+    pub(crate) fn of_code(code: u8) -> Option<Self> {
         match code {
             APP_CODE.. => Some(Self::App(code - APP_CODE)),
             NAMESPACE.. => Some(Self::Namespace(code - NAMESPACE)),

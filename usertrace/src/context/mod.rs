@@ -3,13 +3,14 @@
 //!
 //! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
 //! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values, and
-//! `write.rs` prepends them to a payload. `LTT_ID_META` in `sys/include/linux/ltt.h` says how
-//! readers learn of them.
+//! `write.rs` prepends them to a payload. `sources.rs` reads single ones for conditions of filters.
+//! `LTT_ID_META` in `sys/include/linux/ltt.h` says how readers learn of them.
 
 mod apps;
 mod define;
 mod kind;
 mod list;
+mod sources;
 mod values;
 mod write;
 
@@ -17,6 +18,7 @@ pub(crate) use apps::Apps;
 pub use define::{DefineError, NAME_MAX, PerThread, define};
 pub(crate) use kind::Kind;
 pub(crate) use list::List;
+pub(crate) use sources::{ContextSources, ContextValue};
 pub(crate) use write::write;
 
 use crate::runtime;

@@ -8,7 +8,7 @@ use syscalls::Errno;
 use usertrace_control::protocol::{REQUEST_MAX, Request, VERSION};
 use usertrace_control::{Text, error, socket};
 #[cfg(feature = "fallback")]
-use usertrace_sys::filter::Filter;
+use usertrace_sys::filter::{Filter, RuleError};
 
 use super::state::{Control, Controller, ServerBuffers};
 use crate::probe::{self, Item};
@@ -191,10 +191,27 @@ fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<
         _ => {
             let mut text = Text::new(room);
             let mut pushed = text.push(format_args!("{VERSION}ok"));
-            let found = runtime::events(filter, |refuses, pattern| {
+            let mut separator = " ";
+            let found = runtime::events(filter, |refuses, pattern, condition| {
                 let not = if refuses { "!" } else { "" };
                 let pattern = std::str::from_utf8(pattern).unwrap_or_default();
-                pushed = pushed.and_then(|()| text.push(format_args!(" {not}{pattern}")));
+                let mut push = |what: fmt::Arguments<'_>| {
+                    pushed = pushed.and_then(|()| text.push(what));
+                };
+                push(format_args!("{separator}{not}{pattern}"));
+                separator = " ";
+                for piece in condition {
+                    // A condition ends with its line.
+                    let before = match std::mem::replace(&mut separator, "\n") {
+                        " " => " if ",
+                        _ => "",
+                    };
+                    // Pieces end with a character.
+                    push(format_args!(
+                        "{before}{}",
+                        std::str::from_utf8(piece).unwrap_or_default()
+                    ));
+                }
             });
             found.ok_or(Failure::Text(NO_FALLBACK))?;
             pushed?;
@@ -204,7 +221,10 @@ fn filter(request: Request<'_>, filter: &mut Filter, room: &mut [u8]) -> Result<
     match set {
         Ok(()) => put_answer(room, format_args!("ok")),
         Err(RulesError::NoFallback) => Err(Failure::Text(NO_FALLBACK)),
-        Err(RulesError::Word(_)) => Err(Failure::Text(
+        Err(RulesError::Rule(RuleError::Condition(_) | RuleError::Unprintable)) => {
+            Err(Failure::Text("a condition is no expression, or too long"))
+        }
+        Err(RulesError::Rule(RuleError::Pattern | RuleError::Full)) => Err(Failure::Text(
             "one of these is no pattern of events, or there is no room for it",
         )),
     }

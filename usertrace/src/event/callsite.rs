@@ -68,6 +68,10 @@ pub(crate) const PROBED: u32 = 1 << 30;
 /// A bit of [`Callsite::mask`]: a trace wants the event's address. The event takes the slow path.
 pub(crate) const WANTS_IP: u32 = 1 << 29;
 
+/// A bit of [`Callsite::mask`]: the conditions of a trace decide about the event. It takes the slow
+/// path.
+pub(crate) const CONDITIONAL: u32 = 1 << 28;
+
 /// A bit of a call site's channel: the trace does not want the event. The bits below are main, for
 /// threads that saw an older mask.
 const UNWANTED: u8 = 1 << 7;
@@ -86,13 +90,17 @@ pub struct Callsite {
     route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; SLOTS],
-    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], and [`WANTS_IP`].
+    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], [`WANTS_IP`], and
+    /// [`CONDITIONAL`].
     mask: AtomicU32,
     /// The channel that the event goes to in each slot's trace, or [`UNWANTED`].
     channels: [AtomicU8; SLOTS],
     description: Text,
     /// A bit for each probe that the event calls.
     probes: AtomicU64,
+    /// Where each slot's trace has the conditions of the event; 0: it has none. They take what was
+    /// padding, so the size is the same for libraries that do not know them.
+    decisions: [AtomicU16; SLOTS],
 }
 
 impl Callsite {
@@ -132,6 +140,7 @@ impl Callsite {
             channels: [const { AtomicU8::new(UNWANTED | LTT_CHANNEL_MAIN as u8) }; SLOTS],
             description: Text::new(description),
             probes: AtomicU64::new(0),
+            decisions: [const { AtomicU16::new(0) }; SLOTS],
         }
     }
 
@@ -281,10 +290,23 @@ impl Callsite {
         self.channels[slot].store(channel, Ordering::Relaxed);
     }
 
-    /// Removes the event's channel and id in a slot's trace.
+    /// The offset of the conditions that a slot's trace has for the event; 0: it has none.
+    #[inline(always)]
+    pub(crate) fn decision(&self, slot: usize) -> u16 {
+        // Pairs with the store in `set_decision`: the conditions were stored before.
+        self.decisions[slot].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_decision(&self, slot: usize, decision: u16) {
+        // Pairs with the load in `decision`.
+        self.decisions[slot].store(decision, Ordering::Release);
+    }
+
+    /// Removes the event's channel, id and conditions in a slot's trace.
     pub(crate) fn forget(&self, slot: usize) {
         self.ids[slot].store(0, Ordering::Relaxed);
         self.set_channel(slot, None);
+        self.set_decision(slot, 0);
     }
 
     /// `PROVIDER:NAME`
@@ -347,6 +369,9 @@ impl Text {
 
 // The fields of the event path lie in one cache line.
 const _: () = assert!(std::mem::offset_of!(Callsite, channels) + SLOTS <= 64);
+
+// The size that C programs know.
+const _: () = assert!(size_of::<Callsite>() == 128);
 
 /// True for bytes that names of providers, events and probes may have.
 pub(crate) const fn is_name_byte(byte: u8) -> bool {

@@ -60,6 +60,17 @@ fn explain_status(status: Status) -> Option<String> {
             );
         }
         NoFallback::Filter(word) => format!("USERTRACE_FILTER {}: it is no pattern", Quoted(word)),
+        NoFallback::Condition(text, Some(error)) => {
+            let at = error.place().start;
+            return Some(format!(
+                "cannot use the condition in USERTRACE_FILTER {}: at byte {at}, {error} (this program is not \
+                 traced)",
+                Quoted(text)
+            ));
+        }
+        NoFallback::Condition(text, None) => {
+            format!("the condition in USERTRACE_FILTER {}", Quoted(text))
+        }
         NoFallback::Context(name) => {
             format!("USERTRACE_CONTEXTS {}: it is no context", Quoted(name))
         }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock};
 
 use usertrace_sys::DiscoverError;
 
+use super::condition::ConditionTable;
 #[cfg(feature = "fallback")]
 use super::fallback::Fallback;
 use super::kernel::Kernel;
@@ -15,7 +16,7 @@ use super::shared::shared;
 use super::state::State;
 use super::status::Status;
 use super::update::{self, Updater};
-use crate::context::{Apps, List};
+use crate::context::{Apps, ContextSources, List};
 use crate::os::signal::SignalMaskGuard;
 use crate::writer::{Channel, Rseq};
 
@@ -149,6 +150,27 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
         let channels = (*state).channels.get_unchecked(channel);
         (rseq, channels.get_unchecked(slot))
     }
+}
+
+/// The conditions of traces.
+#[inline]
+pub(super) fn conditions() -> Option<&'static ConditionTable> {
+    Some(&state()?.conditions)
+}
+
+/// The contexts that conditions may refer to. `ip` is the event's address.
+#[inline]
+pub(super) fn context_sources(ip: usize) -> Option<ContextSources<'static>> {
+    let state = state()?;
+    // SAFETY: `RSEQ` is 0, or what `Rseq::to_raw` returned.
+    let rseq = unsafe { Rseq::from_raw(RSEQ.load(Ordering::Relaxed)) };
+    Some(ContextSources {
+        apps: apps(),
+        readers: &state.readers,
+        rseq,
+        stamp: state.stamp.load(Ordering::Relaxed),
+        ip,
+    })
 }
 
 /// The contexts that this process defines.

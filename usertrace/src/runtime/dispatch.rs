@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::limits::SLOTS;
 
-use super::current;
-use crate::event::{ATTACH, Buffer, Callsite, Outcome, PROBED, Scratch, WANTS_IP, ip_of};
+use super::{condition, current};
+use crate::event::{
+    ATTACH, Buffer, CONDITIONAL, Callsite, Outcome, PROBED, Scratch, WANTS_IP, ip_of,
+};
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
 
@@ -138,7 +140,7 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    if mask & (ATTACH | PROBED | WANTS_IP) != 0 {
+    if mask & (ATTACH | PROBED | WANTS_IP | CONDITIONAL) != 0 {
         return record_flagged(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
@@ -216,14 +218,15 @@ fn refresh_if_closed(channel: &Channel) {
     }
 }
 
-/// Writes an event that calls probes, needs its address, or is the first one after a `fork`.
+/// Writes an event that calls probes, needs its address, has conditions, or is the first one after
+/// a `fork`.
 #[cold]
 #[inline(never)]
 fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     if mask & PROBED != 0 {
         probe::call(callsite, payload);
     }
-    if mask & ATTACH != 0 {
+    if mask & ATTACH != 0 || mask & CONDITIONAL != 0 && !current::is_attached() {
         return record_after_fork(callsite, payload);
     }
     record_all(callsite, mask, payload)
@@ -246,11 +249,55 @@ fn record_after_fork(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
 
 /// Writes an event by the slow path to each slot of a mask.
 fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
-    let slots = (0..SLOTS).filter(|slot| mask & (1 << slot) != 0);
+    let mut slots = mask & ((1 << SLOTS) - 1);
+    if mask & CONDITIONAL != 0 {
+        slots &= slots_that_conditions_let(callsite, slots, payload);
+    }
+    let slots = (0..SLOTS).filter(|slot| slots & (1 << slot) != 0);
     slots.fold(Outcome::Off, |outcome, slot| {
         match record_in_slot(callsite, slot, payload, Refusal::Again) {
             Some(result) => outcome.and(result),
             None => outcome,
         }
     })
+}
+
+/// The slots of a mask whose conditions let an event through.
+fn slots_that_conditions_let(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> u32 {
+    let Some(conditions) = current::conditions() else {
+        return mask;
+    };
+    let (mut rest, mut slots) = (mask, mask);
+    if let Payload::Words(words) = payload {
+        while rest != 0 {
+            let slot = rest.trailing_zeros() as usize;
+            if condition::refuse_quickly(conditions, callsite, slot, words) {
+                slots &= !(1 << slot);
+            }
+            rest &= rest - 1;
+        }
+    }
+    match slots {
+        0 => 0,
+        slots => slots_of_evaluation(callsite, slots, payload),
+    }
+}
+
+/// The slots of a mask for which an evaluation of the conditions lets an event through.
+#[inline(never)]
+fn slots_of_evaluation(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> u32 {
+    let Some((conditions, sources)) =
+        current::conditions().zip(current::context_sources(ip_of(callsite)))
+    else {
+        return mask;
+    };
+    let (mut rest, mut slots) = (mask, 0);
+    while rest != 0 {
+        let slot = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        if condition::lets(conditions, callsite, slot, payload, &sources) {
+            slots |= 1 << slot;
+        }
+    }
+    slots
 }

@@ -20,6 +20,7 @@
 mod cmdline;
 pub(crate) mod coalescing_lock;
 mod complaint;
+mod condition;
 pub(crate) mod current;
 mod dispatch;
 mod dynamic;

@@ -96,12 +96,12 @@ impl ProcessRules {
 #[cfg(all(test, feature = "fallback"))]
 mod tests {
     use super::*;
-    use usertrace_sys::filter::{Filter, add_rule};
+    use usertrace_sys::filter::{Filter, add_rule, written};
 
     fn rules(words: &str) -> Filter {
         let mut filter = Filter::new();
-        for word in words.split(' ') {
-            add_rule(&mut filter, word.as_bytes()).unwrap();
+        for word in written(words.as_bytes(), |byte| byte == b' ') {
+            add_rule(&mut filter, &word).unwrap();
         }
         filter
     }

@@ -11,6 +11,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::coalescing_lock::CoalescingLock;
+use super::condition::{ConditionTable, Scratch, SpareStack};
 use super::event_id_cache::EventIdCache;
 use super::info::BadArea;
 use crate::context::List;
@@ -37,6 +38,10 @@ pub(super) struct SlotState {
     pub(super) undescribed: AtomicU32,
     /// A bit for each channel after main that was ever open here.
     pub(super) further: AtomicU32,
+    /// Number of conditions that cannot be used. The events that they decide about are refused.
+    pub(super) unusable: AtomicU32,
+    /// Not 0: the rules of that routing have conditions.
+    pub(super) conditional: AtomicU32,
     /// Not 0: the call sites have their channel for this slot.
     pub(super) routed: AtomicU32,
     /// The filter masks of that routing: the trace's at the control channel's index, then those of
@@ -91,12 +96,19 @@ pub(super) struct State {
     pub(super) stamp: AtomicU64,
     /// Threads that write to rings without an rseq sequence.
     pub(super) readers: Readers,
+    /// The conditions of all traces.
+    pub(super) conditions: ConditionTable,
+    /// Not 0: the conditions are not those of the current routing.
+    pub(super) conditions_stale: AtomicU32,
     /// Generation of the modules at the last update.
     pub(super) modules: AtomicU32,
     /// Ids of events whose library was unloaded.
     event_ids: UnsafeCell<EventIdCache>,
     /// The buffer in which descriptions are composed.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
+    /// Memory for compiling conditions.
+    scratch: UnsafeCell<Scratch>,
+    spare_stack: UnsafeCell<SpareStack>,
     /// The rules of each slot that the current routing follows.
     rules: [UnsafeCell<Rules>; SLOTS],
     /// The rules that replace all of them if `process_rules_seen` is not 0.
@@ -106,8 +118,8 @@ pub(super) struct State {
     pub(super) process_rules_seen: AtomicU32,
 }
 
-// SAFETY: all fields are atomic but `text`, `rules`, `process_rules` and `event_ids`. These are
-// reached only through a `StateGuard`, which only the lock's holder has.
+// SAFETY: all fields are atomic but `text`, `scratch`, `spare_stack`, `rules`, `process_rules` and
+// `event_ids`. These are reached only through a `StateGuard`, which only the lock's holder has.
 unsafe impl Sync for State {}
 
 impl State {
@@ -213,6 +225,25 @@ impl<'a> StateGuard<'a> {
     pub(super) fn process_rules(&mut self) -> &mut Rules {
         // SAFETY: as in `rules`.
         unsafe { &mut *self.0.process_rules.get() }
+    }
+
+    /// The rules that a slot follows, and memory for compiling their conditions.
+    pub(super) fn rules_and_scratch(&mut self, slot: usize) -> (&Rules, &mut Scratch) {
+        let rules = match self.0.process_rules_seen.load(Ordering::Relaxed) {
+            0 => &self.0.rules[slot],
+            _ => &self.0.process_rules,
+        };
+        // SAFETY: as in `rules`; these are two objects.
+        unsafe { (&*rules.get(), &mut *self.0.scratch.get()) }
+    }
+
+    /// Calls `body` on a stack of its own, with little use of the current one. Signals are blocked,
+    /// as always with the lock.
+    pub(super) fn on_spare_stack(&mut self, mut body: impl FnMut(&mut Self)) {
+        let stack = self.0.spare_stack.get();
+        // SAFETY: the lock's holder has the only guard, and `body` does not call this function
+        // again. All updates block signals.
+        unsafe { SpareStack::run(stack, &mut || body(self)) };
     }
 
     /// The ids of events whose library was unloaded.

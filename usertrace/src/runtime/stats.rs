@@ -25,6 +25,9 @@ pub struct TraceStats {
     /// Number of event types that cannot be written, because the control channel had no room for
     /// their descriptions.
     pub undescribed: u32,
+    /// Number of conditions in the trace's filter that this process cannot use. They accept no
+    /// event.
+    pub unusable_conditions: u32,
     /// Why the trace gets no events of this process, if it gets none.
     pub refused: Option<Refused>,
 }
@@ -53,6 +56,7 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
             bytes,
             lost,
             undescribed: at.undescribed.load(Ordering::Relaxed),
+            unusable_conditions: at.unusable.load(Ordering::Relaxed),
             refused,
         })
     })

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use usertrace_expression::ParseError;
 use usertrace_sys::printable;
 use usertrace_sys::{DiscoverError, Errno};
 
@@ -52,6 +53,8 @@ pub enum NoFallback {
     Directory,
     /// This word of the filter is invalid, or does not fit.
     Filter(&'static [u8]),
+    /// This condition of the filter is no expression, or too long.
+    Condition(&'static [u8], Option<ParseError>),
     /// The environment names an unknown context, or too many contexts.
     Context(&'static [u8]),
     /// No memory for its buffers.
@@ -73,6 +76,14 @@ impl fmt::Display for NoFallback {
                     f,
                     "\"{word}\" is no pattern of events, or there are too many"
                 )
+            }
+            Self::Condition(text, error) => {
+                let text = text.escape_ascii();
+                write!(f, "\"{text}\" is no condition")?;
+                match error {
+                    Some(error) => write!(f, ": at byte {}, {error}", error.place().start),
+                    None => f.write_str(": it is too long, or has control characters"),
+                }
             }
             Self::Context(name) => {
                 let name = name.escape_ascii();

@@ -43,9 +43,13 @@ pub fn pause() -> Result<(), Errno> {
 }
 
 /// Calls `each` for each pattern of this process's rules in the fallback; its first argument is
-/// true if the pattern refuses events. None without the fallback. `room` is scratch space.
+/// true if the pattern refuses events, and the last one has the condition in pieces. None without
+/// the fallback. `room` is scratch space.
 #[cfg(feature = "fallback")]
-pub(crate) fn events(room: &mut filter::Filter, each: impl FnMut(bool, &[u8])) -> Option<()> {
+pub(crate) fn events(
+    room: &mut filter::Filter,
+    each: impl FnMut(bool, &[u8], &mut dyn Iterator<Item = &[u8]>),
+) -> Option<()> {
     let fast = SETUP.get()?.fast?;
     filter::each_word(rules_now(fast, room), each);
     Some(())
@@ -67,11 +71,11 @@ fn rules_now<'a>(fast: &Fallback, room: &'a mut filter::Filter) -> &'a [u8] {
 /// # Errors
 /// The first word that is invalid or does not fit; the rules are then unchanged.
 #[cfg(feature = "fallback")]
-pub(crate) fn set_events<'a>(
+pub(crate) fn set_events(
     room: &mut filter::Filter,
-    words: &'a str,
+    words: &str,
     add: bool,
-) -> Result<(), RulesError<'a>> {
+) -> Result<(), RulesError> {
     let fast = SETUP.get().and_then(|setup| setup.fast);
     let fast = fast.ok_or(RulesError::NoFallback)?;
     if add {
@@ -79,8 +83,8 @@ pub(crate) fn set_events<'a>(
     } else {
         room.clear();
     }
-    for word in words.split_ascii_whitespace() {
-        filter::add_rule(room, word.as_bytes()).ok_or(RulesError::Word(word))?;
+    for word in filter::written(words.as_bytes(), |byte| byte.is_ascii_whitespace()) {
+        filter::add_rule(room, &word).map_err(RulesError::Rule)?;
     }
     shared().process_rules.set(room.rules());
     refresh();
@@ -90,11 +94,11 @@ pub(crate) fn set_events<'a>(
 /// Why the rules of a process could not be changed.
 #[cfg(feature = "fallback")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RulesError<'a> {
+pub(crate) enum RulesError {
     /// The process does not use the fallback.
     NoFallback,
-    /// This word is invalid, or does not fit.
-    Word(&'a str),
+    /// A word is invalid, or does not fit.
+    Rule(filter::RuleError),
 }
 
 /// Undoes [`pause`], and gets this process's buffers if it has none. Returns whether the process

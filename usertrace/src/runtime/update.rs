@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use syscalls::Errno;
-use usertrace_sys::filter::Accepted;
+use usertrace_sys::filter::{Accepted, Rules};
 use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_CLOCK_MONOTONIC, LTT_ID_META, LTT_MAX_TRACES,
@@ -17,6 +17,7 @@ use usertrace_sys::uapi::{
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::cmdline;
+use super::condition::{Builder, Built};
 use super::info::{AreaField, BadArea, Info, InfoArea, is_laid_out};
 use super::kernel::Kernel;
 use super::modules::Modules;
@@ -26,7 +27,7 @@ use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
-use crate::event::{Callsite, Section, WANTS_IP};
+use crate::event::{CONDITIONAL, Callsite, Section, WANTS_IP};
 use crate::os::membarrier;
 use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, WakeupMethod};
 
@@ -163,6 +164,9 @@ impl Updater {
                     self.describe_new_modules(guard, slot);
                 }
                 self.sync_slot(guard, slot, info, is_news);
+            }
+            if self.state.conditions_stale.swap(0, Ordering::Relaxed) != 0 {
+                guard.on_spare_stack(|guard| self.build_conditions(guard));
             }
             self.set_masks(guard);
             self.state.generation.store(generation, Ordering::Relaxed);
@@ -532,21 +536,77 @@ impl Updater {
             return;
         }
         let callsites = guard.callsites(self.modules);
-        let rules = match state.process_rules_seen.load(Ordering::Relaxed) {
-            0 => guard.rules(slot),
-            _ => guard.process_rules(),
-        };
+        let (rules, _) = guard.rules_and_scratch(slot);
         for callsite in callsites {
-            let accepted =
-                rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes());
-            callsite.set_channel(slot, self.channel(slot, callsite, accepted));
+            let accepted = accept(rules, callsite);
+            callsite.set_channel(slot, self.channel(slot, callsite, &accepted));
+        }
+        let conditional = u32::from(rules.has_conditions());
+        if conditional | at.conditional.swap(conditional, Ordering::Relaxed) != 0 {
+            state.conditions_stale.store(1, Ordering::Relaxed);
         }
         at.routed.store(1, Ordering::Relaxed);
     }
 
+    /// Compiles the conditions of all traces, and resolves their names for the call sites that they
+    /// decide about.
+    #[inline(never)]
+    fn build_conditions(&self, guard: &mut StateGuard<'_>) {
+        let state = self.state;
+        let is_conditional =
+            |slot: &usize| state.slots[*slot].conditional.load(Ordering::Relaxed) != 0;
+        let mut builder = Builder::new(&state.conditions);
+        for slot in (0..SLOTS).filter(is_conditional) {
+            let (rules, scratch) = guard.rules_and_scratch(slot);
+            let unusable = builder.compile(slot, rules, scratch);
+            let at = &state.slots[slot].unusable;
+            at.store(unusable, Ordering::Relaxed);
+        }
+        // The first pass builds all decisions, the second one finds them again: call sites may
+        // refer to them only when all of them are complete.
+        for is_second in [false, true] {
+            if is_second {
+                builder.finish();
+            }
+            for slot in 0..SLOTS {
+                let is_conditional = is_conditional(&slot);
+                for callsite in guard.callsites(self.modules) {
+                    let built = match is_conditional {
+                        true => self.decide(guard, &mut builder, slot, callsite),
+                        false => Built::Decision(0),
+                    };
+                    match built {
+                        Built::Decision(decision) if is_second => {
+                            callsite.set_decision(slot, decision);
+                        }
+                        Built::Decision(_) => {}
+                        Built::Unusable => callsite.set_channel(slot, None),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Builds what decides about an event in a slot's trace; 0: no condition does.
+    fn decide(
+        &self,
+        guard: &mut StateGuard<'_>,
+        builder: &mut Builder<'_>,
+        slot: usize,
+        callsite: &Callsite,
+    ) -> Built {
+        let (rules, scratch) = guard.rules_and_scratch(slot);
+        let accepted = accept(rules, callsite);
+        let conditions = accepted.conditions();
+        if conditions.is_empty() {
+            return Built::Decision(0);
+        }
+        builder.resolve(slot, callsite, conditions.list(), scratch, &shared().apps)
+    }
+
     /// The channel of a slot that an event goes to, given which rules accept its name; none if the
     /// trace does not want it.
-    fn channel(&self, slot: usize, callsite: &Callsite, accepted: Accepted) -> Option<usize> {
+    fn channel(&self, slot: usize, callsite: &Callsite, accepted: &Accepted) -> Option<usize> {
         let level = 1 << callsite.loglevel() as u32;
         let wants = |index: usize| {
             let mask = self.state.slots[slot].masks[index].load(Ordering::Relaxed);
@@ -713,6 +773,10 @@ impl Updater {
         at.active.store(0, Ordering::Relaxed);
         at.generation.store(0, Ordering::Relaxed);
         at.routed.store(0, Ordering::Relaxed);
+        if at.conditional.swap(0, Ordering::Relaxed) != 0 {
+            state.conditions_stale.store(1, Ordering::Relaxed);
+        }
+        at.unusable.store(0, Ordering::Relaxed);
         // The second barrier is for writers of rings that no sequence protects.
         let done = || membarrier::restart().and_then(|()| membarrier::barrier());
         if state.restarts.load(Ordering::Relaxed) == 0 || done().is_err() {
@@ -753,17 +817,21 @@ impl Updater {
                 .filter(|&slot| callsite.is_wanted(slot))
                 .filter(|&slot| callsite.id(slot).load(Ordering::Relaxed) != 0)
                 .fold(0, |mask, slot| mask | 1 << slot);
-            let wants_ip = |slot: usize| {
-                mask & (1 << slot) != 0
-                    && self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip)
-            };
-            let ip = if (0..SLOTS).any(wants_ip) {
-                WANTS_IP
-            } else {
-                0
-            };
-            callsite.set_mask(mask | ip);
-            if mask.is_power_of_two() && self.rseq.is_some() {
+            let mut flags = 0;
+            for slot in (0..SLOTS).filter(|slot| mask & (1 << slot) != 0) {
+                if self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip) {
+                    flags |= WANTS_IP;
+                }
+                let decision = callsite.decision(slot);
+                if decision != 0 {
+                    flags |= CONDITIONAL;
+                    if self.state.conditions.wants_ip(decision) {
+                        flags |= WANTS_IP;
+                    }
+                }
+            }
+            callsite.set_mask(mask | flags);
+            if mask.is_power_of_two() && flags & CONDITIONAL == 0 && self.rseq.is_some() {
                 let slot = mask.trailing_zeros() as usize;
                 let channel = &self.state.channels[callsite.channel(slot)][slot];
                 if channel.is_of_cpus() {
@@ -774,6 +842,11 @@ impl Updater {
             }
         }
     }
+}
+
+/// Evaluates rules for the event of a call site.
+fn accept(rules: &Rules, callsite: &Callsite) -> Accepted {
+    rules.accept(callsite.full_name().as_bytes(), callsite.name().as_bytes())
 }
 
 /// Composes the description of the contexts of the channel of index `index` in `words`.

@@ -31,6 +31,8 @@ enum Target<'a> {
     },
     /// A record of the shared protocol.
     Shared(reserve_commit::Record<'a>),
+    /// A part of the payload: what follows after `skip` more bytes.
+    Part { skip: usize, rest: &'a mut [u8] },
 }
 
 impl<'a> Cursor<'a> {
@@ -53,6 +55,14 @@ impl<'a> Cursor<'a> {
         Self(Target::Shared(record))
     }
 
+    /// A cursor that keeps the part of the payload from offset `start` on.
+    pub(crate) fn part(bytes: &'a mut [u8], start: usize) -> Self {
+        Self(Target::Part {
+            skip: start,
+            rest: bytes,
+        })
+    }
+
     /// Appends to the payload. Bytes beyond its length are left out.
     #[inline(always)]
     pub fn append(&mut self, bytes: &[u8]) {
@@ -66,6 +76,7 @@ impl<'a> Cursor<'a> {
                 *left -= len;
             }
             Target::Shared(record) => record.append(bytes),
+            Target::Part { skip, rest } => append_part(skip, rest, bytes),
         }
     }
 
@@ -77,8 +88,22 @@ impl<'a> Cursor<'a> {
                 unsafe { next.write_bytes(0, left) }
             }
             Target::Shared(record) => record.finish(),
+            Target::Part { rest, .. } => rest.fill(0),
         }
     }
+}
+
+/// Appends to a part of a payload. Not inlined, as only conditions on long events need it.
+#[cold]
+#[inline(never)]
+fn append_part(skip: &mut usize, rest: &mut &mut [u8], bytes: &[u8]) {
+    let skipped = bytes.len().min(*skip);
+    *skip -= skipped;
+    let bytes = &bytes[skipped..];
+    let len = bytes.len().min(rest.len());
+    let (now, later) = std::mem::take(rest).split_at_mut(len);
+    now.copy_from_slice(&bytes[..len]);
+    *rest = later;
 }
 
 /// Copies bytes: up to 64 without a call, as most texts are short.

@@ -83,6 +83,14 @@ impl Readers {
         !self.all.iter().any(is_inside)
     }
 
+    /// Cached contexts of the calling thread, for which it takes a slot if it has none.
+    pub(crate) fn cache(&self) -> Option<&Remembered> {
+        self.remembered().or_else(|| {
+            self.find()?;
+            self.remembered()
+        })
+    }
+
     /// Cached contexts of the calling thread, if it has a slot.
     pub(super) fn remembered(&self) -> Option<&Remembered> {
         let index = thread::with(|thread| self.known(thread).and(index(thread)))?;

@@ -65,6 +65,11 @@ pub(crate) fn invalid_variable_is_reported_once() {
         }
     }
     let run = Run::new();
+    let output = run.output("report", &[("USERTRACE_FILTER", "a if x >")]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let expected = "USERTRACE_FILTER \"x >\": at byte 3, expected a value, found the end";
+    assert!(stderr.contains(expected), "{stderr}");
+    let run = Run::new();
     let output = run.output(
         "report",
         &[("USERTRACE_MODE", "block"), ("USERTRACE_FILTER", "a*")],
@@ -161,10 +166,24 @@ pub(crate) fn filter_variable_takes_patterns_of_record() {
         ("!numbers,!many,!names,!done", &["end"]),
         ("1 !test:numbers !many !names !d*", &["end"]),
         ("0 done", &["done"]),
+        (
+            "done,numbers if d == 5 && type == \"Busy\"",
+            &["numbers", "done"],
+        ),
+        (
+            "many if _g_length >= 3 && k == \"te*\" && g[2] > 0",
+            &["many", "many"],
+        ),
+        ("!* if $ctx.vpid > 0\ndone", &["done"]),
+        ("names if data == \"text\"\n!names if SIZE == 6", &[]),
     ] {
         let run = Run::new();
         run.success("fields", &[("USERTRACE_FILTER", filter)]);
         run.wait();
+        if expected.is_empty() {
+            assert!(run.directories().is_empty(), "{filter}");
+            continue;
+        }
         let lines = babeltrace::lines(run.path()).lines;
         let names: Vec<_> = lines
             .iter()

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use usertrace_expression::{
-    Answer, ErrorKind, Expression, Field, Integer, MAX_REFERENCES, MAX_TEXT, Slices,
+    Answer, ErrorKind, Expression, Field, Integer, MAX_REFERENCES, MAX_TEXT, Slices, Words,
+    evaluate_words,
 };
 
 use crate::model::{self, FIELDS, Given, OPERATORS, Piece, Tree, UnaryOp};
@@ -127,7 +128,21 @@ fn answer(expression: &Expression, text: &[u8], values: &[Given]) -> Answer {
             values[index].field(&labels[index])
         })
         .collect();
-    expression.evaluate(text, &mut Slices(&fields))
+    let answer = expression.evaluate(text, &mut Slices(&fields));
+    let words: Vec<_> = expression.compile(text).collect();
+    let compiled = evaluate_words(Memory(&words), &mut Slices(&fields));
+    assert_eq!(compiled, answer, "compiled: {words:x?}");
+    answer
+}
+
+/// Words that are 0 behind their end.
+#[derive(Clone, Copy)]
+struct Memory<'a>(&'a [u32]);
+
+impl Words for Memory<'_> {
+    fn word(self, at: usize) -> u32 {
+        self.0.get(at).copied().unwrap_or_default()
+    }
 }
 
 proptest! {
@@ -198,6 +213,24 @@ proptest! {
                 prop_assert!(!printed.contains(|c: char| c.is_control() && c != '\n'));
             }
         }
+    }
+
+    /// A program evaluates words that an update replaces meanwhile.
+    ///
+    /// Requirements: F2
+    #[test]
+    fn any_words_end_in_an_answer(
+        head in (0..80_u32, 0..20_u32, 0..40_u32),
+        steps in prop::collection::vec((0..20_u8, any::<[u8; 3]>(), 0..6_u8), 0..80),
+    ) {
+        let (count, depth, len) = head;
+        let mut words = vec![count | depth << 8 | len << 16];
+        words.extend(steps.iter().map(|(kind, [a, b, c], small)| {
+            // Most operands are small.
+            u32::from_le_bytes([*kind, if a % 3 == 0 { *a } else { *small }, *b, *c])
+        }));
+        let fields = [Field::Unsigned(7), Field::Text(b"abc"), Field::Missing];
+        evaluate_words(Memory(&words), &mut Slices(&fields));
     }
 
     #[test]

@@ -265,6 +265,33 @@ fn traces_outlive_the_commands_that_create_them() {
     done(&["start", "mine"]);
     numbered("13");
     assert_eq!(nr_events(), 23);
+    // Conditions on values, which the program evaluates.
+    done(&[
+        "filter",
+        "mine",
+        "test:numbered if number >= 4 && $ctx.vpid > 0",
+    ]);
+    numbered("7");
+    assert_eq!(nr_events(), 26);
+    done(&["filter", "mine", "--add", "!* if number == 5"]);
+    let shown = "test:numbered if number >= 4 && $ctx.vpid > 0\n!* if number == 5\n";
+    assert_eq!(usertrace(&["filter", "mine"]), (0, shown.to_owned()));
+    numbered("7");
+    assert_eq!(nr_events(), 28);
+    let (status, said) = usertrace(&["filter", "mine", "test:numbered if number >"]);
+    assert!(
+        status == 2 && said.contains("  number >\n          ^"),
+        "{said}"
+    );
+    assert_eq!(
+        usertrace(&["filter", "mine"]).1,
+        shown,
+        "nothing was changed"
+    );
+    // The kernel only looks at the size and at parentheses.
+    fs::write("/sys/kernel/ltt/mine/filter", "1 * if number >").unwrap();
+    numbered("7");
+    assert_eq!(nr_events(), 28, "what is no expression accepts nothing");
     done(&["destroy", "mine"]);
     let (status, said) = usertrace(&["stop", "mine"]);
     assert_eq!(

@@ -1,6 +1,8 @@
 //! The filter of the trace for its info area: rules for events, and contexts.
 
-use usertrace_sys::filter::{ALL, Filter, add_rule, begins_with_all, put};
+use usertrace_sys::filter::{
+    ALL, Filter, RuleError, Written, add_rule, begins_with_all, put, written,
+};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT,
 };
@@ -15,11 +17,19 @@ use crate::os::signal::SignalMaskGuard;
 pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     let mut filter = Filter::new();
     // As in `record -e`.
-    if begins_with_all(words(settings.filter).next()) {
+    let mut patterns = patterns(settings.filter).peekable();
+    if begins_with_all(patterns.peek().map(|first| first.pattern)) {
         put(&mut filter, LTT_CHANNEL_CONTROL, 0, ALL).ok_or(NoFallback::Sizes)?;
     }
-    for word in words(settings.filter) {
-        add_rule(&mut filter, word).ok_or(NoFallback::Filter(word))?;
+    for word in patterns {
+        add_rule(&mut filter, &word).map_err(|error| {
+            let condition = word.condition.unwrap_or_default();
+            match error {
+                RuleError::Condition(error) => NoFallback::Condition(condition, Some(error)),
+                RuleError::Unprintable => NoFallback::Condition(condition, None),
+                RuleError::Pattern | RuleError::Full => NoFallback::Filter(word.pattern),
+            }
+        })?;
     }
     // A signal handler that looks for a context's name must not find an incomplete one.
     let _held = SignalMaskGuard::new();
@@ -33,9 +43,18 @@ pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
     Ok(filter)
 }
 
+fn is_separator(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == b','
+}
+
+/// Patterns that blanks or commas separate. A condition ends with its line.
+fn patterns(text: &'static [u8]) -> impl Iterator<Item = Written<'static>> {
+    written(text, is_separator)
+}
+
 /// Words that blanks or commas separate.
 fn words(text: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
-    let words = text.split(|byte| byte.is_ascii_whitespace() || *byte == b',');
+    let words = text.split(|byte| is_separator(*byte));
     words.filter(|word| !word.is_empty())
 }
 
@@ -63,6 +82,11 @@ mod tests {
             ("0 a:b,!c*\n", "", b"\0\0\x03a:b\0\x01\x02c*"),
             ("a 0 1", "", b"\0\0\x01*"),
             (
+                "a,b if x\nc",
+                "",
+                b"\0\0\x01a\0\x05\x01b\0\x10\x01x\0\0\x01c",
+            ),
+            (
                 "!a?",
                 "ip vtid",
                 b"\0\0\x01*\0\x01\x02a?\x01\x02\x02ip\x01\x02\x04vtid",
@@ -86,6 +110,11 @@ mod tests {
         ] {
             assert_eq!(rules(filter, ""), Err(NoFallback::Filter(bad.as_bytes())));
         }
+        let bad = rules("a,b if x > ,c", "");
+        assert!(
+            matches!(bad, Err(NoFallback::Condition(b"x > ,c", Some(_)))),
+            "{bad:?}"
+        );
         let long = "a".repeat(256).leak();
         assert_eq!(rules(long, ""), Err(NoFallback::Filter(long.as_bytes())));
         let many = vec!["abcdefghijklmnopqrstuvwxyz"; 141].join(" ").leak();

@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use usertrace_consumer::filter_words;
+use usertrace_sys::filter::join;
 
 use crate::root::Root;
+use crate::setup::checked_condition;
 use crate::target::Target;
 use crate::{kernel_commands, output};
 
@@ -17,13 +19,15 @@ Examples:
   usertrace filter mine 'shop:*' '!shop:tick'        # all events of a provider but one, and no others
   usertrace filter mine '!shop:tick'                 # all events but one
   usertrace filter --add mine 'db:*'                 # those of another provider, too
+  usertrace filter mine 'shop:served if status >= 500'  # only those with such values
   usertrace filter mine 0                            # none; 1: all
   usertrace filter --channel slow mine 'disk:*'      # what goes to a channel of its own rather than to main
   usertrace filter 4711 'shop:*'                     # of a program that runs on a kernel without trace buffers
   usertrace filter traces 'shop:*'                   # of all that are traced to this directory there
 
 NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front for those that are not wanted; the last that
-matches counts. Programs that run follow at once. What the kernel refuses, its log names (dmesg).
+matches counts. PATTERN if EXPR: only events whose fields and contexts fulfil a condition, in the syntax of --where.
+Programs that run follow at once. What the kernel refuses, its log names (dmesg).
 
 On a kernel without trace buffers, programs are asked by their control channels: start them with USERTRACE_CONTROL=thread.
 
@@ -34,7 +38,7 @@ pub(crate) struct Args {
     trace: String,
 
     /// Patterns of events, in place of those before
-    #[arg(value_name = "PATTERN")]
+    #[arg(value_name = "PATTERN", value_parser = checked_condition)]
     patterns: Vec<String>,
 
     /// In addition to those before
@@ -63,7 +67,10 @@ impl Args {
             return output::print(&lines.collect::<String>());
         }
         let request = match self.add {
-            true => format!("filter add {}", self.patterns.join(" ")),
+            true => {
+                let patterns = self.patterns.iter().map(String::as_str);
+                format!("filter add {}", join(patterns))
+            }
             false => format!("filter set {}", filter_words(&self.patterns)),
         };
         target.ask(&request).map(drop)

@@ -2,7 +2,7 @@
 
 use usertrace::context::{contexts, is_context};
 use usertrace_consumer::TraceSetup;
-use usertrace_reader::Patterns;
+use usertrace_reader::Patterns as Filter;
 
 use crate::byte_size::{self, SizeError};
 
@@ -10,9 +10,10 @@ use crate::byte_size::{self, SizeError};
 pub(crate) struct Setup {
     /// Only these events: NAME or PROVIDER:NAME, * for any characters, ? for any one, ! in front
     /// for those that are not wanted; several with commas between them, of which the last that
-    /// matches counts [default: all]
-    #[arg(short, long, value_name = "PATTERNS", value_delimiter = ',', value_parser = pattern)]
-    event: Vec<String>,
+    /// matches counts; PATTERN if EXPR: only those whose values fulfil a condition, up to the end
+    /// of the argument [default: all]
+    #[arg(short, long, value_name = "PATTERNS", value_parser = patterns)]
+    event: Vec<Patterns>,
 
     /// Full rings overwrite their oldest events: the trace has the last ones, whatever is read of
     /// it meanwhile
@@ -42,7 +43,11 @@ pub(crate) struct Setup {
 impl From<Setup> for TraceSetup {
     fn from(setup: Setup) -> Self {
         Self {
-            events: setup.event,
+            events: setup
+                .event
+                .into_iter()
+                .flat_map(|Patterns(of)| of)
+                .collect(),
             subbuf_size: setup.subbuf_size,
             subbuf_count: setup.subbuf_count,
             contexts: setup.context,
@@ -82,11 +87,46 @@ fn count(text: &str) -> Result<u32, String> {
     Ok(number)
 }
 
+/// Patterns of one argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Patterns(Vec<String>);
+
+/// Splits an argument at its commas, up to a condition.
+fn patterns(text: &str) -> Result<Patterns, String> {
+    let mut list = Vec::new();
+    let mut rest = text;
+    loop {
+        let next = rest.split_once(',').unwrap_or((rest, ""));
+        if rest.len() == next.0.len() || condition_of(next.0).is_some() {
+            // The last one, or one with a condition, in which commas may stand.
+            list.push(pattern(rest)?);
+            return Ok(Patterns(list));
+        }
+        list.push(pattern(next.0)?);
+        rest = next.1;
+    }
+}
+
+/// The condition after `PATTERN if`.
+fn condition_of(pattern: &str) -> Option<&str> {
+    let (_, condition) = pattern.split_once(" if")?;
+    (condition.is_empty() || condition.starts_with(' ')).then_some(condition)
+}
+
+/// Checks the condition of a pattern, if it has one. The kernel checks no more than its size.
+pub(crate) fn checked_condition(text: &str) -> Result<String, String> {
+    match condition_of(text) {
+        Some(_) => pattern(text),
+        None => Ok(text.to_owned()),
+    }
+}
+
 /// Checks a pattern of events. The kernel would refuse an invalid one without a message, and in the
 /// fallback programs would record nothing.
 fn pattern(text: &str) -> Result<String, String> {
-    match Patterns::new(&[text]) {
-        Ok(_) => Ok(text.to_owned()),
+    match Filter::check(&[text]) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(error) if condition_of(text).is_some() => Err(error.to_string()),
         Err(_) => Err("letters, digits, _ - . : * ?, and perhaps ! in front".to_owned()),
     }
 }
@@ -136,8 +176,28 @@ mod tests {
         for good in ["shop:*", "!a-b.c_?", "0", "1"] {
             assert_eq!(pattern(good).as_deref(), Ok(good));
         }
-        for bad in ["", "!", "a/b", "a b", "ü"] {
-            assert!(pattern(bad).is_err(), "{bad}");
+        for (text, expected) in [
+            ("a,!b", &["a", "!b"][..]),
+            ("a,b if x == \"p,q\" , y", &["a", "b if x == \"p,q\" , y"]),
+            ("a if x", &["a if x"]),
+            ("a,if", &["a", "if"]),
+        ] {
+            match patterns(text) {
+                Ok(Patterns(found)) => assert_eq!(found, expected),
+                // A comma is no operator.
+                Err(error) => assert!(text.contains(" , ") && error.contains('^'), "{error}"),
+            }
+        }
+        for (bad, place) in [
+            ("a if x >", "x >\n     ^"),
+            ("a,b if ", "^"),
+            ("a if (x", "^"),
+        ] {
+            let error = patterns(bad).unwrap_err();
+            assert!(error.contains(place), "{error}");
+        }
+        for bad in ["", "!", "a/b", "a b", "ü", "a,,b"] {
+            assert!(patterns(bad).is_err() && pattern(bad).is_err(), "{bad}");
         }
         assert!(context("vtid").is_ok() && context("app.request").is_ok());
         assert!(context("app.").is_err());

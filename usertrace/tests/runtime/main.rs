@@ -3,6 +3,8 @@
 //! Each test runs in a forked process: it has a fresh runtime, and may fork, be killed and change
 //! signals.
 
+mod conditions;
+
 use std::mem::offset_of;
 use std::process::ExitCode;
 use std::ptr::NonNull;
@@ -2040,7 +2042,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Tests fork, so no other thread may run.
     arguments.test_threads = Some(1);
-    let trials = trials![
+    let mut trials = trials![
         a_stock_kernel_is_quiet,
         backend_off_disables_tracing,
         no_events_without_buffers,
@@ -2095,5 +2097,6 @@ fn main() -> ExitCode {
         handlers_may_fork_while_a_writer_waits,
         waiting_signal_handlers_follow_the_trace,
     ];
+    trials.extend(conditions::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,0 +1,60 @@
+//! Reads single contexts of an event, for conditions.
+
+use super::values::Values;
+use super::{Apps, Kind};
+use crate::writer::{Readers, Remembered, Rseq};
+
+/// Where the values of an event's contexts come from.
+#[derive(Debug)]
+pub(crate) struct ContextSources<'a> {
+    pub(crate) apps: &'a Apps,
+    /// The caches of threads.
+    pub(crate) readers: &'a Readers,
+    pub(crate) rseq: Option<Rseq>,
+    /// Changes each time that threads must query their contexts again.
+    pub(crate) stamp: u64,
+    /// The event's address.
+    pub(crate) ip: usize,
+}
+
+/// The value of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContextValue {
+    Number(u64),
+    /// A name, which ends before a NUL.
+    Name([u8; Remembered::NAME_LEN]),
+}
+
+impl ContextSources<'_> {
+    /// The value of a context. Asks the kernel if the thread does not have it in its cache.
+    pub(crate) fn value(&self, kind: Kind) -> ContextValue {
+        let asked;
+        let thread = match self.readers.cache() {
+            Some(thread) => thread,
+            None => {
+                asked = Remembered::default();
+                &asked
+            }
+        };
+        let values = Values {
+            apps: self.apps,
+            thread,
+            rseq: self.rseq,
+            stamp: self.stamp,
+            ip: self.ip,
+        };
+        let (mut bytes, mut len) = ([0; Remembered::NAME_LEN], 0);
+        values.append(kind, |part| {
+            if let Some(place) = bytes.get_mut(len..len + part.len()) {
+                place.copy_from_slice(part);
+                len += part.len();
+            }
+        });
+        match kind {
+            Kind::Procname => ContextValue::Name(bytes),
+            // Numbers have 4 or 8 bytes in native byte order, which is little-endian on all
+            // supported processors.
+            _ => ContextValue::Number(u64::from_le_bytes(*bytes.first_chunk().unwrap_or(&[0; 8]))),
+        }
+    }
+}

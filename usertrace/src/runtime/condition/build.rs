@@ -1,0 +1,370 @@
+//! Compiles the conditions of traces into the table, in an update.
+
+use usertrace_expression::{Workspace, text_of_words};
+use usertrace_sys::filter::{Condition, Rules};
+use usertrace_sys::limits::{RULES_LEN, SLOTS};
+use usertrace_sys::uapi::LTT_EXPR_MAX;
+
+use super::place::{PLACE_WORDS, Place, steps};
+use super::quick_test::QuickTest;
+use super::table::{Bank, ConditionTable};
+use crate::context::{Apps, Kind};
+use crate::event::Callsite;
+use crate::os::host;
+
+/// Conditions that the rules of a trace can have. Each takes a rule and a piece, of 4 bytes or
+/// more.
+const CONDITIONS: usize = RULES_LEN / 8;
+
+/// Chains of decisions by which equal ones are found.
+const CHAINS: usize = 64;
+
+/// Words of a decision before its conditions.
+const HEAD: usize = 4;
+
+/// A bit of a decision: it needs the address of the event.
+const WANTS_IP: u32 = 1 << 31;
+
+/// The bits of a decision with the next one of its chain.
+const NEXT: u32 = 0xffff;
+
+/// Memory that the compilation needs. All zeros is valid.
+#[derive(Debug)]
+#[repr(C)]
+pub(in crate::runtime) struct Scratch {
+    /// The expressions of each slot's trace: their offsets in the bank; 0: none.
+    expressions: [[u16; CONDITIONS]; SLOTS],
+    /// The text of one expression, and its parser, which would take too much of a signal stack.
+    text: [u8; LTT_EXPR_MAX],
+    workspace: Workspace,
+}
+
+impl Scratch {
+    /// The offset of a condition's expression.
+    fn expression(&self, slot: usize, condition: Condition) -> Option<u16> {
+        let expression = self.expressions.get(slot)?.get(condition.number())?;
+        Some(*expression).filter(|expression| *expression != 0)
+    }
+}
+
+/// What became of the conditions of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::runtime) enum Built {
+    /// The offset of its decision in the table.
+    Decision(u16),
+    /// They are no expressions, or the table is full. The trace does not get the event.
+    Unusable,
+}
+
+/// The words of a decision: the conditions of one event in one trace.
+///
+/// 1. The next decision of the chain (16 bits), the number of conditions (8), and of steps (8).
+/// 2. The number of words, and [`WANTS_IP`].
+/// 3. The [`QuickTest`], in two words.
+/// 4. For each condition its expression (16 bits), the number of references (8), and whether it
+///    refuses (8); then the places.
+/// 5. The steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decision {
+    head: u32,
+    len: u32,
+}
+
+/// A condition of a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compiled {
+    /// The offset of the expression.
+    pub(super) expression: usize,
+    pub(super) references: usize,
+    pub(super) refuses: bool,
+}
+
+impl Decision {
+    /// The offset of the quick test in a decision.
+    pub(super) const QUICK_TEST: usize = 2;
+
+    #[inline]
+    pub(super) fn read(table: &Bank, at: usize) -> Self {
+        Self {
+            head: table.word(at),
+            len: table.word(at + 1),
+        }
+    }
+
+    #[inline]
+    fn next(self) -> u16 {
+        (self.head & NEXT) as u16
+    }
+
+    #[inline]
+    pub(super) fn condition_count(self) -> usize {
+        (self.head >> 16 & 0xff) as usize
+    }
+
+    #[inline]
+    pub(super) fn step_count(self) -> usize {
+        (self.head >> 24) as usize
+    }
+
+    fn len(self) -> usize {
+        (self.len & !WANTS_IP) as usize
+    }
+
+    /// The offset of the first condition.
+    #[inline]
+    pub(super) fn conditions(self, at: usize) -> usize {
+        at + HEAD
+    }
+
+    /// The offset of the steps.
+    #[inline]
+    pub(super) fn steps(self, at: usize) -> usize {
+        (at + self.len()).saturating_sub(self.step_count())
+    }
+
+    #[inline]
+    pub(super) fn condition(self, table: &Bank, at: usize) -> Compiled {
+        let word = table.word(at);
+        Compiled {
+            expression: usize::from(word as u16),
+            references: (word >> 16 & 0xff) as usize,
+            refuses: word >> 24 != 0,
+        }
+    }
+}
+
+impl ConditionTable {
+    /// Whether a decision needs the address of the event.
+    pub(in crate::runtime) fn wants_ip(&self, decision: u16) -> bool {
+        let (bank, at) = self.find(decision);
+        Decision::read(bank, at).len & WANTS_IP != 0
+    }
+}
+
+/// Compiles the conditions of all traces.
+///
+/// First, `compile` and `resolve` store everything in a bank that no call site refers to. After
+/// `finish`, `resolve` finds the same decisions again, and call sites may refer to them.
+pub(in crate::runtime) struct Builder<'a> {
+    table: &'a Bank,
+    /// What decisions have beside their offset.
+    bank: u16,
+    is_finished: bool,
+    /// The first decision of each chain; 0: none.
+    chains: [u16; CHAINS],
+    /// The place of the host's name, if that is known.
+    host: Option<(u16, u16)>,
+}
+
+impl<'a> Builder<'a> {
+    /// Begins with an empty bank. Signals must be blocked as long as the builder lives.
+    pub(in crate::runtime) fn new(table: &'a ConditionTable) -> Self {
+        let (table, bank) = table.other();
+        table.begin();
+        Self {
+            table,
+            bank,
+            is_finished: false,
+            chains: [0; CHAINS],
+            host: push_host(table),
+        }
+    }
+
+    /// Ends the store: from now on, call sites may refer to what was built.
+    pub(in crate::runtime) fn finish(&mut self) {
+        self.table.finish();
+        self.is_finished = true;
+    }
+
+    /// Compiles the expressions of a slot's trace. Returns how many are unusable.
+    pub(in crate::runtime) fn compile(
+        &mut self,
+        slot: usize,
+        rules: &Rules,
+        scratch: &mut Scratch,
+    ) -> u32 {
+        let table = self.table;
+        let Scratch {
+            expressions,
+            text,
+            workspace,
+        } = scratch;
+        let (mut at, mut unusable) = (0, 0);
+        rules.each_expression(text, |text| {
+            let compiled = text.and_then(|text| compile(table, text, workspace));
+            unusable += u32::from(compiled.is_none());
+            let of_slot = expressions.get_mut(slot);
+            if let Some(place) = of_slot.and_then(|of_slot| of_slot.get_mut(at)) {
+                *place = compiled.unwrap_or(0);
+            }
+            at += 1;
+        });
+        unusable
+    }
+
+    /// Resolves the names in the conditions that a slot's trace has for an event.
+    pub(in crate::runtime) fn resolve(
+        &mut self,
+        slot: usize,
+        callsite: &Callsite,
+        conditions: Option<&[Condition]>,
+        scratch: &mut Scratch,
+        apps: &Apps,
+    ) -> Built {
+        let end = self.table.end();
+        let decision = conditions
+            .and_then(|conditions| self.decision(slot, callsite, conditions, scratch, apps));
+        decision.map_or_else(
+            || {
+                self.table.truncate(end);
+                Built::Unusable
+            },
+            |offset| Built::Decision(self.bank | offset),
+        )
+    }
+
+    fn decision(
+        &mut self,
+        slot: usize,
+        callsite: &Callsite,
+        conditions: &[Condition],
+        scratch: &mut Scratch,
+        apps: &Apps,
+    ) -> Option<u16> {
+        let table = self.table;
+        let start = table.end();
+        (0..HEAD).try_for_each(|_| table.push(0))?;
+        let (mut step_count, mut wants_ip, mut quick) = (0u8, false, None);
+        for condition in conditions {
+            let at = table.end();
+            table.push(0)?;
+            let expression = scratch.expression(slot, *condition)?;
+            let description = callsite.description();
+            let places = self.push_places(expression, description, scratch, apps)?;
+            if quick.is_none() && !condition.refuses() {
+                quick = places.quick;
+            }
+            step_count = step_count.max(places.step_count);
+            wants_ip |= places.has_ip;
+            let count = (table.end() - at) / PLACE_WORDS as u32;
+            let refuses = u32::from(condition.refuses());
+            let word = u32::from(expression) | count << 16 | refuses << 24;
+            table.set(at as usize, word);
+        }
+        for step in steps(callsite.description()).take(step_count.into()) {
+            table.push(step.to_word())?;
+        }
+        let ip = if wants_ip { WANTS_IP } else { 0 };
+        table.set(start as usize + 1, (table.end() - start) | ip);
+        for (at, word) in (start as usize + 2..).zip(quick.map_or([0; 2], QuickTest::to_words)) {
+            table.set(at, word);
+        }
+        let head = (conditions.len() as u32) << 16 | u32::from(step_count) << 24;
+        self.find_or_keep(start, head)
+    }
+
+    /// Appends the places of what an expression refers to in the event with this description.
+    #[inline(never)]
+    fn push_places(
+        &mut self,
+        expression: u16,
+        description: &str,
+        scratch: &mut Scratch,
+        apps: &Apps,
+    ) -> Option<Places> {
+        let Scratch {
+            text, workspace, ..
+        } = scratch;
+        let mut len = 0;
+        for byte in text_of_words(self.table.part(expression.into())) {
+            *text.get_mut(len)? = byte;
+            len += 1;
+        }
+        let text = text.get(..len)?;
+        // It was parsed before.
+        let expression = workspace.parse(text).ok()?;
+        let mut places = Places::default();
+        let test = expression.first_test();
+        for (at, reference) in (0..).zip(expression.references(text)) {
+            let place = Place::resolve(&reference, description, apps, self.host);
+            if let Place::Field { steps, .. } = place {
+                places.step_count = places.step_count.max(steps);
+            }
+            if let Some(test) = test.filter(|test| test.reference == at) {
+                places.quick = QuickTest::new(test, place);
+            }
+            places.has_ip |= place == Place::Context(Kind::Ip);
+            for word in place.to_words() {
+                self.table.push(word)?;
+            }
+        }
+        Some(places)
+    }
+
+    /// The offset of a decision that is equal to the last one, which is removed then; or that of
+    /// the last one. `head` completes its first word.
+    fn find_or_keep(&mut self, start: u32, head: u32) -> Option<u16> {
+        let table = self.table;
+        let offset = u16::try_from(start).ok()?;
+        let len = table.end() - start;
+        let words = |at: u32| (1..len).map(move |n| table.word((at + n) as usize));
+        let hash = words(start).fold(head, |hash, word| {
+            (hash ^ word).wrapping_mul(0x9e37_79b1).rotate_left(15)
+        });
+        let chain = self.chains.get_mut(hash as usize % CHAINS)?;
+        let mut known = *chain;
+        while known != 0 {
+            let decision = Decision::read(table, known.into());
+            let is_same = decision.head & !NEXT == head;
+            if is_same && words(known.into()).eq(words(start)) {
+                table.truncate(start);
+                return Some(known);
+            }
+            known = decision.next();
+        }
+        if self.is_finished {
+            // The table was full.
+            return None;
+        }
+        table.set(start as usize, head | u32::from(*chain));
+        *chain = offset;
+        Some(offset)
+    }
+}
+
+/// What an expression refers to in an event.
+#[derive(Debug, Default)]
+struct Places {
+    /// The fields of variable length before its fields.
+    step_count: u8,
+    /// The event's address is among them.
+    has_ip: bool,
+    quick: Option<QuickTest>,
+}
+
+/// Appends the name of the host. Returns its place: its words in the table, and bytes.
+fn push_host(table: &Bank) -> Option<(u16, u16)> {
+    let at = u16::try_from(table.end()).ok()?;
+    let mut name = [0; host::NAME_LEN];
+    let len = host::name(&mut name)?;
+    for chunk in name.get(..len)?.chunks(4) {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        table.push(u32::from_le_bytes(word))?;
+    }
+    Some((at, u16::try_from(len).ok()?))
+}
+
+/// Appends a compiled expression, and returns its offset. None if the text is no expression, or
+/// the table is full.
+#[inline(never)]
+fn compile(table: &Bank, text: &[u8], workspace: &mut Workspace) -> Option<u16> {
+    let expression = workspace.parse(text).ok()?;
+    let start = table.end();
+    let offset = u16::try_from(start).ok()?;
+    let pushed = (expression.compile(text)).try_for_each(|word| table.push(word));
+    if pushed.is_none() {
+        table.truncate(start);
+    }
+    pushed.map(|()| offset)
+}

@@ -1,0 +1,294 @@
+//! Evaluates conditions on an event that is about to be recorded. Async-signal-safe: nothing here
+//! allocates, locks, waits, or changes `errno`.
+
+use usertrace_expression::{Integer as Number, Source, Value, evaluate_words};
+use usertrace_sys::description::{Integer, Scalar, label_of};
+use usertrace_sys::word::decoded;
+
+use super::build::Decision;
+use super::payload_bytes::{PayloadBytes, WINDOW};
+use super::place::{PLACE_WORDS, Part, Place, Step};
+use super::quick_test::QuickTest;
+use super::table::{Bank, ConditionTable};
+use crate::context::{ContextSources, ContextValue};
+use crate::event::Callsite;
+use crate::writer::Payload;
+
+/// Attempts to evaluate conditions that updates replace meanwhile.
+const TRIES: usize = 8;
+
+/// Whether a comparison of an integer shows that the conditions of a slot's trace refuse an event.
+/// Most events that they refuse need nothing else.
+#[inline]
+pub(in crate::runtime) fn refuse_quickly(
+    table: &ConditionTable,
+    callsite: &Callsite,
+    slot: usize,
+    payload: &[u64],
+) -> bool {
+    let decision = callsite.decision(slot);
+    let (bank, at) = table.find(decision);
+    let test = || QuickTest::fails(bank, at + Decision::QUICK_TEST, payload);
+    // As in `lets`. Offset 0 has no test.
+    decision != 0 && bank.read(test) == Some(true) && callsite.decision(slot) == decision
+}
+
+/// Whether the conditions of a slot's trace let an event through. `contexts` has the values of
+/// contexts.
+///
+/// If updates replace the conditions again and again, the event is let through.
+#[inline]
+pub(in crate::runtime) fn lets(
+    table: &ConditionTable,
+    callsite: &Callsite,
+    slot: usize,
+    payload: Payload<'_>,
+    contexts: &ContextSources<'_>,
+) -> bool {
+    for _ in 0..TRIES {
+        let decision = callsite.decision(slot);
+        if decision == 0 {
+            return true;
+        }
+        let (bank, at) = table.find(decision);
+        let description = callsite.description();
+        let evaluate = || match payload {
+            Payload::Words(words) => {
+                all_let(bank, at, contexts, description, PayloadBytes::words(words))
+            }
+            Payload::Made { len, fill } => {
+                let mut window = [0; WINDOW];
+                let bytes = PayloadBytes::made(len, fill, &mut window);
+                all_let(bank, at, contexts, description, bytes)
+            }
+        };
+        let lets = bank.read(evaluate);
+        // If the bank was filled again since the decision was loaded, the call site had another one
+        // before: an update begins with a bank only when no call site refers to it. `read` has a
+        // fence between the words and this load.
+        if callsite.decision(slot) == decision
+            && let Some(lets) = lets
+        {
+            return lets;
+        }
+    }
+    true
+}
+
+/// Whether all conditions of a decision let the event through.
+#[inline(never)]
+fn all_let(
+    bank: &Bank,
+    at: usize,
+    contexts: &ContextSources<'_>,
+    description: &str,
+    bytes: PayloadBytes<'_>,
+) -> bool {
+    let values = &mut Values {
+        bank,
+        contexts,
+        places: 0,
+        steps: 0,
+        step_count: 0,
+        bytes,
+        description,
+    };
+    let decision = Decision::read(bank, at);
+    (values.steps, values.step_count) = (decision.steps(at), decision.step_count());
+    let mut at = decision.conditions(at);
+    for _ in 0..decision.condition_count() {
+        let condition = decision.condition(bank, at);
+        values.places = at + 1;
+        let answer = evaluate_words(bank.part(condition.expression), values);
+        if answer.is_match() == condition.refuses {
+            return false;
+        }
+        at += 1 + PLACE_WORDS * condition.references;
+    }
+    true
+}
+
+/// The values of an event.
+struct Values<'a> {
+    bank: &'a Bank,
+    contexts: &'a ContextSources<'a>,
+    /// Where the bank has the places of the condition that is evaluated.
+    places: usize,
+    /// Where it has the variable fields of the event, and how many.
+    steps: usize,
+    step_count: usize,
+    bytes: PayloadBytes<'a>,
+    description: &'a str,
+}
+
+/// A text of an event.
+#[derive(Clone, Copy, Debug)]
+enum Text<'a> {
+    /// Bytes of the payload up to a NUL, at most these.
+    Field { start: usize, len: usize },
+    /// The label of an enumeration, encoded.
+    Label(&'a str),
+    /// A name of a thread.
+    Name([u8; 16]),
+    /// Bytes of the bank.
+    Words { start: usize, len: usize },
+}
+
+/// The labels of an enumeration's value, in the description.
+#[derive(Clone, Copy, Debug)]
+struct Labels<'a> {
+    rest: &'a str,
+    value: i128,
+}
+
+impl<'a> Source for Values<'a> {
+    type Text = Text<'a>;
+    type Labels = Labels<'a>;
+
+    #[inline]
+    fn value(&mut self, reference: usize) -> Value<Text<'a>, Labels<'a>> {
+        let at = self.places + PLACE_WORDS * reference;
+        let words = std::array::from_fn(|n| self.bank.word(at + n));
+        match Place::from_words(words) {
+            Place::Missing => Value::Missing,
+            Place::Field { part, steps, at } => {
+                self.field(part, steps, at).unwrap_or(Value::Missing)
+            }
+            Place::Context(kind) => match self.contexts.value(kind) {
+                ContextValue::Number(number) => Value::Unsigned(number),
+                ContextValue::Name(name) => Value::Text(Text::Name(name)),
+            },
+            Place::Host { at, len } => Value::Text(Text::Words {
+                start: 4 * usize::from(at),
+                len: len.into(),
+            }),
+        }
+    }
+
+    #[inline]
+    fn byte(&mut self, text: Text<'a>, at: usize) -> Option<u8> {
+        let byte = match text {
+            Text::Field { start, len } if at < len => self.bytes.byte(start.checked_add(at)?),
+            Text::Field { .. } => None,
+            Text::Label(label) => decoded(label).nth(at)?,
+            Text::Name(name) => name.get(at).copied(),
+            Text::Words { start, len } if at < len => {
+                let at = start + at;
+                let word = self.bank.word(at / 4).to_le_bytes();
+                word.get(at % 4).copied()
+            }
+            Text::Words { .. } => None,
+        };
+        byte.filter(|byte| *byte != 0)
+    }
+
+    fn next_label(&mut self, labels: &mut Labels<'a>) -> Option<Text<'a>> {
+        let (label, rest) = label_of(labels.rest, labels.value)?;
+        labels.rest = rest;
+        Some(Text::Label(label))
+    }
+}
+
+impl<'a> Values<'a> {
+    #[inline]
+    fn field(&mut self, part: Part, steps: u8, at: u32) -> Option<Value<Text<'a>, Labels<'a>>> {
+        let start = match steps {
+            0 => at as usize,
+            steps => self.walk(steps.into())?.checked_add(at as usize)?,
+        };
+        Some(match part {
+            Part::Number(of) => self.number(of, start),
+            Part::Text => Value::Text(Text::Field {
+                start,
+                len: usize::MAX,
+            }),
+            Part::Array { len } => Value::Text(Text::Field {
+                start,
+                len: len.into(),
+            }),
+            Part::Sequence => Value::Text(Text::Field {
+                start: start.checked_add(4)?,
+                len: self.count(start),
+            }),
+            Part::Count => Value::Unsigned(self.count(start) as u64),
+            Part::Element { of, index } => {
+                let index = index as usize;
+                if index >= self.count(start) {
+                    return None;
+                }
+                let at = start.checked_add(4)?;
+                self.number(of, at.checked_add(index.checked_mul(of.size())?)?)
+            }
+            Part::Enumeration { of, at, len } => {
+                let at = usize::from(at);
+                let labels = self.description.get(at..at + usize::from(len));
+                let rest = labels.unwrap_or_default();
+                let bits = self.integer(of, start);
+                let (number, value) = match of.signed {
+                    true => (
+                        Number::Signed(bits.cast_signed()),
+                        bits.cast_signed().into(),
+                    ),
+                    false => (Number::Unsigned(bits), bits.into()),
+                };
+                Value::Enumeration(number, Labels { rest, value })
+            }
+        })
+    }
+
+    /// The offset behind fields of variable length.
+    #[inline(never)]
+    fn walk(&mut self, steps: usize) -> Option<usize> {
+        let mut at = 0usize;
+        for n in 0..steps.min(self.step_count) {
+            let step = Step::from_word(self.bank.word(self.steps + n));
+            at = at.checked_add(step.before as usize)?;
+            if step.element == 0 {
+                while self.bytes.byte(at)? != 0 {
+                    at += 1;
+                }
+                at += 1;
+            } else {
+                let len = self.count(at).checked_mul(step.element.into())?;
+                at = at.checked_add(4)?.checked_add(len)?;
+            }
+            if at > self.bytes.len() {
+                return None;
+            }
+        }
+        Some(at)
+    }
+
+    /// The number of elements of a sequence.
+    fn count(&mut self, at: usize) -> usize {
+        u32::from_ne_bytes(self.bytes.take(at)) as usize
+    }
+
+    #[inline]
+    fn number(&mut self, of: Scalar, at: usize) -> Value<Text<'a>, Labels<'a>> {
+        match of {
+            Scalar::Integer(of) if of.signed => Value::Signed(self.integer(of, at).cast_signed()),
+            Scalar::Integer(of) => Value::Unsigned(self.integer(of, at)),
+            Scalar::Bool => Value::Bool(self.bytes.take::<1>(at) != [0]),
+            Scalar::Float { len: 4 } => {
+                Value::Float(f32::from_ne_bytes(self.bytes.take(at)).into())
+            }
+            Scalar::Float { .. } => Value::Float(f64::from_ne_bytes(self.bytes.take(at))),
+        }
+    }
+
+    /// An integer, sign-extended.
+    #[inline]
+    fn integer(&mut self, of: Integer, at: usize) -> u64 {
+        let word = u64::from_le_bytes(self.bytes.take(at));
+        let unused = 64 - 8 * u32::from(of.len.clamp(1, 8));
+        let word = match of.big_endian {
+            true => word.swap_bytes() >> unused,
+            false => word,
+        };
+        match of.signed {
+            true => ((word << unused).cast_signed() >> unused).cast_unsigned(),
+            false => word << unused >> unused,
+        }
+    }
+}

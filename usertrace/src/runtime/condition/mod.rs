@@ -1,0 +1,25 @@
+//! Conditions of filters: which events a trace gets, by the values that they have.
+//!
+//! An update compiles the conditions of all traces into a table of words (`table.rs`, `build.rs`),
+//! and resolves the names in them for each call site that they decide about (`place.rs`). Such a
+//! call site has [`CONDITIONAL`](crate::event::CONDITIONAL) in its mask, and takes the slow path.
+//! That evaluates the condition on the payload before it reserves anything (`evaluate.rs`,
+//! `payload_bytes.rs`). Other events cost what they cost without conditions.
+//!
+//! Later updates may replace the conditions while a thread evaluates them. The table is therefore
+//! made of atomic words under sequence locks, and a reader never trusts an offset in it. There are
+//! two banks: threads go on with the conditions in one while an update fills the other. A reader
+//! that finds its bank filled again starts anew. After a few attempts it records the event.
+
+mod build;
+mod evaluate;
+mod payload_bytes;
+mod place;
+mod quick_test;
+mod stack;
+mod table;
+
+pub(super) use self::build::{Builder, Built, Scratch};
+pub(super) use self::evaluate::{lets, refuse_quickly};
+pub(super) use self::stack::SpareStack;
+pub(super) use self::table::ConditionTable;
