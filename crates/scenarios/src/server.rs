@@ -54,8 +54,8 @@ macro_rules! server_events {
 /// The program's name.
 pub const NAME: &str = "server";
 
-/// Serves as many requests as the program's argument says, with a tick for each ten. Without an
-/// argument: a request each millisecond, until the program is killed, or three minutes have passed.
+/// Serves as many requests as the program's argument says, with a tick for each ten, of which the
+/// last one fails. Without an argument: a request each millisecond, until the program is killed, or three minutes have passed.
 pub fn run<E: Events>() {
     usertrace::init();
     let count = std::env::args().nth(1);
@@ -64,7 +64,8 @@ pub fn run<E: Events>() {
     let until = Instant::now() + Duration::from_secs(180);
     let mut n = 0;
     while count.map_or_else(|| Instant::now() < until, |count| n < count) {
-        let _ = E::served(200, u64::from(n), "/index.html");
+        let status = if n % 10 == 9 { 503 } else { 200 };
+        let _ = E::served(status, u64::from(n), "/index.html");
         if n % 10 == 0 {
             let _ = E::tick(n);
         }
