@@ -368,6 +368,11 @@ fn series(context: &Context, jobs: &mut Vec<Job>) {
     if context.tier < Tier::Full {
         let check = script("kernel", &["check", "--no-clippy"]);
         context.status(jobs, section, "the series", &[], check);
+        if let Some(job) = jobs.last_mut() {
+            // It has nothing to do unless the series has changed. Then it is the longest one on one
+            // processor.
+            job.expected = job.expected.max(Duration::from_secs(180));
+        }
         return;
     }
     let check = script("kernel", &["check"]);
@@ -424,17 +429,22 @@ fn boot_batch(
 ) -> Result<Option<Job>, String> {
     let mut tests = tests_of(BOOT_TESTS, debug_program(BOOT_TESTS).list()?);
     let mut variables = context.variables();
-    let mut options = vec!["--append".into(), BOOT_TRACE.into()];
+    // At the end, the debug kernel searches for leaks, which takes the longer the more memory there
+    // is.
+    let memory = if context.has_one_guest(config) {
+        "1280M"
+    } else {
+        "1G"
+    };
+    let mut options = ["--append", BOOT_TRACE, "--memory", memory]
+        .map(str::to_owned)
+        .to_vec();
     if context.has_one_guest(config) {
         let guest_tests = debug_program(GUEST_TESTS).list()?;
         let (wanted, _) = context.of_kernel(section, config, guest_tests);
         tests.extend(tests_of(GUEST_TESTS, wanted));
         variables = context.guest_variables(config);
         options.extend(OF_DEBUG_GUESTS.map(str::to_owned));
-    } else {
-        // At the end, the debug kernel searches for leaks, which takes the longer the more memory
-        // there is.
-        options.extend(["--memory", "1G"].map(str::to_owned));
     }
     let batch = GuestBatch {
         section,

@@ -118,9 +118,11 @@ fn come_and_go(link: &mut Link) {
     let (mut slots, mut sampled, mut before) = (0u16, 0, None);
     let begun = Instant::now();
     // The debug kernel takes many minutes for all: USERTRACE_TEST_SCALE=1 asks for them.
-    let cycles = scaled(CYCLES).max(3 * SAMPLE);
+    let cycles = scaled(CYCLES);
+    // Several are looked at, however few there are.
+    let sample_each = SAMPLE.min(cycles.div_ceil(4));
     for cycle in 0..WARM_UP + cycles {
-        if cycle % SAMPLE == 0 {
+        if cycle % sample_each == 0 {
             link.send(cycle);
         }
         if cycle == WARM_UP {
@@ -135,7 +137,7 @@ fn come_and_go(link: &mut Link) {
         if traces.len() > AT_ONCE
             && let Some(old) = traces.pop_front()
         {
-            if cycle % SAMPLE == 0 {
+            if cycle % sample_each == 0 {
                 // The trace is removed while they write to it. (Its rings may be full by now.)
                 wait::until("they write to it", || {
                     let rings = old.stats().rings;
