@@ -55,7 +55,8 @@ macro_rules! server_events {
 pub const NAME: &str = "server";
 
 /// Serves as many requests as the program's argument says, with a tick for each ten, of which the
-/// last one fails. Without an argument: a request each millisecond, until the program is killed, or three minutes have passed.
+/// last one fails. Without an argument: a request each millisecond, until the program is killed, or
+/// three minutes have passed.
 pub fn run<E: Events>() {
     usertrace::init();
     let count = std::env::args().nth(1);

@@ -91,10 +91,20 @@ fn set_up(trace: &Trace, random: &mut Random) {
             }
             6 => ("filter_mask", (random.word() as u32).to_string()),
             _ => {
-                let words = [
-                    "0", "1", "a:*", "!a:*", "b", "!*", "!b:c?", "a:* !a:b", "x-y.z:_",
+                let lines = [
+                    "0",
+                    "1",
+                    "a:*",
+                    "!a:*",
+                    "b",
+                    "!*",
+                    "!b:c?",
+                    "a:* !a:b",
+                    "x-y.z:_",
+                    "a:* if n >= 500 && $ctx.vtid != 1",
+                    r#"!b if text == "\"if ø" || (n == 1)"#,
                 ];
-                ("filter", one(random, &words).to_owned())
+                ("filter", one(random, &lines).to_owned())
             }
         };
         let _ = trace.write(&format!("{directory}{file}"), &value);
