@@ -146,6 +146,24 @@ fn filters_may_mix_rules_with_and_without_conditions() {
     }
 }
 
+/// A pattern that retries at each byte of a long text is given up, and the event is recorded.
+///
+/// Requirements: E4, F2
+fn costly_patterns_let_events_through() {
+    let (fake, slot) = traced(Sizes::default());
+    let pattern = format!("\"*{}b\"", "a".repeat(1900));
+    for filter in [
+        format!("0 served if path == {pattern}"),
+        format!("1 !served if path != {pattern}"),
+    ] {
+        set_filter(fake, slot, &filter);
+        for (len, expected) in [(20, Outcome::Off), (3000, Outcome::Recorded)] {
+            let path = "a".repeat(len);
+            assert_eq!(put(1, &path), expected, "{len} bytes: {filter}");
+        }
+    }
+}
+
 /// Each trace has its own conditions, and an event is in those that let it through.
 ///
 /// Requirements: A7, E4
@@ -466,6 +484,7 @@ pub(super) fn trials() -> Vec<Trial> {
     trials![
         conditions_decide_by_the_values_of_fields,
         filters_may_mix_rules_with_and_without_conditions,
+        costly_patterns_let_events_through,
         each_trace_has_its_own_conditions,
         unusable_conditions_accept_nothing,
         the_largest_filter_is_evaluated,

@@ -14,6 +14,13 @@ use crate::context::{ContextSources, ContextValue};
 use crate::event::Callsite;
 use crate::writer::Payload;
 
+/// Bytes of texts that the conditions of an event may read, apart from [`PER_BYTE`]. A pattern can
+/// retry at each byte of a text.
+const READS: usize = 16 << 10;
+
+/// Bytes that they may read for each byte of the event.
+const PER_BYTE: usize = 8;
+
 /// Attempts to evaluate conditions that updates replace meanwhile.
 const TRIES: usize = 8;
 
@@ -36,7 +43,8 @@ pub(in crate::runtime) fn refuse_quickly(
 /// Whether the conditions of a slot's trace let an event through. `contexts` has the values of
 /// contexts.
 ///
-/// If updates replace the conditions again and again, the event is let through.
+/// If updates replace the conditions again and again, or the conditions read too many bytes, the
+/// event is let through.
 #[inline]
 pub(in crate::runtime) fn lets(
     table: &ConditionTable,
@@ -84,7 +92,9 @@ fn all_let(
     description: &str,
     bytes: PayloadBytes<'_>,
 ) -> bool {
+    let left = READS.saturating_add(bytes.len().saturating_mul(PER_BYTE));
     let values = &mut Values {
+        left,
         bank,
         contexts,
         places: 0,
@@ -100,6 +110,9 @@ fn all_let(
         let condition = decision.condition(bank, at);
         values.places = at + 1;
         let answer = evaluate_words(bank.part(condition.expression), values);
+        if values.left == 0 {
+            return true;
+        }
         if answer.is_match() == condition.refuses {
             return false;
         }
@@ -110,6 +123,8 @@ fn all_let(
 
 /// The values of an event.
 struct Values<'a> {
+    /// How many bytes of texts may still be read.
+    left: usize,
     bank: &'a Bank,
     contexts: &'a ContextSources<'a>,
     /// Where the bank has the places of the condition that is evaluated.
@@ -167,6 +182,7 @@ impl<'a> Source for Values<'a> {
 
     #[inline]
     fn byte(&mut self, text: Text<'a>, at: usize) -> Option<u8> {
+        self.left = self.left.checked_sub(1)?;
         let byte = match text {
             Text::Field { start, len } if at < len => self.bytes.byte(start.checked_add(at)?),
             Text::Field { .. } => None,
@@ -245,6 +261,7 @@ impl<'a> Values<'a> {
             at = at.checked_add(step.before as usize)?;
             if step.element == 0 {
                 while self.bytes.byte(at)? != 0 {
+                    self.left = self.left.checked_sub(1)?;
                     at += 1;
                 }
                 at += 1;
