@@ -26,7 +26,7 @@ pub(crate) struct Dictionary {
     pub(crate) len: u32,
 }
 
-/// What the pages of a column have.
+/// The contents of the pages of a column.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) dictionary: Option<Dictionary>,
@@ -43,7 +43,7 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Bytes,
-    /// What the group's metadata say of it.
+    /// The metadata of the group for it.
     pub(crate) close: ColumnCloseResult,
 }
 

@@ -1,6 +1,8 @@
 //! The tables of an export.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -437,23 +439,22 @@ impl Columns {
     }
 }
 
-fn shared(known: &mut HashSet<Arc<Layout>>, layout: Layout) -> Arc<Layout> {
-    if let Some(known) = known.get(&layout) {
+/// The value that is known already, or else this one, which is known from now on.
+fn shared<T>(known: &mut HashSet<Arc<T>>, value: impl Borrow<T> + Into<Arc<T>>) -> Arc<T>
+where
+    T: Eq + Hash + ?Sized,
+{
+    if let Some(known) = known.get(value.borrow()) {
         return Arc::clone(known);
     }
-    let layout = Arc::new(layout);
-    known.insert(Arc::clone(&layout));
-    layout
+    let value = value.into();
+    known.insert(Arc::clone(&value));
+    value
 }
 
 fn host(known: &mut HashSet<Arc<str>>, trace: &Trace) -> Option<Arc<str>> {
     let name = trace.metadata().env_text("hostname")?;
-    if let Some(known) = known.get(name) {
-        return Some(Arc::clone(known));
-    }
-    let name: Arc<str> = name.into();
-    known.insert(Arc::clone(&name));
-    Some(name)
+    Some(shared(known, name))
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! more bits, such as addresses of code, they get a dictionary. So do texts and floating-point
 //! numbers that repeat. Other values are written plainly.
 
+use std::ops::BitXor;
+
 use ahash::RandomState;
 use parquet::basic::Encoding;
 use parquet::data_type::ByteArray;
@@ -15,7 +17,7 @@ use crate::packing::{self, delta, hybrid, hybrid_of};
 use crate::schema::{Column, Count, Kind};
 use crate::values::{Data, Levels, Symbols, Texts, Values};
 
-/// Values that are looked at before it is decided whether they repeat.
+/// Values that `different_texts` looks at before it decides whether they repeat.
 const SAMPLE: usize = 1024;
 /// The longest text in statistics, in bytes.
 const LONGEST: usize = 64;
@@ -47,18 +49,15 @@ pub(crate) fn column(of: &Column, values: &Values) -> Contents {
     }
     let (dictionary, encoding, statistics) = match &values.data {
         Data::I32(numbers) => {
-            // Unsigned numbers are in the order of signed ones without the highest bit.
             let flip = if is_signed { 0 } else { i32::MIN };
-            let (least, most) = span(numbers.iter().map(|number| number ^ flip));
-            let (least, most) = (least.map(|of| of ^ flip), most.map(|of| of ^ flip));
+            let (least, most) = span_of_integers(numbers, flip);
             let (dictionary, encoding) = integers(&mut data, numbers);
             let statistics = Statistics::int32(least, most, None, Some(nulls), false);
             (dictionary, encoding, statistics)
         }
         Data::I64(numbers) => {
             let flip = if is_signed { 0 } else { i64::MIN };
-            let (least, most) = span(numbers.iter().map(|number| number ^ flip));
-            let (least, most) = (least.map(|of| of ^ flip), most.map(|of| of ^ flip));
+            let (least, most) = span_of_integers(numbers, flip);
             let (dictionary, encoding) = integers(&mut data, numbers);
             let statistics = Statistics::int64(least, most, None, Some(nulls), false);
             (dictionary, encoding, statistics)
@@ -194,13 +193,7 @@ fn integers<T: packing::Integer>(
     {
         to.truncate(before);
         let encoding = indices(to, values.len(), &rows);
-        let bytes = values.iter().map(|value| value.to_le_bytes());
-        let plain = bytes.flat_map(|bytes| bytes.into_iter().take(size_of::<T>()));
-        let dictionary = Dictionary {
-            plain: plain.collect(),
-            len: values.len() as u32,
-        };
-        return (Some(dictionary), encoding);
+        return (plain_numbers(&values, size_of::<T>()), encoding);
     }
     (None, Encoding::DELTA_BINARY_PACKED)
 }
@@ -221,13 +214,17 @@ fn fixed<const N: usize>(
         return (None, Encoding::PLAIN);
     };
     let encoding = indices(to, values.len(), &rows);
-    let bytes = values.iter().map(|value| value.to_le_bytes());
-    let plain = bytes.flat_map(|bytes| bytes.into_iter().take(N));
-    let dictionary = Dictionary {
+    (plain_numbers(&values, N), encoding)
+}
+
+/// A dictionary of numbers of so many bytes. None if there is none.
+fn plain_numbers(numbers: &[u64], bytes: usize) -> Option<Dictionary> {
+    let plain = numbers.iter().map(|number| number.to_le_bytes());
+    let plain = plain.flat_map(|number| number.into_iter().take(bytes));
+    (!numbers.is_empty()).then(|| Dictionary {
         plain: plain.collect(),
-        len: values.len() as u32,
-    };
-    (Some(dictionary).filter(|of| of.len > 0), encoding)
+        len: numbers.len() as u32,
+    })
 }
 
 /// The different numbers, and which of them each one is. None: there are more.
@@ -235,17 +232,12 @@ fn different(numbers: impl Iterator<Item = u64>, most: usize) -> Option<(Vec<u64
     let (mut values, mut rows) = (Vec::new(), Vec::with_capacity(numbers.size_hint().0));
     let mut table = Table::new(most);
     for number in numbers {
-        let is_same = |&index: &u32| values[index as usize] == number;
         // Programs choose the numbers, and must not know which of them collide.
         let hash = number.wrapping_mul(table.secret);
-        let index = match table.find(hash, is_same) {
-            Ok(index) => index,
-            Err(_) if values.len() == most => return None,
-            Err(slot) => {
-                values.push(number);
-                table.insert(slot)
-            }
-        };
+        let index = table.index(hash, |index| values[index as usize] == number)?;
+        if index as usize == values.len() {
+            values.push(number);
+        }
         rows.push(index);
     }
     Some((values, rows))
@@ -258,6 +250,7 @@ struct Table {
     /// The highest bits of a hash are a slot.
     shift: u32,
     len: u32,
+    most: u32,
     /// An odd number.
     secret: u64,
 }
@@ -270,30 +263,27 @@ impl Table {
             slots: vec![0; slots],
             shift: u64::BITS - slots.trailing_zeros(),
             len: 0,
+            most: most as u32,
             secret: RandomState::new().hash_one(most) | 1,
         }
     }
 
-    /// Finds an index, or the slot for a new one.
+    /// The index of a value: of the same one, or the next index. None: there are no more.
     #[inline]
-    fn find(&self, hash: u64, is_same: impl Fn(&u32) -> bool) -> Result<u32, usize> {
+    fn index(&mut self, hash: u64, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         let mut slot = (hash >> self.shift) as usize;
-        loop {
-            let Some(index) = self.slots[slot].checked_sub(1) else {
-                return Err(slot);
-            };
-            if is_same(&index) {
-                return Ok(index);
+        while let Some(index) = self.slots[slot].checked_sub(1) {
+            if is_same(index) {
+                return Some(index);
             }
             slot = (slot + 1) & (self.slots.len() - 1);
         }
-    }
-
-    /// Inserts the next index.
-    fn insert(&mut self, slot: usize) -> u32 {
+        if self.len == self.most {
+            return None;
+        }
         self.len += 1;
         self.slots[slot] = self.len;
-        self.len - 1
+        Some(self.len - 1)
     }
 }
 
@@ -327,15 +317,11 @@ fn different_texts(texts: &Texts) -> Option<(Vec<&[u8]>, Vec<u32>)> {
         if n == SAMPLE && values.len() > SAMPLE - SAMPLE / 16 {
             return None;
         }
-        let is_same = |&index: &u32| values[index as usize] == text;
-        let index = match table.find(hashes.hash_one(text), is_same) {
-            Ok(index) => index,
-            Err(_) if values.len() == most => return None,
-            Err(slot) => {
-                values.push(text);
-                table.insert(slot)
-            }
-        };
+        let hash = hashes.hash_one(text);
+        let index = table.index(hash, |index| values[index as usize] == text)?;
+        if index as usize == values.len() {
+            values.push(text);
+        }
         rows.push(index);
     }
     Some((values, rows))
@@ -363,6 +349,15 @@ fn span<T: Ord + Copy>(mut values: impl Iterator<Item = T>) -> (Option<T>, Optio
         (least.min(value), most.max(value))
     });
     (Some(least), Some(most))
+}
+
+/// Unsigned numbers are in the order of signed ones without the highest bit, which `flip` has then.
+fn span_of_integers<T>(numbers: &[T], flip: T) -> (Option<T>, Option<T>)
+where
+    T: BitXor<Output = T> + Ord + Copy,
+{
+    let (least, most) = span(numbers.iter().map(|&number| number ^ flip));
+    (least.map(|of| of ^ flip), most.map(|of| of ^ flip))
 }
 
 /// The format wants -0 for the least and 0 for the most, and nothing if there is no order.

@@ -252,7 +252,7 @@ impl Splitting<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// What is left of a row, and where its next field starts.
+    /// The rest of each row, and where its next field starts.
     fn rows(&mut self) -> impl Iterator<Item = (&'a [u8], &mut u32)> {
         let bytes = self.bytes;
         self.starts

@@ -284,10 +284,7 @@ proptest! {
             write(&traces, pid, process);
         }
         let limits = Limits { rows: rows_of_group, bytes, open_files, file_groups, ..Limits::default() };
-        let mut expected = export(&traces, &to, limits).unwrap();
-        let mut found = rows(&to);
-        expected.sort();
-        found.sort();
+        let (found, expected) = sorted(&traces, &to, limits);
         prop_assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(&expected) {
             prop_assert_eq!(found, expected);
@@ -434,10 +431,7 @@ fn encodings_fit_the_values() {
         stream.event(1, 1_000_000 + n, &[], &payload).unwrap();
     }
     stream.finish().unwrap();
-    let mut expected = export(&traces, &to, Limits::default()).unwrap();
-    let mut found = rows(&to);
-    expected.sort();
-    found.sort();
+    let (found, expected) = sorted(&traces, &to, Limits::default());
     assert!(found == expected);
     let [path] = &files(&to)[..] else {
         panic!("one file");
@@ -516,10 +510,7 @@ fn events_that_are_stored_differently_share_a_file() {
         }
         stream.finish().unwrap();
     }
-    let mut expected = export(&traces, &to, Limits::default()).unwrap();
-    let mut found = rows(&to);
-    expected.sort();
-    found.sort();
+    let (found, expected) = sorted(&traces, &to, Limits::default());
     assert_eq!(found, expected);
     assert_eq!(files(&to).len(), 1);
 }
@@ -550,6 +541,15 @@ fn long_names_are_in_the_file() {
         .iter()
         .find(|of| of.key == "usertrace.host");
     assert_eq!(host.unwrap().value, Some("h".repeat(300)));
+}
+
+/// Exports traces. Returns the rows of the tables, and those that are expected, both sorted.
+fn sorted(traces: &Path, to: &Path, limits: Limits) -> (Vec<Row>, Vec<Row>) {
+    let mut expected = export(traces, to, limits).unwrap();
+    let mut found = rows(to);
+    expected.sort();
+    found.sort();
+    (found, expected)
 }
 
 /// Exports a trace of one event.
@@ -629,7 +629,7 @@ fn many_kinds(directory: &Path, kinds: u16, turns: u64) {
     stream.finish().unwrap();
 }
 
-/// Events are told apart by their ids, whether these are low or high, in each trace.
+/// The export tells events apart by their ids, low and high ones, in each trace.
 ///
 /// Requirements: E8
 #[test]
@@ -659,10 +659,7 @@ fn high_ids_are_told_apart() {
         }
         stream.finish().unwrap();
     }
-    let mut expected = export(&traces, &to, Limits::default()).unwrap();
-    let mut found = rows(&to);
-    expected.sort();
-    found.sort();
+    let (found, expected) = sorted(&traces, &to, Limits::default());
     assert_eq!(found, expected);
 }
 
