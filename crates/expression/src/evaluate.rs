@@ -27,7 +27,7 @@ impl Expression {
 pub(crate) trait Constants {
     type Literal: Pattern;
 
-    /// What is between the quotes of a constant.
+    /// The text between the quotes of a constant.
     fn literal(&self, place: Range<usize>) -> Option<Self::Literal>;
 }
 

@@ -12,7 +12,7 @@ use usertrace_vm::{KernelConfig, target_dir};
 
 use crate::suite::ktap;
 use crate::suite::process::{self, Finished, TEST_SILENCE};
-use crate::suite::result::{TestResult, Verdict};
+use crate::suite::result::{TestResult, Verdict, full_name};
 use crate::suite::schedule::ResultSender;
 use crate::suite::tally::Tally;
 use crate::suite::tier::Section;
@@ -54,6 +54,18 @@ pub(crate) struct GuestTest {
     pub(crate) program: &'static str,
     /// Its name.
     pub(crate) name: String,
+}
+
+impl GuestTest {
+    /// The name of its program in reports, with the kernel.
+    fn program_on(&self, config: KernelConfig) -> String {
+        format!("{} [{config}]", self.program)
+    }
+
+    /// Its full name in reports.
+    pub(crate) fn full_name_on(&self, config: KernelConfig) -> String {
+        full_name(&self.program_on(config), &self.name)
+    }
 }
 
 /// Tests that run in one guest.
@@ -227,9 +239,7 @@ impl GuestBatch {
         output: &str,
     ) -> TestResult {
         let (program, name) = match test {
-            Some(GuestTest { program, name }) => {
-                (format!("{program} [{}]", self.config), name.clone())
-            }
+            Some(test) => (test.program_on(self.config), test.name.clone()),
             None => (self.name.clone(), String::new()),
         };
         TestResult {

@@ -176,8 +176,8 @@ impl Context {
     }
 
     /// How long a test in a guest takes.
-    fn guest_cost(&self, program: &str, test: &str) -> Duration {
-        self.expected(&full_name(program, test))
+    fn guest_cost(&self, test: &GuestTest, config: KernelConfig) -> Duration {
+        self.expected(&test.full_name_on(config))
             .unwrap_or(Duration::from_secs(2))
     }
 
@@ -732,18 +732,18 @@ fn guest_jobs(
     config: KernelConfig,
     tests: Vec<ListedTest>,
 ) -> Vec<Job> {
-    let batch = |name: String, options: Vec<String>, tests: Vec<ListedTest>| GuestBatch {
+    let batch = |name: String, options: Vec<String>, tests: Vec<GuestTest>| GuestBatch {
         section,
         name,
         config,
         options,
-        tests: tests_of(GUEST_TESTS, tests),
+        tests,
         variables: context.guest_variables(config),
         kselftest: None,
     };
     let (wanted, others) = context.of_kernel(section, config, tests);
-    let program = format!("{GUEST_TESTS} [{config}]");
-    let cost = |test: &ListedTest| context.guest_cost(&program, &test.name);
+    let wanted = tests_of(GUEST_TESTS, wanted);
+    let cost = |test: &GuestTest| context.guest_cost(test, config);
     let mut jobs = Vec::new();
     for (at, share) in share(&wanted, GUESTS, cost).into_iter().enumerate() {
         let name = format!("guest tests {} of {GUESTS}, {config} kernel", at + 1);
@@ -769,6 +769,7 @@ fn guest_jobs(
         for (kind, name, options) in own {
             let of_kind = others.iter().filter(|test| test.is_of(kind));
             let tests = context.without_long(section, of_kind.cloned().collect());
+            let tests = tests_of(GUEST_TESTS, tests);
             jobs.extend(batch_job(context, batch(name.to_owned(), options, tests)));
         }
     }
@@ -783,10 +784,10 @@ fn tests_of(program: &'static str, tests: Vec<ListedTest>) -> Vec<GuestTest> {
 
 /// Distributes tests over so many guests, by how long they take. Each keeps their order.
 fn share(
-    tests: &[ListedTest],
+    tests: &[GuestTest],
     guests: usize,
-    cost: impl Fn(&ListedTest) -> Duration,
-) -> Vec<Vec<ListedTest>> {
+    cost: impl Fn(&GuestTest) -> Duration,
+) -> Vec<Vec<GuestTest>> {
     let mut order: Vec<usize> = (0..tests.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(cost(&tests[at])));
     let mut loads = vec![Duration::ZERO; guests];
@@ -808,13 +809,10 @@ fn share(
 
 /// A job for a guest, if any of its tests has to run.
 fn batch_job(context: &Context, mut batch: GuestBatch) -> Option<Job> {
-    let full = |test: &GuestTest| {
-        let program = format!("{} [{}]", test.program, batch.config);
-        full_name(&program, &test.name)
-    };
     // The kernel's own tests have no names before they run, so their guest runs as a whole.
     if batch.kselftest.is_none() {
-        let has_to_run = |test: &GuestTest| !context.keep(batch.section, &full(test));
+        let has_to_run =
+            |test: &GuestTest| !context.keep(batch.section, &test.full_name_on(batch.config));
         batch.tests = batch
             .tests
             .iter()
@@ -825,10 +823,7 @@ fn batch_job(context: &Context, mut batch: GuestBatch) -> Option<Job> {
     if batch.tests.is_empty() {
         return None;
     }
-    let cost = |test: &GuestTest| {
-        let program = format!("{} [{}]", test.program, batch.config);
-        context.guest_cost(&program, &test.name)
-    };
+    let cost = |test| context.guest_cost(test, batch.config);
     let expected = batch.tests.iter().map(cost).sum();
     let (section, name) = (batch.section, batch.name.clone());
     let mut needs = vec![kernel_need(batch.config), Need::Init, Need::Programs];
@@ -1057,11 +1052,10 @@ fn failing(context: &Context, section: Section, name: &str, why: String) -> Job 
 mod tests {
     use super::*;
 
-    fn test(name: &str) -> ListedTest {
-        ListedTest {
+    fn test(name: &str) -> GuestTest {
+        GuestTest {
+            program: GUEST_TESTS,
             name: name.into(),
-            kind: String::new(),
-            is_ignored: false,
         }
     }
 
@@ -1076,7 +1070,7 @@ mod tests {
     #[test]
     fn guests_share_tests_by_time_and_keep_their_order() {
         let tests: Vec<_> = ["a", "b", "c", "d"].map(test).into();
-        let cost = |test: &ListedTest| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
+        let cost = |test: &GuestTest| Duration::from_secs(if test.name == "c" { 9 } else { 3 });
         let shares = share(&tests, 2, cost);
         let names: Vec<Vec<_>> = shares
             .iter()

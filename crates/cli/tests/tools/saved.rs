@@ -89,7 +89,7 @@ fn settings_are_printed() {
     let (status, said, messages) = usertrace(path, &["save", "--root", "root", "web", "db"]);
     assert_eq!((status, &said[..]), (Some(1), ""));
     assert!(messages.contains("there is no trace root/db"), "{messages}");
-    // What the kernel would not show is not saved as something else.
+    // A file with other content than the kernel shows is an error.
     fs::write(path.join("root/web/main/subbuf_count"), "many\n").unwrap();
     let (status, said, messages) = usertrace(path, &["save", "--root", "root"]);
     assert_eq!((status, &said[..]), (Some(1), ""));

@@ -66,7 +66,11 @@ fn is_usual_control(settings: &[Setting]) -> bool {
         && setting(settings, &PREFAULT).is_none()
 }
 
-fn settings(directory: &Path, keys: &'static [Key]) -> Result<Vec<Setting>, ControlFsError> {
+/// Reads the settings of a trace or channel, without those that `usertrace save` leaves out.
+pub(super) fn settings(
+    directory: &Path,
+    keys: &'static [Key],
+) -> Result<Vec<Setting>, ControlFsError> {
     let mut settings = Vec::new();
     for key in keys {
         let path = directory.join(key.file);

@@ -4,16 +4,17 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::capture;
 use super::error::SavedTraceError;
 use super::key::{
-    ALLOCATE, CONTEXTS, FILTER, FILTER_MASK, Key, MODE, PREFAULT, SCOPE, STARTED, SUBBUF_COUNT,
-    SUBBUF_SIZE, Value,
+    ALLOCATE, CONTEXTS, FILTER, FILTER_MASK, Key, MODE, OF_RINGS, PREFAULT, SCOPE, STARTED,
+    SUBBUF_COUNT, SUBBUF_SIZE, Value,
 };
 use super::trace::{SavedChannel, SavedFile, SavedTrace, Setting, setting};
 use crate::control_fs::{self, CREATE_TRACE, ControlFs, ControlFsError, TraceDir};
 use crate::{CONTROL, MAIN};
 
-/// What to do with a trace of a file if there is one of its name.
+/// How [`load_saved_traces`] treats a trace whose name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfExists {
     /// Fail, and create none of the traces.
@@ -37,7 +38,7 @@ pub struct LoadedTraces {
 ///
 /// # Errors
 /// If the kernel refuses anything, or a trace exists with [`IfExists::Fail`]. Then none of the
-/// traces of these files is left; and with [`IfExists::Replace`], an existing trace is removed only
+/// traces that it created is left. With [`IfExists::Replace`], it removes an existing trace only
 /// after the kernel has taken the settings of the new one under another name.
 pub fn load_saved_traces(
     control_fs: &ControlFs,
@@ -139,8 +140,8 @@ struct NewRings<'a> {
     channel: &'a str,
     /// Its settings, and the line of its name.
     of: Option<&'a SavedChannel>,
-    /// The kernel's defaults: bytes in a sub-buffer, sub-buffers in a ring.
-    defaults: [u64; 2],
+    /// The kernel's defaults.
+    defaults: Vec<Setting>,
 }
 
 impl NewTrace<'_> {
@@ -253,30 +254,17 @@ impl NewTrace<'_> {
         channel: &'a str,
         of: Option<&'a SavedChannel>,
     ) -> Result<NewRings<'a>, SavedTraceError> {
-        let place = || of.map_or_else(|| self.place(), |of| self.channel_place(of));
-        let read = |key: &Key| -> Result<u64, ControlFsError> {
-            let path = trace.channel(channel).join(key.file);
-            let number = fs::read_to_string(&path).and_then(|text| {
-                let number = text.trim_end().parse();
-                number.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-            });
-            number.map_err(|source| ControlFsError::Io {
-                what: "read",
-                path,
-                source,
-            })
-        };
         let write = |key: &Key, value: u64| {
             let path = trace.channel(channel).join(key.file);
             control_fs::write(&path, &value.to_string())
         };
-        let shrunk = || -> Result<[u64; 2], ControlFsError> {
-            let defaults = [read(&SUBBUF_SIZE)?, read(&SUBBUF_COUNT)?];
+        let shrunk = || -> Result<Vec<Setting>, ControlFsError> {
+            let defaults = capture::settings(&trace.channel(channel), &OF_RINGS)?;
             write(&SUBBUF_SIZE, smallest_subbuf())?;
             write(&SUBBUF_COUNT, 2)?;
             Ok(defaults)
         };
-        let defaults = shrunk().map_err(place().refused())?;
+        let defaults = shrunk().map_err(self.place_of(of).refused())?;
         Ok(NewRings {
             channel,
             of,
@@ -286,24 +274,17 @@ impl NewTrace<'_> {
 
     /// Gives the rings of a channel their scope and size.
     fn grow(&self, trace: &TraceDir, rings: &NewRings<'_>) -> Result<(), SavedTraceError> {
-        let [size, count] = rings.defaults;
-        for (key, default) in [
-            (&SUBBUF_COUNT, Some(count)),
-            (&SCOPE, None),
-            (&SUBBUF_SIZE, Some(size)),
-        ] {
-            let given = rings.of.and_then(|of| setting(&of.settings, key));
-            if let (Some(channel), Some(_)) = (rings.of, given) {
+        for key in [&SUBBUF_COUNT, &SCOPE, &SUBBUF_SIZE] {
+            if let Some(channel) = rings.of
+                && setting(&channel.settings, key).is_some()
+            {
                 self.write_channel(trace, channel, key)?;
-            } else if let Some(default) = default {
+            } else if let Some(default) = setting(&rings.defaults, key) {
                 let path = trace.channel(rings.channel).join(key.file);
-                let written = control_fs::write(&path, &default.to_string());
-                let place = || {
-                    rings
-                        .of
-                        .map_or_else(|| self.place(), |of| self.channel_place(of))
-                };
-                written.map_err(place().refused())?;
+                for text in default.value.writes(key.kind) {
+                    let written = control_fs::write(&path, &text);
+                    written.map_err(self.place_of(rings.of).refused())?;
+                }
             }
         }
         Ok(())
@@ -315,6 +296,11 @@ impl NewTrace<'_> {
             line: self.trace.line,
             what: format!("trace {:?}", self.trace.name),
         }
+    }
+
+    /// The place of a channel, or of the trace if the file does not name the channel.
+    fn place_of(&self, channel: Option<&SavedChannel>) -> Place<'_> {
+        channel.map_or_else(|| self.place(), |channel| self.channel_place(channel))
     }
 
     fn channel_place(&self, channel: &SavedChannel) -> Place<'_> {

@@ -22,7 +22,7 @@ pub enum SavedTraceError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// Why it is none.
         what: String,
     },
     /// A line of the file is wrong.
@@ -32,7 +32,7 @@ pub enum SavedTraceError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake.
         what: String,
     },
     /// A trace of this name exists.
@@ -56,7 +56,7 @@ pub enum SavedTraceError {
         line: usize,
         /// The key, and the trace and the channel that it belongs to.
         place: String,
-        /// What was refused, and why.
+        /// The refusal of the kernel.
         source: ControlFsError,
     },
     /// A trace cannot be read or removed.

@@ -97,6 +97,9 @@ static OF_ADDED: [Key; 8] = [
     CONTEXTS,
 ];
 
+/// The size of a ring.
+pub(super) static OF_RINGS: [Key; 2] = [SUBBUF_SIZE, SUBBUF_COUNT];
+
 /// The keys of a trace, in the order in which they are printed.
 pub(super) fn of_trace() -> &'static [Key] {
     &OF_TRACE
@@ -152,7 +155,7 @@ impl Kind {
 }
 
 impl Value {
-    /// What to write to the control file of a key, one text for each write.
+    /// The texts to write to the control file of a key, one for each write.
     pub(super) fn writes(&self, kind: Kind) -> Vec<String> {
         match self {
             Self::Flag(flag) => vec![u8::from(*flag).to_string()],

@@ -29,8 +29,8 @@ type Entry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
 /// Parses a file of saved traces.
 ///
 /// # Errors
-/// About the first line that is wrong. What only the kernel knows, for example the names of modes,
-/// is not checked.
+/// About the first line that is wrong. Only the kernel knows the names of modes and the like: it
+/// checks them.
 pub(super) fn parse(path: &Path, text: &str) -> Result<SavedFile, SavedTraceError> {
     let source = Source { path, text };
     let document = DeTable::parse(text).map_err(|error| {

@@ -189,8 +189,8 @@ impl Args {
     }
 }
 
-/// Creates the traces of each file in a directory, and returns their names. What is wrong with a
-/// file is logged.
+/// Creates the traces of each file in a directory, and returns their names. Logs the mistakes of
+/// files.
 fn load(control_fs: &ControlFs, directory: &Path, quiet: bool, log: &mut Log) -> Vec<String> {
     let mut names = Vec::new();
     let mut failed = |error: &SavedTraceError| log.say(Level::Error, describe(error));
