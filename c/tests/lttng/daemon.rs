@@ -1,4 +1,4 @@
-//! A session daemon of LTTng for one test, with a session of all events.
+//! A session daemon of LTTng for one test, with its sessions.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -44,8 +44,30 @@ pub(crate) struct Daemon {
     child: Child,
 }
 
+/// A session of LTTng.
+pub(crate) struct Session {
+    pub(crate) name: String,
+    /// The only event that it records, and the expression that must be true; none: all events.
+    pub(crate) filter: Option<(&'static str, &'static str)>,
+}
+
+impl Session {
+    fn all() -> Self {
+        Self {
+            name: "test".into(),
+            filter: None,
+        }
+    }
+}
+
 impl Daemon {
+    /// Starts a daemon with a session of all events.
     pub(crate) fn start() -> Self {
+        Self::with_sessions(&[Session::all()])
+    }
+
+    /// Starts a daemon, and creates and starts these sessions.
+    pub(crate) fn with_sessions(sessions: &[Session]) -> Self {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         if is_root() {
             chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -65,10 +87,17 @@ impl Daemon {
             assert!(!has_ended && Instant::now() < deadline, "no daemon: {log}");
             thread::sleep(Duration::from_millis(50));
         }
-        let output = format!("--output={}", daemon.trace().display());
-        succeed(&daemon.lttng(&["create", "test", &output]));
-        succeed(&daemon.lttng(&["enable-event", "--userspace", "--all"]));
-        succeed(&daemon.lttng(&["start"]));
+        for session in sessions {
+            let output = format!("--output={}", daemon.trace(session).display());
+            succeed(&daemon.lttng(&["create", &session.name, &output]));
+            let mut enable = vec!["enable-event", "--userspace"];
+            match session.filter {
+                Some((event, expression)) => enable.extend([event, "--filter", expression]),
+                None => enable.push("--all"),
+            }
+            succeed(&daemon.lttng(&enable));
+            succeed(&daemon.lttng(&["start"]));
+        }
         daemon
     }
 
@@ -76,8 +105,8 @@ impl Daemon {
         self.directory.path()
     }
 
-    fn trace(&self) -> PathBuf {
-        self.directory().join("trace")
+    fn trace(&self, session: &Session) -> PathBuf {
+        self.directory().join("traces").join(&session.name)
     }
 
     fn lttng(&self, args: &[&str]) -> Output {
@@ -96,10 +125,15 @@ impl Daemon {
             .unwrap()
     }
 
-    /// The recorded events.
+    /// The events that the session of all events recorded.
     pub(crate) fn events(&self) -> Vec<String> {
-        succeed(&self.lttng(&["destroy", "test"]));
-        events(&self.trace())
+        self.events_of(&Session::all())
+    }
+
+    /// The events that a session recorded.
+    pub(crate) fn events_of(&self, session: &Session) -> Vec<String> {
+        succeed(&self.lttng(&["destroy", &session.name]));
+        events(&self.trace(session))
     }
 }
 

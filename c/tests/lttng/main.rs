@@ -4,6 +4,7 @@
 mod build;
 mod daemon;
 mod equal;
+mod filtered;
 mod linkage;
 mod refused;
 
@@ -30,5 +31,6 @@ fn main() -> ExitCode {
         })
         .collect();
     trials.extend(equal::with_lttng());
+    trials.push(filtered::with_lttng());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -39,6 +39,19 @@ fn main() {
 
     write("relay", "accepted", &accepted());
 
+    for (n, text) in [
+        "status >= 500 && path == \"/api/*\"",
+        "!(a & 0x6 == 2) || -b < 0.5 && $ctx.vtid != 017",
+        "sizes[3] >> 2 ^ _sizes_length == ~'a\\*b'",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let rule = b"\0\x05\x06served\0\x10\x0bstatus >= 5";
+        let input = [text.as_bytes(), &[0], rule].concat();
+        write("expression", &format!("expression-{n}"), &input);
+    }
+
     let page = |page: u8, kind: u8, word: u16, value: u64| {
         [&[page, kind][..], &word.to_le_bytes(), &value.to_le_bytes()].concat()
     };

@@ -95,7 +95,22 @@ impl Accepted {
     }
 }
 
+impl Default for Rules {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Rules {
+    /// Creates an empty list, which accepts nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            len: 0,
+            bytes: [0; RULES_LEN],
+        }
+    }
+
     /// Copies `len` bytes of rules from `word`, which returns 4 bytes at an offset. Returns whether
     /// the rules changed.
     pub fn copy(&mut self, len: usize, word: impl Fn(usize) -> [u8; 4]) -> bool {
@@ -287,10 +302,7 @@ impl Filter {
     /// Creates a filter without rules.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Rules {
-            len: 0,
-            bytes: [0; RULES_LEN],
-        })
+        Self(Rules::new())
     }
 
     /// Removes all rules.

@@ -354,6 +354,7 @@ fn fuzz(context: &Context, jobs: &mut Vec<Job>) {
     for (name, target) in [
         ("fuzzing of dumps", "dump"),
         ("fuzzing of crash directories", "directory"),
+        ("fuzzing of filter expressions", "expression"),
         ("fuzzing of a relay's answers", "relay"),
         ("fuzzing of rings", "ring"),
         ("fuzzing of traces", "trace"),
