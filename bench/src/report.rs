@@ -106,6 +106,11 @@ fn idle(text: &mut String, results: &Results) {
         ),
         ("usertrace, no trace", Some(idle.disabled_ns)),
         ("usertrace, filtered out", Some(idle.filtered_ns)),
+        ("usertrace, rejected by a condition", idle.rejected_ns),
+        (
+            "usertrace, rejected by a condition of two comparisons, one of texts",
+            idle.rejected_text_ns,
+        ),
         ("`tracing`, a registry without a layer", idle.tracing_ns),
         ("`tracing`, our layer, no trace", idle.tracing_layer_ns),
         ("LTTng-UST, no session", idle.lttng_disabled_ns),

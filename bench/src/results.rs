@@ -94,9 +94,13 @@ pub struct Idle {
     pub disabled_ns: f64,
     /// Nanoseconds of an event that is filtered out, while others are traced.
     pub filtered_ns: f64,
+    /// Nanoseconds of an event that the condition of a filter rejects, with the first comparison.
+    pub rejected_ns: Option<f64>,
+    /// The same, with an evaluation of the condition that compares a number and a text.
+    pub rejected_text_ns: Option<f64>,
     /// Nanoseconds of LTTng-UST's event while there is no session.
     pub lttng_disabled_ns: Option<f64>,
-    /// Nanoseconds of LTTng-UST's event that a filter rejects.
+    /// Nanoseconds of LTTng-UST's event that a filter rejects by the first comparison.
     pub lttng_filtered_ns: Option<f64>,
     /// Nanoseconds of an event of the `tracing` crate, with a registry that has no layer.
     pub tracing_ns: Option<f64>,

@@ -61,6 +61,29 @@ fn branch<const COPY: usize>(count: u64) {
     }
 }
 
+/// Times of events that filters reject by their values: ours, the same by a slower condition, and
+/// LTTng-UST's, if it is there.
+fn rejected(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Vec<Vec<f64>> {
+    let batch = BATCH / 50;
+    let turn = |condition: &'static str| {
+        let filter = format!("1 bench:rejected if {condition}");
+        Contestant::new(batch, move |_| ours::rejected(batch)).prepared(move || ours.filter(&filter))
+    };
+    // The first is the filter of LTTng's session.
+    let mut contestants = vec![
+        turn("a == 0xffffffffff"),
+        turn("b == 0xffffffffff || $ctx.procname == \"none\""),
+    ];
+    let _session = lttng.map(|lttng| {
+        let events = lttng.events("filtered");
+        contestants.push(Contestant::new(batch, move |_| events(batch)));
+        SESSIONS[0].start(&lttng::output(), 0)
+    });
+    let times = contest(&contestants, 1, rounds);
+    ours.filter("1");
+    times
+}
+
 pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle {
     for wanted in &WANTED {
         wanted.0.store(black_box(0), Ordering::Relaxed);
@@ -84,14 +107,7 @@ pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle
     }
     let times = contest(&contestants, 1, rounds);
     ours.trace(1);
-    let rejected = lttng.map(|lttng| {
-        let session = SESSIONS[0].start(&lttng::output(), 0);
-        let events = lttng.events("filtered");
-        let batch = BATCH / 50;
-        let times = contest(&[Contestant::new(batch, move |_| events(batch))], 1, rounds);
-        drop(session);
-        median(&times[0])
-    });
+    let rejected = rejected(ours, lttng, rounds);
     let same = ratios(&times[1], &times[0]);
     Idle {
         branch_ns: median(&times[0]),
@@ -99,7 +115,9 @@ pub(crate) fn measure(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Idle
         disabled_ns: median(&times[2]),
         filtered_ns: median(&times[3]),
         lttng_disabled_ns: times.get(6).map(|times| median(times)),
-        lttng_filtered_ns: rejected,
+        rejected_ns: Some(median(&rejected[0])),
+        rejected_text_ns: Some(median(&rejected[1])),
+        lttng_filtered_ns: rejected.get(2).map(|times| median(times)),
         tracing_ns: Some(median(&times[5])),
         tracing_layer_ns: Some(median(&times[4])),
         same: median(&same),

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use usertrace::__private::init_with;
 use usertrace::fake::{Fake, Sizes};
 use usertrace::{Status, event};
+use usertrace_sys::filter::{Filter, add_rule, written};
 
 pub(crate) mod points {
     usertrace::tracepoint! {
@@ -18,6 +19,14 @@ pub(crate) mod points {
         pub(crate) mod numbers {
             provider: "bench",
             name: "numbers",
+            loglevel: Info,
+            fields: { a: u64, b: u64, c: u64, d: u64 },
+        }
+    }
+    usertrace::tracepoint! {
+        pub(crate) mod rejected {
+            provider: "bench",
+            name: "rejected",
             loglevel: Info,
             fields: { a: u64, b: u64, c: u64, d: u64 },
         }
@@ -86,6 +95,16 @@ impl Ours {
         update();
     }
 
+    /// Sets the filter of the first trace.
+    pub(crate) fn filter(&self, text: &str) {
+        let mut filter = Filter::new();
+        for word in written(text.as_bytes(), |byte| byte.is_ascii_whitespace()) {
+            add_rule(&mut filter, &word).expect("a rule");
+        }
+        self.fake.set_rule_bytes(self.slots[0], filter.rules());
+        update();
+    }
+
     /// Lets the rings be empty again.
     pub(crate) fn read(&self) {
         for &slot in &self.slots {
@@ -126,6 +145,16 @@ pub(crate) fn numbers(count: u64) {
     for n in 0..count {
         let n = black_box(n);
         event!(numbers, n, n, n, n);
+    }
+}
+
+/// Events that the condition of a filter rejects.
+#[inline(never)]
+pub(crate) fn rejected(count: u64) {
+    use points::rejected;
+    for n in 0..count {
+        let n = black_box(n);
+        event!(rejected, n, n, n, n);
     }
 }
 

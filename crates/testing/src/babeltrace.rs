@@ -55,6 +55,42 @@ impl Printed {
             .unwrap_or_else(|| panic!("no text {name} in {}", self.fields))
     }
 
+    /// A value as it is printed, without spaces in it. None if there is no such field.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let text = self.after(name)?;
+        let end = text.find([',', ' ', '}']);
+        Some(&text[..end.unwrap_or(text.len())])
+    }
+
+    /// An element of an array or a sequence of numbers. None if it is too short.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    #[must_use]
+    pub fn element(&self, name: &str, index: usize) -> Option<&str> {
+        let text = self.after(name).and_then(|text| text.strip_prefix('['));
+        let text = text.unwrap_or_else(|| panic!("no elements {name} in {}", self.fields));
+        let (elements, _) = text.split_once(" ]").unwrap_or((text, ""));
+        let mut elements = elements.split(',').map(|element| element.split_once(" = "));
+        elements.nth(index).flatten().map(|(_, value)| value)
+    }
+
+    /// The labels and the value of an enumeration.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    #[must_use]
+    pub fn enumeration(&self, name: &str) -> (Vec<&str>, i64) {
+        let parts = || {
+            let (labels, rest) = self.after(name)?.split_once(" : container = ")?;
+            let (value, _) = rest.split_once(' ')?;
+            let labels = labels.split('"').skip(1).step_by(2);
+            Some((labels.collect(), value.parse().ok()?))
+        };
+        parts().unwrap_or_else(|| panic!("no enumeration {name} in {}", self.fields))
+    }
+
     /// The text after a field's name.
     fn after(&self, name: &str) -> Option<&str> {
         let wanted = format!("{name} = ");

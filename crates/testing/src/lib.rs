@@ -3,6 +3,7 @@
 //! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are
 //!   written from the headers alone and do not use the numbers of the crates under test, so that a
 //!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
+//!   [`expression_model`] makes filter expressions, and evaluates them.
 //! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
 //!   which judge traces.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
@@ -30,6 +31,7 @@ pub mod documents;
 pub mod dump;
 pub mod examples;
 pub mod exited;
+pub mod expression_model;
 pub mod extraction;
 pub mod fields;
 pub mod processes;

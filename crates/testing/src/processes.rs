@@ -94,6 +94,27 @@ pub fn trace_in_ns(path: &Path, trace_name: &str, origin: TraceOrigin) -> TraceW
     TraceWriter::create(path, info, Clock::new(&sync, &[])).unwrap()
 }
 
+/// Writes a trace of one event with these payloads, in the order of time.
+///
+/// # Panics
+/// If the trace cannot be written.
+pub fn write_events<'a>(path: &Path, event: &Event, payloads: impl Iterator<Item = &'a [u8]>) {
+    let origin = TraceOrigin::Process {
+        name: "prog".into(),
+        pid: 7,
+        process: 7,
+    };
+    let mut trace = trace_in_ns(path, "t", origin);
+    trace.declare_class(Scope::Cpu).unwrap();
+    trace.declare(event).unwrap();
+    let channel = StreamChannel::new("main", 1);
+    let mut stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
+    for (time, payload) in (0..).zip(payloads) {
+        stream.event(event.id, time, &[], payload).unwrap();
+    }
+    stream.finish().unwrap();
+}
+
 /// The contexts of a channel that a line describes.
 ///
 /// # Panics

@@ -3,13 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libtest_mimic::Trial;
-use proptest::prelude::*;
-use proptest::sample::select;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
-use usertrace::fake::{Fake, Seen, Sizes};
+use usertrace::fake::{Fake, Sizes};
 use usertrace::{Outcome, event};
-use usertrace_reader::{Condition, Declared, Occurrence, ProcessOf, fields_of};
 use usertrace_sys::filter::{Filter, add_rule, written};
 
 use super::{isolated, traced, update};
@@ -333,150 +328,6 @@ fn conditions_change_under_load() {
     });
 }
 
-usertrace::tracepoint! {
-    mod random {
-        provider: "shop",
-        name: "random",
-        loglevel: Info,
-        fields: {
-            id: u32, a: u8, b: i64, t: str, q: [u16], u: u64be,
-            e: enum i8 { low = -128..=-1, zero = 0, "a*b" = 1..=9, high = 5..=127 },
-            s: str, n: [i32; 3], f: f64, d: bytes, c: f32, last: bool,
-        },
-    }
-}
-
-/// Random expressions over the fields of `random`. Some are invalid.
-fn expressions() -> impl Strategy<Value = String> {
-    let field = select(vec![
-        "a",
-        "b",
-        "t",
-        "q[0]",
-        "q[2]",
-        "_q_length",
-        "q",
-        "u",
-        "e",
-        "s",
-        "n[1]",
-        "n[3]",
-        "f",
-        "d[0]",
-        "_d_length",
-        "c",
-        "last",
-        "nothing",
-        "$ctx.vpid",
-        "$ctx.pid",
-        "$ctx.nothing",
-    ]);
-    let constant = select(vec![
-        "0",
-        "1",
-        "-1",
-        "7",
-        "255",
-        "65535",
-        "40000",
-        "-9223372036854775808",
-        "18446744073709551615",
-        "0.5",
-        "-1.5",
-        "\"\"",
-        "\"abc\"",
-        "\"a*\"",
-        "\"*c\"",
-        "\"a\\*b\"",
-        "\"low\"",
-        "\"*\"",
-    ]);
-    let leaf = prop_oneof![3 => field, 2 => constant].prop_map(str::to_owned);
-    let operator = select(vec!["==", "!=", "<", "<=", ">", ">="]);
-    let comparison = (leaf.clone(), operator, leaf.clone())
-        .prop_map(|(left, operator, right)| format!("{left} {operator} {right}"));
-    prop_oneof![1 => leaf, 5 => comparison].prop_recursive(3, 12, 2, |inner| {
-        let operator = select(vec!["&&", "||", "&", "^", "<<", "=="]);
-        let both = (inner.clone(), operator, inner.clone());
-        prop_oneof![
-            3 => both.prop_map(|(left, operator, right)| format!("({left}) {operator} ({right})")),
-            1 => (select(vec!["!", "~", "-"]), inner).prop_map(|(not, of)| format!("{not}({of})")),
-        ]
-    })
-}
-
-/// In random events, conditions choose those that `--where` chooses.
-///
-/// Requirements: E4
-fn conditions_choose_what_where_chooses() {
-    let (fake, all) = traced(Sizes::default());
-    let chosen = fake.create().unwrap();
-    fake.start(chosen);
-    let mut runner = TestRunner::default();
-    let mut conditions: Vec<Condition> = Vec::new();
-    let texts = ["", "abc", "a*b", "zero", "ac"];
-    while conditions.len() < 600 {
-        let text = expressions().new_tree(&mut runner).unwrap().current();
-        let Ok(condition) = text.parse() else {
-            continue;
-        };
-        set_filter(fake, chosen, &format!("0 random if {text}"));
-        let random = runner.rng().next_u64();
-        let pick = |shift: u32, count: usize| (random >> shift) as usize % count;
-        let long = "xyz ".repeat(pick(0, 2) * 400);
-        event!(
-            random,
-            conditions.len() as u32,
-            [0, 1, 7, 255][pick(1, 4)],
-            [0, -1, 7, i64::MIN, 65535][pick(3, 5)],
-            texts[pick(6, 5)],
-            &[7, 40000, 1][..pick(9, 4)],
-            [0, 1, 65535, u64::MAX][pick(12, 4)],
-            [-128, -1, 0, 1, 7, 100][pick(14, 6)],
-            &format!("{long}{}", texts[pick(17, 5)]),
-            &[[1, -1, 0], [0, 7, i32::MIN]][pick(20, 2)],
-            [0.5, -1.5, 0.0, f64::NAN][pick(21, 4)],
-            [&b"a"[..], b"", &[255; 600]][pick(23, 3)],
-            [0.5, 7.0][pick(25, 2)],
-            pick(26, 2) == 1,
-        );
-        conditions.push(condition);
-    }
-    let id = |seen: &Seen| u32::from_le_bytes(*seen.payload.first_chunk().unwrap());
-    let found: Vec<_> = fake.events(0, chosen).iter().map(id).collect();
-    let expected: Vec<_> = fake
-        .events(0, all)
-        .iter()
-        .filter(|seen| {
-            let fields = fields_of(&seen.event.fields);
-            let declared = Declared {
-                packet: &[],
-                contexts: &[],
-                fields: &fields,
-            };
-            let condition = &conditions[id(seen) as usize];
-            let occurrence = Occurrence {
-                declared,
-                packet: &[],
-                contexts: &[],
-                payload: &seen.payload,
-                process: ProcessOf::Process(std::process::id(), ""),
-            };
-            condition.holds(&condition.bind(&declared), &occurrence)
-        })
-        .map(id)
-        .collect();
-    for id in 0..conditions.len() as u32 {
-        let (found, expected) = (found.contains(&id), expected.contains(&id));
-        assert_eq!(
-            found, expected,
-            "{:?} of event {id}",
-            conditions[id as usize]
-        );
-    }
-    assert!(found.len() > 100 && found.len() < 500, "{}", found.len());
-}
-
 pub(super) fn trials() -> Vec<Trial> {
     macro_rules! trials {
         ($($name:ident),* $(,)?) => { vec![$(isolated(stringify!($name), $name)),*] };
@@ -490,6 +341,5 @@ pub(super) fn trials() -> Vec<Trial> {
         the_largest_filter_is_evaluated,
         children_follow_conditions,
         conditions_change_under_load,
-        conditions_choose_what_where_chooses,
     ]
 }

@@ -3,7 +3,6 @@
 mod answers;
 mod errors;
 mod limits;
-mod model;
 mod precedence;
 mod properties;
 

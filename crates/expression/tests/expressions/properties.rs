@@ -7,65 +7,21 @@ use usertrace_expression::{
     evaluate_words,
 };
 
-use crate::model::{self, FIELDS, Given, OPERATORS, Piece, Tree, UnaryOp};
+use usertrace_testing::expression_model::{self as model, Given, Tree, floats, numbers, pieces, texts, trees};
 
-/// Numbers whose comparisons are likely to differ where something is wrong.
-const NUMBERS: [u64; 16] = [
-    0,
-    1,
-    2,
-    63,
-    64,
-    65_535,
-    65_536,
-    (1 << 23) - 1,
-    1 << 23,
-    1 << 53,
-    (1 << 53) + 1,
-    i64::MAX as u64,
-    1 << 63,
-    (1 << 63) + 1,
-    u64::MAX - 1,
-    u64::MAX,
+/// The names of the fields.
+const FIELDS: [&str; 5] = [
+    "plain",
+    "outer.inner",
+    "list[2]",
+    "$ctx.vtid",
+    "$app.shop:request",
 ];
 
 /// Parts of which hostile texts are made.
 const PARTS: [&str; 12] = [
     "a", "1", "(", ")", "!", "&&", "|", "==", "<<", "\"*\"", "$ctx.b", " ",
 ];
-
-fn numbers() -> impl Strategy<Value = u64> {
-    prop_oneof![4 => select(&NUMBERS[..]), 1 => any::<u64>(), 2 => 0..4_u64]
-}
-
-fn floats() -> impl Strategy<Value = f64> {
-    let few = [
-        0.0,
-        0.5,
-        1.0,
-        64.0,
-        9_007_199_254_740_992.0,
-        9.3e18,
-        1.9e19,
-        1e300,
-    ];
-    prop_oneof![
-        select(few.to_vec()),
-        numbers().prop_map(|number| number as f64)
-    ]
-}
-
-fn texts() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(select(b"aab*\\\"\xc3".to_vec()), 0..5)
-}
-
-fn pieces() -> impl Strategy<Value = Vec<Piece>> {
-    let piece = prop_oneof![
-        2 => Just(Piece::Star),
-        3 => select(b"aab*\\\"\xc3".to_vec()).prop_map(Piece::Byte)
-    ];
-    prop::collection::vec(piece, 0..6)
-}
 
 fn values() -> impl Strategy<Value = Given> {
     let signed = || numbers().prop_map(|number| number as i64);
@@ -84,35 +40,6 @@ fn values() -> impl Strategy<Value = Given> {
         2 => (integer, prop::collection::vec(texts(), 0..3))
             .prop_map(|(integer, labels)| Given::Enumeration(integer, labels)),
     ]
-}
-
-fn trees() -> impl Strategy<Value = Tree> {
-    let leaf = || {
-        prop_oneof![
-            5 => (0..FIELDS.len()).prop_map(Tree::Field),
-            4 => (numbers(), any::<u8>()).prop_map(|(number, style)| Tree::Integer(number, style)),
-            1 => floats().prop_map(Tree::Float),
-            2 => pieces().prop_map(Tree::Text),
-        ]
-    };
-    let comparison = (leaf(), select(vec!["==", "!=", "<", ">="]), leaf()).prop_map(
-        |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
-    );
-    let unary = [UnaryOp::Plus, UnaryOp::Minus, UnaryOp::Not, UnaryOp::BitNot];
-    let mut operators: Vec<_> = OPERATORS.iter().map(|(operator, _)| *operator).collect();
-    // Half of all operators are these two, as they skip steps.
-    operators.extend(["&&", "||"].repeat(5));
-    prop_oneof![1 => leaf(), 3 => comparison].prop_recursive(4, 20, 2, move |inner| {
-        let binary = (inner.clone(), select(operators.clone()), inner.clone()).prop_map(
-            |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
-        );
-        prop_oneof![
-            2 => (select(unary.to_vec()), inner.clone())
-                .prop_map(|(operator, child)| Tree::Unary(operator, Box::new(child))),
-            1 => inner.prop_map(|child| Tree::Group(Box::new(child))),
-            5 => binary,
-        ]
-    })
 }
 
 fn answer(expression: &Expression, text: &[u8], values: &[Given]) -> Answer {
@@ -151,11 +78,11 @@ proptest! {
     /// Requirements: E4
     #[test]
     fn answers_are_those_of_a_tree_walk(
-        tree in trees(),
+        tree in trees(FIELDS.len()),
         events in prop::collection::vec(prop::collection::vec(values(), FIELDS.len()), 1..8),
     ) {
         let mut text = Vec::new();
-        model::print(&tree, &mut text);
+        model::print(&tree, &FIELDS, &mut text);
         let shown = String::from_utf8_lossy(&text);
         let expression = match Expression::parse(&text) {
             Ok(expression) => expression,
@@ -176,7 +103,7 @@ proptest! {
     #[test]
     fn globs_match_as_a_table_says(pieces in pieces(), text in texts()) {
         let mut written = b"plain == ".to_vec();
-        model::print(&Tree::Text(pieces.clone()), &mut written);
+        model::print(&Tree::Text(pieces.clone()), &FIELDS, &mut written);
         let expression = Expression::parse(&written).expect("an expression");
         let fields = [Field::Text(&text)];
         let answer = expression.evaluate(&written, &mut Slices(&fields));

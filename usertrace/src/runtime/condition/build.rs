@@ -6,7 +6,7 @@ use usertrace_sys::limits::{RULES_LEN, SLOTS};
 use usertrace_sys::uapi::LTT_EXPR_MAX;
 
 use super::place::{PLACE_WORDS, Place, steps};
-use super::quick_test::QuickTest;
+use super::quick_test::{QUICK_TEST_WORDS, QuickTest};
 use super::table::{Bank, ConditionTable};
 use crate::context::{Apps, Kind};
 use crate::event::Callsite;
@@ -20,7 +20,7 @@ const CONDITIONS: usize = RULES_LEN / 8;
 const CHAINS: usize = 64;
 
 /// Words of a decision before its conditions.
-const HEAD: usize = 4;
+const HEAD: usize = Decision::QUICK_TEST + QUICK_TEST_WORDS;
 
 /// A bit of a decision: it needs the address of the event.
 const WANTS_IP: u32 = 1 << 31;
@@ -60,7 +60,7 @@ pub(in crate::runtime) enum Built {
 ///
 /// 1. The next decision of the chain (16 bits), the number of conditions (8), and of steps (8).
 /// 2. The number of words, and [`WANTS_IP`].
-/// 3. The [`QuickTest`], in two words.
+/// 3. The [`QuickTest`], in [`QUICK_TEST_WORDS`].
 /// 4. For each condition its expression (16 bits), the number of references (8), and whether it
 ///    refuses (8); then the places.
 /// 5. The steps.
@@ -256,7 +256,8 @@ impl<'a> Builder<'a> {
         }
         let ip = if wants_ip { WANTS_IP } else { 0 };
         table.set(start as usize + 1, (table.end() - start) | ip);
-        for (at, word) in (start as usize + 2..).zip(quick.map_or([0; 2], QuickTest::to_words)) {
+        let quick = quick.map_or([0; QUICK_TEST_WORDS], QuickTest::to_words);
+        for (at, word) in (start as usize + Decision::QUICK_TEST..).zip(quick) {
             table.set(at, word);
         }
         let head = (conditions.len() as u32) << 16 | u32::from(step_count) << 24;

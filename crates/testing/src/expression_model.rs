@@ -1,10 +1,33 @@
-//! An evaluator that walks a tree, with which the crate's answers are compared. It shares no code
-//! with the crate, computes in 128 bits, and matches globs with a table.
+//! Random filter expressions, and an evaluator that walks their tree, with which the answers of
+//! others are compared. It shares no code with `usertrace-expression`, computes in 128 bits, and
+//! matches globs with a table.
 
+use proptest::prelude::*;
+use proptest::sample::select;
 use usertrace_expression::{Answer, Field, Integer};
 
+/// Numbers whose comparisons are likely to differ where something is wrong.
+const NUMBERS: [u64; 16] = [
+    0,
+    1,
+    2,
+    63,
+    64,
+    65_535,
+    65_536,
+    (1 << 23) - 1,
+    1 << 23,
+    1 << 53,
+    (1 << 53) + 1,
+    i64::MAX as u64,
+    1 << 63,
+    (1 << 63) + 1,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum UnaryOp {
+pub enum UnaryOp {
     Plus,
     Minus,
     Not,
@@ -12,8 +35,8 @@ pub(crate) enum UnaryOp {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Tree {
-    /// An index into [`FIELDS`].
+pub enum Tree {
+    /// An index into the names of the fields.
     Field(usize),
     /// With a choice of how it is written.
     Integer(u64, u8),
@@ -26,13 +49,13 @@ pub(crate) enum Tree {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Piece {
+pub enum Piece {
     Star,
     Byte(u8),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Given {
+pub enum Given {
     Missing,
     Signed(i64),
     Unsigned(u64),
@@ -43,7 +66,7 @@ pub(crate) enum Given {
 }
 
 impl Given {
-    pub(crate) fn field<'a>(&'a self, labels: &'a [&'a [u8]]) -> Field<'a> {
+    pub fn field<'a>(&'a self, labels: &'a [&'a [u8]]) -> Field<'a> {
         match self {
             Self::Missing => Field::Missing,
             Self::Signed(number) => Field::Signed(*number),
@@ -55,7 +78,7 @@ impl Given {
         }
     }
 
-    pub(crate) fn labels(&self) -> Vec<&[u8]> {
+    pub fn labels(&self) -> Vec<&[u8]> {
         match self {
             Self::Enumeration(_, labels) => labels.iter().map(Vec::as_slice).collect(),
             _ => Vec::new(),
@@ -63,16 +86,8 @@ impl Given {
     }
 }
 
-pub(crate) const FIELDS: [&str; 5] = [
-    "plain",
-    "outer.inner",
-    "list[2]",
-    "$ctx.vtid",
-    "$app.shop:request",
-];
-
 /// From the table in lttng-enable-event(1), where 1 binds most tightly.
-pub(crate) const OPERATORS: [(&str, u8); 13] = [
+pub const OPERATORS: [(&str, u8); 13] = [
     ("<<", 2),
     (">>", 2),
     ("&", 3),
@@ -103,15 +118,15 @@ fn precedence(tree: &Tree) -> u8 {
 }
 
 /// Writes a tree with the parentheses that it needs.
-pub(crate) fn print(tree: &Tree, out: &mut Vec<u8>) {
+pub fn print(tree: &Tree, fields: &[&str], out: &mut Vec<u8>) {
     let inner = |tree: &Tree, limit: u8, out: &mut Vec<u8>| {
         let needs_group = precedence(tree) > limit;
         out.extend(needs_group.then_some(b'('));
-        print(tree, out);
+        print(tree, fields, out);
         out.extend(needs_group.then_some(b')'));
     };
     match tree {
-        Tree::Field(index) => out.extend(FIELDS[*index].bytes()),
+        Tree::Field(index) => out.extend(fields[*index].bytes()),
         Tree::Integer(number, style) => out.extend(
             match style % 4 {
                 0 => format!("{number}"),
@@ -152,6 +167,73 @@ pub(crate) fn print(tree: &Tree, out: &mut Vec<u8>) {
         }
         Tree::Group(child) => inner(child, 0, out),
     }
+}
+
+/// Generates numbers.
+pub fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => select(&NUMBERS[..]), 1 => any::<u64>(), 2 => 0..4_u64]
+}
+
+/// Generates floats that are not negative.
+pub fn floats() -> impl Strategy<Value = f64> {
+    let few = [
+        0.0,
+        0.5,
+        1.0,
+        64.0,
+        9_007_199_254_740_992.0,
+        9.3e18,
+        1.9e19,
+        1e300,
+    ];
+    prop_oneof![
+        select(few.to_vec()),
+        numbers().prop_map(|number| number as f64)
+    ]
+}
+
+/// Generates texts.
+pub fn texts() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(select(b"aab*\\\"\xc3".to_vec()), 0..5)
+}
+
+/// Generates constant texts.
+pub fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    let piece = prop_oneof![
+        2 => Just(Piece::Star),
+        3 => select(b"aab*\\\"\xc3".to_vec()).prop_map(Piece::Byte)
+    ];
+    prop::collection::vec(piece, 0..6)
+}
+
+/// Generates expressions over so many fields. Some are invalid.
+pub fn trees(fields: usize) -> impl Strategy<Value = Tree> {
+    let leaf = move || {
+        prop_oneof![
+            5 => (0..fields).prop_map(Tree::Field),
+            4 => (numbers(), any::<u8>()).prop_map(|(number, style)| Tree::Integer(number, style)),
+            1 => floats().prop_map(Tree::Float),
+            2 => pieces().prop_map(Tree::Text),
+        ]
+    };
+    let comparison = (leaf(), select(vec!["==", "!=", "<", ">="]), leaf()).prop_map(
+        |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
+    );
+    let unary = [UnaryOp::Plus, UnaryOp::Minus, UnaryOp::Not, UnaryOp::BitNot];
+    let mut operators: Vec<_> = OPERATORS.iter().map(|(operator, _)| *operator).collect();
+    // Half of all operators are these two, as they skip steps.
+    operators.extend(["&&", "||"].repeat(5));
+    prop_oneof![1 => leaf(), 3 => comparison].prop_recursive(4, 20, 2, move |inner| {
+        let binary = (inner.clone(), select(operators.clone()), inner.clone()).prop_map(
+            |(left, operator, right)| Tree::Binary(operator, Box::new(left), Box::new(right)),
+        );
+        prop_oneof![
+            2 => (select(unary.to_vec()), inner.clone())
+                .prop_map(|(operator, child)| Tree::Unary(operator, Box::new(child))),
+            1 => inner.prop_map(|child| Tree::Group(Box::new(child))),
+            5 => binary,
+        ]
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -203,7 +285,7 @@ fn kind(tree: &Tree) -> Option<Kind> {
 }
 
 /// Whether the crate must accept the tree as an expression.
-pub(crate) fn is_valid(tree: &Tree) -> bool {
+pub fn is_valid(tree: &Tree) -> bool {
     kind(tree).is_some_and(|kind| kind != Kind::Text)
 }
 
@@ -220,7 +302,7 @@ enum Known {
 }
 
 /// The answer that the crate must give.
-pub(crate) fn evaluate(tree: &Tree, values: &[Given]) -> Answer {
+pub fn evaluate(tree: &Tree, values: &[Given]) -> Answer {
     truth(&known(tree, values))
 }
 
@@ -395,7 +477,7 @@ fn ordered<T: PartialOrd>(operator: &str, left: T, right: T) -> bool {
 }
 
 /// Fills the table of which starts of the pattern match which starts of the text.
-pub(crate) fn glob(pieces: &[Piece], text: &[u8]) -> bool {
+pub fn glob(pieces: &[Piece], text: &[u8]) -> bool {
     let mut row = vec![false; text.len() + 1];
     row[0] = true;
     for piece in pieces {
