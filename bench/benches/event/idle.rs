@@ -67,7 +67,8 @@ fn rejected(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Vec<Vec<f64>> 
     let batch = BATCH / 50;
     let turn = |condition: &'static str| {
         let filter = format!("1 bench:rejected if {condition}");
-        Contestant::new(batch, move |_| ours::rejected(batch)).prepared(move || ours.filter(&filter))
+        Contestant::new(batch, move |_| ours::rejected(batch))
+            .prepared(move || ours.filter(&filter))
     };
     // The first is the filter of LTTng's session.
     let mut contestants = vec![

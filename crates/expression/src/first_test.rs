@@ -81,9 +81,12 @@ fn comparison(steps: &[Step]) -> Option<(u8, Comparison, Integer, &[Step])> {
     };
     let (constant, rest) = match *rest {
         [Step::Small(number), ref rest @ ..] => (Number::Signed(small_integer(number)), rest),
-        [Step::Wide(wide, upper), Step::Data(middle), Step::Data(lower), ref rest @ ..] => {
-            (wide_number(wide, upper, middle, lower), rest)
-        }
+        [
+            Step::Wide(wide, upper),
+            Step::Data(middle),
+            Step::Data(lower),
+            ref rest @ ..,
+        ] => (wide_number(wide, upper, middle, lower), rest),
         _ => return None,
     };
     let constant = match constant {

@@ -3,11 +3,13 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use usertrace_expression::{
-    Answer, ErrorKind, Expression, Field, Integer, MAX_REFERENCES, MAX_TEXT, Slices, Words,
-    evaluate_words,
+    Answer, ErrorKind, Expression, Field, FirstTest, Integer, MAX_REFERENCES, MAX_TEXT, Slices,
+    Words, evaluate_words,
 };
 
-use usertrace_testing::expression_model::{self as model, Given, Tree, floats, numbers, pieces, texts, trees};
+use usertrace_testing::expression_model::{
+    self as model, Given, Tree, floats, numbers, pieces, texts, trees,
+};
 
 /// The names of the fields.
 const FIELDS: [&str; 5] = [
@@ -62,6 +64,26 @@ fn answer(expression: &Expression, text: &[u8], values: &[Given]) -> Answer {
     answer
 }
 
+/// Whether the comparison that the expression needs fails for an integer.
+fn first_test_fails(expression: &Expression, text: &[u8], values: &[Given]) -> bool {
+    let Some(test) = expression.first_test() else {
+        return false;
+    };
+    let reference = expression.references(text).nth(test.reference.into());
+    let name = reference.expect("a reference").to_string();
+    let index = FIELDS.iter().position(|known| *known == name);
+    let value = match values[index.expect("a known field")] {
+        Given::Signed(value) => i128::from(value),
+        Given::Unsigned(value) => value.into(),
+        _ => return false,
+    };
+    let constant = match test.constant {
+        Integer::Signed(constant) => i128::from(constant),
+        Integer::Unsigned(constant) => constant.into(),
+    };
+    FirstTest::bit(value.cmp(&constant)) & test.orders == 0
+}
+
 /// Words that are 0 behind their end.
 #[derive(Clone, Copy)]
 struct Memory<'a>(&'a [u32]);
@@ -97,6 +119,9 @@ proptest! {
             let expected = model::evaluate(&tree, values);
             let answer = answer(&expression, &text, values);
             prop_assert_eq!(answer, expected, "{} with {:?}: {:?}", shown, values, expression);
+            if first_test_fails(&expression, &text, values) {
+                prop_assert_ne!(answer, Answer::True, "{} with {:?}", shown, values);
+            }
         }
     }
 
