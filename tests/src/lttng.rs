@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use usertrace_testing::babeltrace::has_trace;
+
 /// The events that LTTng-UST records. Its header cannot compile one of them as C++.
 ///
 /// # Panics
@@ -19,12 +21,16 @@ pub fn expected(is_cpp: bool) -> Vec<String> {
         .collect()
 }
 
-/// The events of a trace that are not LTTng-UST's own: level, name, and fields.
+/// The events of a trace that are not LTTng-UST's own: level, name, and fields. None without a
+/// trace, which `babeltrace2` refuses.
 ///
 /// # Panics
 /// If `babeltrace2` fails.
 #[must_use]
 pub fn events(trace: &Path) -> Vec<String> {
+    if !has_trace(trace) {
+        return Vec::new();
+    }
     let output = Command::new("babeltrace2")
         .args(["--fields=loglevel"])
         .arg(trace)

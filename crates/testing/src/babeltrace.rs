@@ -213,7 +213,8 @@ pub fn lines(directory: &Path) -> Lines {
     }
 }
 
-fn has_trace(directory: &Path) -> bool {
+/// Whether there is a trace in a directory or below.
+pub fn has_trace(directory: &Path) -> bool {
     let entries = || std::fs::read_dir(directory).unwrap();
     directory.join("metadata").exists()
         || entries()
