@@ -67,6 +67,6 @@ pub use tracepoints::{
     tracepoints,
 };
 pub use trigger_watch::{TriggerEvent, TriggerOptions};
-pub use triggers::{FiredFile, FiredTrigger, Trigger, WaitOutcome};
+pub use triggers::{FiredFile, FiredTrigger, TraceTrigger, WaitOutcome};
 
 pub use source::ConsumerSource;

@@ -23,7 +23,7 @@ use super::checkpoint::{create, lock, write_whole};
 use super::chunks::{self, Limits};
 use super::error::{OutputError, describe};
 use super::recorder::{RecorderEvent, remove_old};
-use super::triggers::{FiredFile, FiredTrigger, Trigger, WaitOutcome};
+use super::triggers::{FiredFile, FiredTrigger, TraceTrigger, WaitOutcome};
 use super::{ControlFs, ControlFsError, SessionSummary, SnapshotError, TraceDir, snapshot};
 
 /// Directory with the snapshots of all traces, in the output directory of a daemon.
@@ -141,7 +141,11 @@ impl fmt::Display for TriggerEvent {
             ),
             Self::Postponed { action, after } => write!(
                 f,
-                "a trigger fired again, for which a {action} follows in {} s",
+                "a trigger fired again, for which a {} follows in {} s",
+                match action {
+                    TriggerAction::Rotate => "new chunk",
+                    _ => "snapshot",
+                },
                 after.as_millis().div_ceil(1000)
             ),
             Self::ChunkEnds { firings } => {
@@ -232,7 +236,7 @@ pub(super) struct TriggerWatch {
     /// Waiting for the file has failed, so the trace is gone.
     is_over: bool,
     /// The triggers that ask for something, with their counts.
-    fired: Vec<(Trigger, FiredTrigger)>,
+    fired: Vec<(TraceTrigger, FiredTrigger)>,
     answered: Counts,
     snapshots: Pace,
     chunks: Pace,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
-use usertrace_sys::filter::{TriggerAction, WrittenTrigger};
+use usertrace_sys::filter::{Trigger, TriggerAction};
 
 use super::control_fs::{ControlFsError, TraceDir, write};
 
@@ -25,14 +25,14 @@ const MAX_TEXT: usize = 64 << 10;
 
 /// A trigger of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Trigger {
+pub struct TraceTrigger {
     /// Its number, which no other trigger of the system has.
     pub number: u32,
     /// `PATTERN [if EXPR] then ACTION [once|every N]`.
     pub text: String,
 }
 
-impl Trigger {
+impl TraceTrigger {
     /// What it does. `None` for an action that this program does not know.
     #[must_use]
     pub fn action(&self) -> Option<TriggerAction> {
@@ -51,17 +51,12 @@ impl Trigger {
 
 /// The action of a trigger's text. `None` if it is no trigger.
 pub(super) fn action_of(text: &str) -> Option<TriggerAction> {
-    let trigger = WrittenTrigger::parse(text.as_bytes()).ok()?;
-    Some(trigger.action)
+    Trigger::parse(text).ok().map(|trigger| trigger.action)
 }
 
-/// The text of a trigger without the number that the file `triggers` shows before it.
-pub(super) fn without_number(line: &str) -> &str {
-    let line = line.trim();
-    match line.split_once(' ') {
-        Some((number, text)) if number.bytes().all(|byte| byte.is_ascii_digit()) => text.trim(),
-        _ => line,
-    }
+/// The text of a trigger in a line of the file `triggers`, which has a number before it.
+pub(super) fn without_number(line: &str) -> String {
+    TraceTrigger::from_line(line).map_or_else(|| line.to_owned(), |trigger| trigger.text)
 }
 
 /// What a trigger has done, as the file `fired` says.
@@ -126,17 +121,17 @@ impl TraceDir {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn triggers(&self) -> Result<Vec<Trigger>, ControlFsError> {
+    pub fn triggers(&self) -> Result<Vec<TraceTrigger>, ControlFsError> {
         let path = self.path().join(TRIGGERS);
         let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
-        Ok(text.lines().filter_map(Trigger::from_line).collect())
+        Ok(text.lines().filter_map(TraceTrigger::from_line).collect())
     }
 
     /// Adds a trigger, and returns it with its number.
     ///
     /// # Errors
     /// Those of the kernel, which then has changed nothing.
-    pub fn add_trigger(&self, text: &str) -> Result<Trigger, ControlFsError> {
+    pub fn add_trigger(&self, text: &str) -> Result<TraceTrigger, ControlFsError> {
         let before: BTreeSet<u32> = self.triggers()?.iter().map(|of| of.number).collect();
         write(&self.path().join(TRIGGERS), text)?;
         let mut new = self.triggers()?;
@@ -146,7 +141,7 @@ impl TraceDir {
         match at.or(new.len().checked_sub(1)) {
             Some(at) => Ok(new.swap_remove(at)),
             // It was removed again.
-            None => Ok(Trigger {
+            None => Ok(TraceTrigger {
                 number: 0,
                 text: text.to_owned(),
             }),
@@ -234,6 +229,7 @@ impl FiredFile {
     pub fn read(&self) -> Result<Option<Vec<FiredTrigger>>, ControlFsError> {
         match self.read_text() {
             Ok(text) => Ok(Some(parse(&text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(_) if self.is_removed() => Ok(None),
             Err(error) => Err(io_error("read", &self.path)(error)),
         }
@@ -416,9 +412,9 @@ mod tests {
     fn numbers_are_no_part_of_a_trigger() {
         for (line, text) in [
             ("3 a then stop", "a then stop"),
-            (" 3  a then stop ", "a then stop"),
-            ("a then stop", "a then stop"),
-            ("3a then stop", "3a then stop"),
+            ("3 4 then stop once ", "4 then stop once"),
+            // An action of a later kernel.
+            ("200 a if 3 then panic", "a if 3 then panic"),
         ] {
             assert_eq!(without_number(line), text);
         }
