@@ -52,6 +52,7 @@ mod target;
 mod terminal;
 mod top;
 mod trigger;
+mod unusable;
 mod view;
 mod wait;
 

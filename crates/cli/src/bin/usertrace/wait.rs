@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 Examples:
   usertrace wait mine && usertrace snapshot mine      # when any trigger of the trace fires
   usertrace wait --trigger 3 --timeout 60 mine        # for this one, at most a minute
-  usertrace wait --count 1000000 mine | logger        # each one, until the trace is destroyed
+  usertrace wait --count 10 --json mine | jq .pid     # for which processes, the next ten times
 
 It waits for what fires from its start on, and prints a line for each trigger that fired: when it did last, its number, for which
 process, by the ids of the initial namespace, how often it has fired so far, and the trigger. Triggers of all actions count.
@@ -151,6 +151,9 @@ impl Args {
             }
             let now = self.read(&file)?;
             let news = watched.news(&now);
+            if news.is_empty() && file.is_removed() {
+                return Err(self.removed());
+            }
             self.print(&trace, &news)?;
             let fired = news.iter().fold(0u64, |sum, (_, new)| sum.saturating_add(*new));
             left = left.saturating_sub(fired);
