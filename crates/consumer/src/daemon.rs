@@ -294,7 +294,9 @@ impl Daemon<'_> {
         let watches = self.watches.values_mut();
         let watches = watches.filter(|watch| watch.watched().is_some());
         for (watch, outcome) in watches.zip(outcomes) {
-            outcome.into_iter().for_each(|outcome| watch.polled(outcome));
+            outcome
+                .into_iter()
+                .for_each(|outcome| watch.polled(outcome));
         }
         Ok(())
     }
@@ -411,7 +413,8 @@ impl Daemon<'_> {
                 Err(WatchError::ControlFs(ControlFsError::NoTrace(_))) => {}
                 Err(error) => {
                     if self.unwatched.insert(name.clone()) {
-                        let problem = &format!("its triggers are not followed: {}", describe(&error));
+                        let problem =
+                            &format!("its triggers are not followed: {}", describe(&error));
                         (self.notify)(DaemonNotification::Problem {
                             trace: name,
                             problem,

@@ -117,7 +117,11 @@ impl fmt::Display for TriggerEvent {
                 f,
                 "snapshot in {}: {events} events of {processes} {} (triggers fired {})",
                 path.display(),
-                if *processes == 1 { "process" } else { "processes" },
+                if *processes == 1 {
+                    "process"
+                } else {
+                    "processes"
+                },
                 times(*firings)
             ),
             Self::SnapshotWritten { path: None, .. } => {
@@ -127,7 +131,10 @@ impl fmt::Display for TriggerEvent {
                 write!(f, "no snapshot, to be tried again: {}", describe(error))
             }
             Self::SnapshotAborted(error) => {
-                write!(f, "no snapshot, to be tried again: cannot run a thread: {error}")
+                write!(
+                    f,
+                    "no snapshot, to be tried again: cannot run a thread: {error}"
+                )
             }
             Self::NoDirectory(error) => write!(
                 f,
@@ -151,7 +158,10 @@ impl fmt::Display for TriggerEvent {
             Self::ChunkEnds { firings } => {
                 write!(f, "a new chunk begins (triggers fired {})", times(*firings))
             }
-            Self::NoChunk => write!(f, "a trigger asked for a new chunk, and nothing is recorded"),
+            Self::NoChunk => write!(
+                f,
+                "a trigger asked for a new chunk, and nothing is recorded"
+            ),
             Self::TooLate { firings } => write!(
                 f,
                 "the trace was removed before triggers that had fired {} were answered",
@@ -186,7 +196,8 @@ impl Pace {
     /// How long to wait until the next one. `None` if it is due.
     fn left(&self, now: Instant, interval: Duration) -> Option<Duration> {
         let next = self.last?.checked_add(interval)?;
-        next.checked_duration_since(now).filter(|left| !left.is_zero())
+        next.checked_duration_since(now)
+            .filter(|left| !left.is_zero())
     }
 
     fn begin(&mut self, now: Instant) {
@@ -308,7 +319,11 @@ impl TriggerWatch {
         options: &TriggerOptions,
         end_chunk: impl FnOnce() -> bool,
     ) {
-        if self.job.as_ref().is_some_and(|job| job.thread.is_finished()) {
+        if self
+            .job
+            .as_ref()
+            .is_some_and(|job| job.thread.is_finished())
+        {
             self.finish_job();
         }
         if std::mem::take(&mut self.is_ready) {
@@ -398,7 +413,9 @@ impl TriggerWatch {
         };
         // A failed action is tried again without a new firing, and its failure was reported.
         if !std::mem::replace(&mut pace.is_postponed, true) && self.failure.is_none() {
-            self.events.triggers.push(TriggerEvent::Postponed { action, after });
+            self.events
+                .triggers
+                .push(TriggerEvent::Postponed { action, after });
         }
         false
     }
@@ -481,7 +498,11 @@ impl TriggerWatch {
         match job.thread.join() {
             Ok(Ok(written)) => {
                 self.failure = None;
-                let events = written.summary.processes.iter().map(|process| process.events);
+                let events = written
+                    .summary
+                    .processes
+                    .iter()
+                    .map(|process| process.events);
                 self.events.triggers.push(TriggerEvent::SnapshotWritten {
                     path: written.path,
                     firings: job.firings,
@@ -616,7 +637,10 @@ mod tests {
                 control_fs,
             };
             fixture.trace(7);
-            fixture.set("triggers", "1 a then snapshot\n2 b then rotate\n3 c then stop\n");
+            fixture.set(
+                "triggers",
+                "1 a then snapshot\n2 b then rotate\n3 c then stop\n",
+            );
             fixture.fire([0, 0, 0]);
             fixture
         }
@@ -759,7 +783,10 @@ mod tests {
         fixture.fire([1, 0, 0]);
         assert_eq!(fixture.follow(&mut one, &OPTIONS), [EMPTY]);
         let said = fixture.follow(&mut other, &OPTIONS);
-        assert!(said.len() == 1 && said[0].contains("another program"), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains("another program"),
+            "{said:?}"
+        );
     }
 
     /// Requirements: C5
@@ -796,7 +823,10 @@ mod tests {
         assert!(watch.is_gone());
         watch.report_removal();
         let said = watch.take_events().triggers;
-        assert!(matches!(said[..], [TriggerEvent::TooLate { firings: 2 }]), "{said:?}");
+        assert!(
+            matches!(said[..], [TriggerEvent::TooLate { firings: 2 }]),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -295,7 +295,10 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// The time limit of one `poll`: rounded up, so that nothing polls in a circle at the end.
 fn poll_timeout(left: Option<Duration>) -> PollTimeout {
-    let ms = left.map_or(LOOK, |left| left.min(LOOK)).as_nanos().div_ceil(1_000_000);
+    let ms = left
+        .map_or(LOOK, |left| left.min(LOOK))
+        .as_nanos()
+        .div_ceil(1_000_000);
     u16::try_from(ms).map_or(PollTimeout::MAX, PollTimeout::from)
 }
 
@@ -387,9 +390,16 @@ mod tests {
     fn triggers_are_written_and_read() {
         let (directory, trace) = trace();
         let file = directory.path().join("t").join(TRIGGERS);
-        fs::write(&file, "3 a then stop\n200 b if x == \"then\" then notify every 5\nwhat\n").unwrap();
+        fs::write(
+            &file,
+            "3 a then stop\n200 b if x == \"then\" then notify every 5\nwhat\n",
+        )
+        .unwrap();
         let triggers = trace.triggers().unwrap();
-        let shown: Vec<_> = triggers.iter().map(|of| (of.number, &of.text[..])).collect();
+        let shown: Vec<_> = triggers
+            .iter()
+            .map(|of| (of.number, &of.text[..]))
+            .collect();
         let second = "b if x == \"then\" then notify every 5";
         assert_eq!(shown, [(3, "a then stop"), (200, second)]);
         assert_eq!(triggers[1].action(), Some(TriggerAction::Notify));

@@ -62,7 +62,8 @@ fn fire(directory: &Path, before: &str, after: &str) {
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(before), "{text}");
     let mut file = OpenOptions::new().write(true).open(path).unwrap();
-    file.write_all(text.replacen(before, after, 1).as_bytes()).unwrap();
+    file.write_all(text.replacen(before, after, 1).as_bytes())
+        .unwrap();
 }
 
 fn read(directory: &Path, file: &str) -> String {
@@ -99,7 +100,10 @@ fn triggers_are_listed() {
         assert!(said.contains(line), "{line}: {said}");
     }
     let (_, said, _) = usertrace(path, &["doctor"]);
-    assert!(said.contains("--  conditions    trace \"web\": programs cannot use"), "{said}");
+    assert!(
+        said.contains("--  conditions    trace \"web\": programs cannot use"),
+        "{said}"
+    );
     let (status, _, messages) = usertrace(path, &["trigger", "list", "db"]);
     assert_eq!(status, Some(1));
     assert!(messages.contains("there is no trace root/db"), "{messages}");
@@ -114,8 +118,14 @@ fn triggers_are_checked_and_written() {
     let path = directory.path();
     let before = read(path, "triggers");
     for (wrong, place) in [
-        ("shop:error if code = 7 then stop", "  shop:error if code = 7 then stop\n                     ^"),
-        ("shop:error then explode", "  shop:error then explode\n                  ^^^^^^^"),
+        (
+            "shop:error if code = 7 then stop",
+            "  shop:error if code = 7 then stop\n                     ^",
+        ),
+        (
+            "shop:error then explode",
+            "  shop:error then explode\n                  ^^^^^^^",
+        ),
     ] {
         for arguments in [
             &["trigger", "add", "web", "shop:tick then stop", wrong][..],
@@ -133,18 +143,30 @@ fn triggers_are_checked_and_written() {
     let (status, _, messages) = usertrace(path, &["trigger", "add", "web", text]);
     assert_eq!(status, Some(0), "{messages}");
     assert_eq!(read(path, "triggers"), text);
-    assert!(messages.contains("trace \"web\" is allocated now"), "{messages}");
+    assert!(
+        messages.contains("trace \"web\" is allocated now"),
+        "{messages}"
+    );
     assert_eq!(read(path, "allocate"), "1\n");
     fs::write(path.join("root/web/triggers"), &before).unwrap();
     let (status, _, messages) = usertrace(path, &["trigger", "remove", "web", "3", "4"]);
     assert_eq!(status, Some(1));
-    assert!(messages.contains("trace \"web\" has no trigger 4: it has 3, 17"), "{messages}");
+    assert!(
+        messages.contains("trace \"web\" has no trigger 4: it has 3, 17"),
+        "{messages}"
+    );
     assert_eq!(read(path, "triggers"), before);
     assert_eq!(usertrace(path, &["trigger", "remove", "web"]).0, Some(2));
-    assert_eq!(usertrace(path, &["trigger", "remove", "web", "17"]).0, Some(0));
+    assert_eq!(
+        usertrace(path, &["trigger", "remove", "web", "17"]).0,
+        Some(0)
+    );
     assert!(read(path, "triggers").starts_with("remove 17"));
     fs::write(path.join("root/web/triggers"), "").unwrap();
-    assert_eq!(usertrace(path, &["trigger", "remove", "web", "--all"]).0, Some(0));
+    assert_eq!(
+        usertrace(path, &["trigger", "remove", "web", "--all"]).0,
+        Some(0)
+    );
     assert_eq!(read(path, "triggers"), "0");
 }
 
@@ -155,13 +177,31 @@ fn kernel_without_buffers_is_named() {
     for (arguments, instead) in [
         (&["trigger", "list", "web"][..], "PATTERN if EXPR"),
         (&["wait", "web"], "view --follow"),
-        (&["record", "-o", "out", "--trigger", "a then stop", "--", "true"], "PATTERN if EXPR"),
+        (
+            &[
+                "record",
+                "-o",
+                "out",
+                "--trigger",
+                "a then stop",
+                "--",
+                "true",
+            ],
+            "PATTERN if EXPR",
+        ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
-        let output = command.args(arguments).current_dir(directory.path()).output().unwrap();
+        let output = command
+            .args(arguments)
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && output.stdout.is_empty());
-        assert!(said.contains("usertrace doctor") && said.contains(instead), "{said}");
+        assert!(
+            said.contains("usertrace doctor") && said.contains(instead),
+            "{said}"
+        );
     }
     assert!(!directory.path().join("out").exists());
 }
@@ -169,9 +209,15 @@ fn kernel_without_buffers_is_named() {
 /// A `usertrace wait` that has read the counts.
 fn waiting(directory: &Path, arguments: &[&str]) -> Child {
     let mut command = command(directory, &[&["wait"], arguments].concat());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let opened = || {
-        let files = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
+        let files = fs::read_dir(format!("/proc/{}/fd", child.id()))
+            .into_iter()
+            .flatten();
         let mut files = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
         files.any(|file| file.ends_with("web/fired"))
     };
@@ -202,7 +248,10 @@ fn wait_ends_when_a_trigger_fires() {
     assert_eq!(ended(any), (Some(0), line.to_owned(), String::new()));
     let (status, said, messages) = ended(other);
     assert_eq!((status, &said[..]), (Some(3), ""), "{messages}");
-    assert!(messages.contains("no trigger of trace \"web\" fired in time"), "{messages}");
+    assert!(
+        messages.contains("no trigger of trace \"web\" fired in time"),
+        "{messages}"
+    );
     fire(path, "fired 1", "fired 5");
     let (status, said, messages) = ended(more);
     assert_eq!(status, Some(0), "{messages}");
@@ -220,7 +269,10 @@ fn wait_that_cannot_end_is_an_error() {
     let path = directory.path();
     for (arguments, message) in [
         (&["wait", "db"][..], "there is no trace"),
-        (&["wait", "web", "--trigger", "4"], "has no trigger 4: it has 3, 17"),
+        (
+            &["wait", "web", "--trigger", "4"],
+            "has no trigger 4: it has 3, 17",
+        ),
     ] {
         let (status, _, messages) = usertrace(path, arguments);
         assert_eq!(status, Some(1));
@@ -234,10 +286,17 @@ fn wait_that_cannot_end_is_an_error() {
     assert_eq!(timeout.0, Some(3), "{timeout:?}");
     // One that fires once and then is spent.
     let other = waiting(path, &["web", "--trigger", "17", "--count", "2"]);
-    fire(path, "fired 0 suppressed 0 last 0 0", "fired 1 suppressed 0 spent   ");
+    fire(
+        path,
+        "fired 0 suppressed 0 last 0 0",
+        "fired 1 suppressed 0 spent   ",
+    );
     let (status, said, messages) = ended(other);
     assert_eq!((status, said.lines().count()), (Some(1), 1), "{messages}");
-    assert!(messages.contains("each was to fire once, and has"), "{messages}");
+    assert!(
+        messages.contains("each was to fire once, and has"),
+        "{messages}"
+    );
 }
 
 /// Requirements: E1, E4
@@ -250,7 +309,10 @@ fn wait_ends_with_its_trigger() {
     fs::write(path.join("root/web/fired"), spent).unwrap();
     let (status, _, messages) = usertrace(path, &["wait", "web", "--trigger", "17"]);
     assert_eq!(status, Some(1));
-    assert!(messages.contains("each was to fire once, and has"), "{messages}");
+    assert!(
+        messages.contains("each was to fire once, and has"),
+        "{messages}"
+    );
     let timeout = usertrace(path, &["wait", "web", "--timeout", "0"]);
     assert_eq!(timeout.0, Some(3), "trigger 3 can fire: {timeout:?}");
     let child = waiting(path, &["web"]);
@@ -258,7 +320,10 @@ fn wait_ends_with_its_trigger() {
     fire(path, "3 matched", "x matched");
     let (status, _, messages) = ended(child);
     assert_eq!(status, Some(1));
-    assert!(messages.contains("trace \"web\" has no triggers"), "{messages}");
+    assert!(
+        messages.contains("trace \"web\" has no triggers"),
+        "{messages}"
+    );
     fs::write(path.join("root/web/fired"), FIRED).unwrap();
     let child = waiting(path, &["web"]);
     fs::remove_dir_all(path.join("root/web")).unwrap();
@@ -278,7 +343,10 @@ fn daemon_answers_what_fired() {
     let daemon = |log: &str| {
         let arguments = ["daemon", "--only-triggers", "--output", "out"];
         let mut command = command(path, &arguments);
-        command.stderr(File::create(path.join(log)).unwrap()).spawn().unwrap()
+        command
+            .stderr(File::create(path.join(log)).unwrap())
+            .spawn()
+            .unwrap()
     };
     let said = |log: &str| fs::read_to_string(path.join(log)).unwrap();
     let mut first = daemon("first");
@@ -299,6 +367,9 @@ fn daemon_answers_what_fired() {
 
 fn end(daemon: &mut Child) {
     // SAFETY: the signal goes to a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(daemon.id().cast_signed(), libc::SIGTERM) }, 0);
+    assert_eq!(
+        unsafe { libc::kill(daemon.id().cast_signed(), libc::SIGTERM) },
+        0
+    );
     assert!(daemon.wait().unwrap().success());
 }

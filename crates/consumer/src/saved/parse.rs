@@ -459,10 +459,25 @@ mod tests {
                 6,
                 "triggers: unknown operator \"=\" (use \"==\"), at \"= 1 then stop\"",
             ),
-            (WEB, "triggers = [\"a\"]\n", 4, "triggers: expected \"then\""),
+            (
+                WEB,
+                "triggers = [\"a\"]\n",
+                4,
+                "triggers: expected \"then\"",
+            ),
             (WEB, "triggers = [\"a then\"]\n", 4, ", at the end"),
-            (WEB, "triggers = \"a then stop\"\n", 4, "triggers: expected a list"),
-            (MAIN, "triggers = []\n", 6, "unknown key \"triggers\" of channel"),
+            (
+                WEB,
+                "triggers = \"a then stop\"\n",
+                4,
+                "triggers: expected a list",
+            ),
+            (
+                MAIN,
+                "triggers = []\n",
+                6,
+                "unknown key \"triggers\" of channel",
+            ),
             (
                 WEB,
                 "filter_mask = 0x100000000\n",

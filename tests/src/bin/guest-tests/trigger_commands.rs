@@ -73,7 +73,10 @@ fn trigger_of_a_command_stops_the_flight_recorder() {
     numbered(100);
     let (status, said) = usertrace(&["status", "mine"]);
     assert_eq!(status, 3, "it is not active: {said}");
-    assert!(said.contains(&format!("{text} (fired once, spent)")), "{said}");
+    assert!(
+        said.contains(&format!("{text} (fired once, spent)")),
+        "{said}"
+    );
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().join("out");
     let out = out.to_str().expect("text");
@@ -81,13 +84,29 @@ fn trigger_of_a_command_stops_the_flight_recorder() {
     let read = babeltrace::read(Path::new(out));
     // The library checks at each event whether the trace is active.
     let last = read.events.last().expect("events").numbered().1;
-    assert_eq!(read.events.len(), 42, "the event that fired is the last: {last}");
+    assert_eq!(
+        read.events.len(),
+        42,
+        "the event that fired is the last: {last}"
+    );
     assert_eq!(last, 41);
     assert_eq!(counts(text), [1, 1, 0]);
 
-    let added = done(&["trigger", "add", "mine", "other then start", "other then notify every 3"]);
-    let added: Vec<_> = added.lines().map(|line| line.split_once(' ').expect("a number")).collect();
-    assert_eq!((added[0].1, added[1].1), ("other then start", "other then notify every 3"));
+    let added = done(&[
+        "trigger",
+        "add",
+        "mine",
+        "other then start",
+        "other then notify every 3",
+    ]);
+    let added: Vec<_> = added
+        .lines()
+        .map(|line| line.split_once(' ').expect("a number"))
+        .collect();
+    assert_eq!(
+        (added[0].1, added[1].1),
+        ("other then start", "other then notify every 3")
+    );
     assert_ne!(added[0].0, added[1].0);
     let listed = done(&["trigger", "list", "mine"]);
     assert_eq!(listed.lines().count(), 4, "{listed}");
@@ -98,7 +117,12 @@ fn trigger_of_a_command_stops_the_flight_recorder() {
     // What was listed, numbers included, can be added.
     let file = "/sys/kernel/ltt/mine/triggers";
     let shown = fs::read_to_string(file).expect("text");
-    done(&["trigger", "add", "mine", shown.lines().next().expect("a line")]);
+    done(&[
+        "trigger",
+        "add",
+        "mine",
+        shown.lines().next().expect("a line"),
+    ]);
     done(&["trigger", "remove", "--all", "mine"]);
     assert_eq!(fs::read_to_string(file).expect("text"), "");
     for n in 0..8 {
@@ -114,7 +138,10 @@ fn trigger_of_a_command_stops_the_flight_recorder() {
     assert_eq!(usertrace(&["status", "new"]).0, 0, "it is active");
     // The setup is saved, and works after load.
     let saved = done(&["save", "new"]);
-    assert!(saved.contains("\ntriggers = [\"test:numbered then start once\"]\n"), "{saved}");
+    assert!(
+        saved.contains("\ntriggers = [\"test:numbered then start once\"]\n"),
+        "{saved}"
+    );
     let file = directory.path().join("new.toml");
     fs::write(&file, saved.replace("started = true", "started = false")).expect("a file");
     done(&["load", "--replace", file.to_str().expect("text")]);
@@ -170,7 +197,10 @@ fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let (_, rest) = stat.rsplit_once(')').expect("a name");
     let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-    [11, 12].iter().map(|&n: &usize| fields[n].parse::<u64>().expect("ticks")).sum()
+    [11, 12]
+        .iter()
+        .map(|&n: &usize| fields[n].parse::<u64>().expect("ticks"))
+        .sum()
 }
 
 /// Requirements: E1, E4
@@ -178,7 +208,9 @@ fn wait_sleeps_until_the_trace_is_removed() {
     remove_all();
     let once = "test:numbered then notify once";
     let trace = Trace::started("mine");
-    trace.write("triggers", "other then notify").expect("a trigger");
+    trace
+        .write("triggers", "other then notify")
+        .expect("a trigger");
     trace.write("triggers", once).expect("a trigger");
     // One that has fired before does not count.
     numbered(3);
@@ -193,7 +225,10 @@ fn wait_sleeps_until_the_trace_is_removed() {
     trace.write("triggers", once).expect("a trigger");
     numbered(3);
     let (status, said) = usertrace(&["wait", "mine"]);
-    assert!(status == 1 && said.contains("each was to fire once, and has"), "{said}");
+    assert!(
+        status == 1 && said.contains("each was to fire once, and has"),
+        "{said}"
+    );
 }
 
 /// Somebody who may read the trace, and nothing else.
@@ -208,7 +243,9 @@ fn group_that_may_read_can_wait() {
     let copy = public.path().join("usertrace");
     fs::copy(program::path("usertrace"), &copy).expect("a copy");
     let trace = Trace::started("mine");
-    trace.write("triggers", "test:numbered then notify").expect("a trigger");
+    trace
+        .write("triggers", "test:numbered then notify")
+        .expect("a trigger");
     let wait = || {
         let mut command = Command::new(&copy);
         command.args(["wait", "--timeout", "20", "mine"]);
@@ -301,7 +338,16 @@ fn daemon_writes_a_snapshot_after_each_firing() {
     let daemon = Daemon::start(
         path,
         "first",
-        &["--start", "mine", "--flight", "--only-triggers", "--trigger-interval", "3s", "--trigger", text],
+        &[
+            "--start",
+            "mine",
+            "--flight",
+            "--only-triggers",
+            "--trigger-interval",
+            "3s",
+            "--trigger",
+            text,
+        ],
     );
     wait::until("it has a trigger", || {
         fs::read_to_string("/sys/kernel/ltt/mine/triggers").is_ok_and(|text| !text.is_empty())
@@ -312,19 +358,31 @@ fn daemon_writes_a_snapshot_after_each_firing() {
     assert_eq!(first.len(), 1);
     assert_eq!(first[0].1, 6);
     let why = fs::read_to_string(first[0].0.join("trigger.txt")).expect("text");
-    assert!(why.contains(text) && why.contains("fired once so far, last 20"), "{why}");
+    assert!(
+        why.contains(text) && why.contains("fired once so far, last 20"),
+        "{why}"
+    );
     // Two within the interval: one snapshot, after it.
     numbered(6);
     numbered(6);
     daemon.wait_for("a trigger fired again, for which a snapshot follows in ", 1);
     daemon.wait_for("mine: snapshot in ", 2);
-    assert_eq!(snapshots(&out).iter().map(|of| of.1).collect::<Vec<_>>(), [6, 18]);
+    assert_eq!(
+        snapshots(&out).iter().map(|of| of.1).collect::<Vec<_>>(),
+        [6, 18]
+    );
     let said = daemon.end();
     assert!(said.contains("(triggers fired 2 times)"), "{said}");
     assert!(!out.join("mine").exists(), "nothing is recorded");
     // What fires while no daemon runs is answered by the next one, once.
     numbered(6);
-    let options = ["--only-triggers", "--trigger-interval", "1s", "--keep-snapshots", "2"];
+    let options = [
+        "--only-triggers",
+        "--trigger-interval",
+        "1s",
+        "--keep-snapshots",
+        "2",
+    ];
     let daemon = Daemon::start(path, "second", &options);
     daemon.wait_for("mine: snapshot in ", 1);
     daemon.wait_for("was removed, as the oldest", 1);
@@ -338,10 +396,14 @@ fn daemon_writes_a_snapshot_after_each_firing() {
     assert!(!said.contains("snapshot"), "{said}");
     // A killed daemon's snapshot is written again.
     numbered(6);
-    fs::create_dir(out.join("snapshots/mine/20991231T000000Z-900000.current")).expect("a directory");
+    fs::create_dir(out.join("snapshots/mine/20991231T000000Z-900000.current"))
+        .expect("a directory");
     let daemon = Daemon::start(path, "fourth", &options);
     daemon.wait_for("mine: snapshot in ", 1);
-    assert!(!out.join("snapshots/mine/20991231T000000Z-900000.current").exists());
+    assert!(
+        !out.join("snapshots/mine/20991231T000000Z-900000.current")
+            .exists()
+    );
     // A trace that is removed, and another one of its name.
     done(&["destroy", "mine"]);
     done(&["start", "--flight", "--trigger", text, "mine"]);
@@ -358,7 +420,12 @@ fn daemon_begins_a_chunk_after_the_event() {
     remove_all();
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
-    done(&["start", "--trigger", "test:numbered if number == 9 then rotate", "mine"]);
+    done(&[
+        "start",
+        "--trigger",
+        "test:numbered if number == 9 then rotate",
+        "mine",
+    ]);
     let daemon = Daemon::start(path, "log", &["--trigger-interval", "1s"]);
     daemon.wait_for("mine: recorded to ", 1);
     for n in 1..4 {
@@ -370,12 +437,28 @@ fn daemon_begins_a_chunk_after_the_event() {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("text");
         daemon.wait_for(" is finished", n);
-        assert_eq!(finished_chunks(&path.join("out/mine")).expect("chunks").len(), n);
-        stays.0.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
+        assert_eq!(
+            finished_chunks(&path.join("out/mine"))
+                .expect("chunks")
+                .len(),
+            n
+        );
+        stays
+            .0
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(b"\n")
+            .expect("it reads");
         assert!(stays.wait().success());
     }
     let said = daemon.end();
-    assert_eq!(said.matches("a new chunk begins (triggers fired once)").count(), 3, "{said}");
+    assert_eq!(
+        said.matches("a new chunk begins (triggers fired once)")
+            .count(),
+        3,
+        "{said}"
+    );
     let chunks = finished_chunks(&path.join("out/mine")).expect("chunks");
     for chunk in &chunks[..3] {
         assert_eq!(babeltrace::read(chunk).events.len(), 10);
@@ -391,20 +474,51 @@ fn daemon_goes_on_when_snapshots_have_no_room() {
     fs::create_dir_all(&small).expect("a directory");
     // No room for a directory more than that of the trace.
     let flags = MsFlags::empty();
-    let mounted = mount(Some("none"), &small, Some("tmpfs"), flags, Some("size=64k,nr_inodes=4"));
+    let mounted = mount(
+        Some("none"),
+        &small,
+        Some("tmpfs"),
+        flags,
+        Some("size=64k,nr_inodes=4"),
+    );
     mounted.expect("tmpfs");
-    done(&["start", "--flight", "--trigger", "test:numbered if number == 5 then snapshot", "mine"]);
-    let daemon = Daemon::start(path, "log", &["--only-triggers", "--trigger-interval", "1s"]);
+    done(&[
+        "start",
+        "--flight",
+        "--trigger",
+        "test:numbered if number == 5 then snapshot",
+        "mine",
+    ]);
+    let daemon = Daemon::start(
+        path,
+        "log",
+        &["--only-triggers", "--trigger-interval", "1s"],
+    );
     numbered(6);
     daemon.wait_for("to be tried again: ", 1);
     assert!(daemon.said().contains("No space left"), "{}", daemon.said());
     std::thread::sleep(Duration::from_millis(2500));
-    assert_eq!(daemon.said().matches("to be tried again: ").count(), 1, "{}", daemon.said());
+    assert_eq!(
+        daemon.said().matches("to be tried again: ").count(),
+        1,
+        "{}",
+        daemon.said()
+    );
     // There is room again.
     let room = Some("size=10M,nr_inodes=1000");
-    mount(Some("none"), &small, Some("tmpfs"), MsFlags::MS_REMOUNT, room).expect("tmpfs");
+    mount(
+        Some("none"),
+        &small,
+        Some("tmpfs"),
+        MsFlags::MS_REMOUNT,
+        room,
+    )
+    .expect("tmpfs");
     daemon.wait_for("mine: snapshot in ", 1);
-    assert_eq!(snapshots(&path.join("out")).last().expect("a snapshot").1, 6);
+    assert_eq!(
+        snapshots(&path.join("out")).last().expect("a snapshot").1,
+        6
+    );
     daemon.end();
     umount(&small).expect("it is mounted");
 }

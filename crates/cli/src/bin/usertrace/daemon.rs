@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use usertrace_consumer::{
     ControlFs, DaemonNotification, DaemonOptions, IfExists, RecorderEvent, RecordingProgress,
-    SavedTraceError, TraceSetup, TriggerOptions, daemon, describe, load_saved_traces, read_saved_traces,
-    saved_traces_below,
+    SavedTraceError, TraceSetup, TriggerOptions, daemon, describe, load_saved_traces,
+    read_saved_traces, saved_traces_below,
 };
 use usertrace_ctf::Version;
 

@@ -238,6 +238,23 @@ pub(crate) fn allocate_to_start(trace: &TraceDir, triggers: &[String]) -> anyhow
     Ok(())
 }
 
+/// Says of triggers that only a daemon answers that `record` does not.
+pub(crate) fn warn_without_daemon(triggers: &[String]) {
+    let actions = triggers
+        .iter()
+        .filter_map(|text| Some(Trigger::parse(text).ok()?.action));
+    let is_of_daemon = |action: &TriggerAction| match action {
+        TriggerAction::Snapshot | TriggerAction::Rotate => true,
+        TriggerAction::Stop | TriggerAction::Start | TriggerAction::Notify => false,
+    };
+    if let Some(action) = actions.into_iter().find(is_of_daemon) {
+        output::say(format_args!(
+            "\"usertrace daemon\" does {:?} for a trigger; \"usertrace record\" does not",
+            action.name()
+        ));
+    }
+}
+
 impl Add {
     fn try_run(self) -> anyhow::Result<()> {
         let trace = open(&self.root)?.trace(&self.trace)?;
@@ -333,6 +350,9 @@ mod tests {
     #[test]
     fn times_are_readable() {
         assert_eq!(time(0), "-");
-        assert_eq!(time(1_795_762_605_416_403_206), "2026-11-27T06:56:45.416403Z");
+        assert_eq!(
+            time(1_795_762_605_416_403_206),
+            "2026-11-27T06:56:45.416403Z"
+        );
     }
 }

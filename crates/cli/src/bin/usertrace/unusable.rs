@@ -37,14 +37,7 @@ mod tests {
     /// Requirements: E4
     #[test]
     fn rules_that_are_no_expressions_are_named() {
-        let lines = [
-            "*",
-            "0",
-            "a:* if x > 1",
-            "a if x >",
-            "!b if (y",
-            "!b if y",
-        ];
+        let lines = ["*", "0", "a:* if x > 1", "a if x >", "!b if (y", "!b if y"];
         let said = rules(&lines.map(str::to_owned));
         assert_eq!(said.len(), 2, "{said:?}");
         for (said, begin) in said.iter().zip([

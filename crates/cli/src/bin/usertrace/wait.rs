@@ -133,7 +133,9 @@ impl Args {
         watched.news(&first);
         let mut left = self.count;
         loop {
-            let rest = self.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
+            let rest = self
+                .timeout
+                .map(|limit| limit.saturating_sub(begun.elapsed()));
             match file.wait(rest).context("cannot wait")? {
                 WaitOutcome::TimedOut => {
                     output::say(format_args!(
@@ -155,7 +157,9 @@ impl Args {
                 return Err(self.removed());
             }
             self.print(&trace, &news)?;
-            let fired = news.iter().fold(0u64, |sum, (_, new)| sum.saturating_add(*new));
+            let fired = news
+                .iter()
+                .fold(0u64, |sum, (_, new)| sum.saturating_add(*new));
             left = left.saturating_sub(fired);
             if left == 0 {
                 return Ok(0);
@@ -185,7 +189,10 @@ impl Args {
             bail!("trace {name:?} has no triggers (usertrace trigger add)");
         }
         if let Some(number) = self.trigger.iter().find(|number| !numbers.contains(number)) {
-            bail!("trace {name:?} has no trigger {number}{}", of_these(&numbers));
+            bail!(
+                "trace {name:?} has no trigger {number}{}",
+                of_these(&numbers)
+            );
         }
         let wanted = watched.of(all);
         if wanted.iter().all(|of| of.spent) {
@@ -233,7 +240,11 @@ impl Fired<'_> {
             time: at,
             ..
         } = self.counts;
-        let times = output::count(usize::try_from(*fired).unwrap_or(usize::MAX), "time", "times");
+        let times = output::count(
+            usize::try_from(*fired).unwrap_or(usize::MAX),
+            "time",
+            "times",
+        );
         let line = format!(
             "{} trigger {number}, process {pid}, fired {times}: {}",
             time(*at),
