@@ -394,11 +394,13 @@ impl Daemon<'_> {
 
     /// Follows the triggers of new traces, and forgets those of traces that were removed.
     fn scan_triggers(&mut self, names: &[String]) {
-        let gone = self.watches.extract_if(.., |_, watch| watch.is_gone());
-        for (name, mut watch) in gone {
-            watch.report_removal();
-            report_triggers(self.notify, &name, &mut watch);
+        for (name, watch) in &mut self.watches {
+            if watch.is_gone() {
+                watch.report_removal();
+                report_triggers(self.notify, name, watch);
+            }
         }
+        self.watches.retain(|_, watch| !watch.is_gone());
         for name in names {
             if self.watches.contains_key(name) {
                 continue;
