@@ -394,13 +394,15 @@ impl Daemon<'_> {
 
     /// Follows the triggers of new traces, and forgets those of traces that were removed.
     fn scan_triggers(&mut self, names: &[String]) {
-        for (name, watch) in &mut self.watches {
-            if watch.is_gone() {
+        let watches = self.watches.iter();
+        let gone = watches.filter(|(_, watch)| watch.is_gone());
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            if let Some(mut watch) = self.watches.remove(&name) {
                 watch.report_removal();
-                report_triggers(self.notify, name, watch);
+                report_triggers(self.notify, &name, &mut watch);
             }
         }
-        self.watches.retain(|_, watch| !watch.is_gone());
         for name in names {
             if self.watches.contains_key(name) {
                 continue;
