@@ -38,8 +38,21 @@ const REASON: &str = "trigger.txt";
 pub struct TriggerOptions {
     /// Least time between two snapshots of a trace, and between two chunks that triggers begin.
     pub interval: Duration,
-    /// Number of snapshots to keep of each trace, the newest ones.
+    /// Number of snapshots to keep of each trace, the newest ones. The new one always stays.
     pub keep: Option<usize>,
+    /// Maximum size in bytes of the snapshots of each trace. If exceeded, the oldest are removed.
+    pub max_size: Option<u64>,
+}
+
+impl TriggerOptions {
+    /// The limits of the other snapshots, when a new one is written.
+    fn limits(&self) -> Limits {
+        Limits {
+            keep: self.keep.map(|keep| keep.saturating_sub(1)),
+            max_size: self.max_size,
+            ..Limits::default()
+        }
+    }
 }
 
 /// An action that triggers asked for, and what became of it.
@@ -452,8 +465,8 @@ impl TriggerWatch {
         firings: u64,
     ) {
         let (control_fs, name) = (control_fs.clone(), self.of.name.clone());
-        let (output, keep, reason) = (self.output.clone(), options.keep, self.reason());
-        let write = move || write_snapshot(&control_fs, &name, &output, keep, &reason);
+        let (output, limits, reason) = (self.output.clone(), options.limits(), self.reason());
+        let write = move || write_snapshot(&control_fs, &name, &output, &limits, &reason);
         // A thread of its own: the rings of other processes must be read meanwhile.
         let thread = std::thread::Builder::new().name("snapshot".to_owned());
         match thread.spawn(write) {
@@ -576,17 +589,20 @@ fn write_snapshot(
     control_fs: &ControlFs,
     name: &str,
     output: &Path,
-    keep: Option<usize>,
+    limits: &Limits,
     reason: &str,
 ) -> Result<Written, SnapshotError> {
     let output_error = OutputError::at(output);
     let last = chunks::last_number(output).map_err(&output_error)?;
     let chunk = Chunk::after(last, SystemTime::now());
     let path = output.join(chunk.current());
-    let write = || -> Result<(Option<PathBuf>, SessionSummary), SnapshotError> {
+    let mut removed = Vec::new();
+    let mut write = || -> Result<(Option<PathBuf>, SessionSummary), SnapshotError> {
         let summary = snapshot(control_fs, name, &path, Version::V1_8)?;
         if !summary.processes.is_empty() {
             fs::write(path.join(REASON), reason).map_err(OutputError::at(&path))?;
+            // The new one is none of them yet.
+            remove_old(output, limits, &mut removed);
         }
         let finished = chunks::finish_chunk(output, &chunk).map_err(&output_error)?;
         Ok((finished, summary))
@@ -595,12 +611,6 @@ fn write_snapshot(
         // The first error is more useful than a second one. The next daemon removes what is left.
         let _ = fs::remove_dir_all(&path);
     })?;
-    let mut removed = Vec::new();
-    let limits = Limits {
-        keep,
-        ..Limits::default()
-    };
-    remove_old(output, &limits, &mut removed);
     Ok(Written {
         path: finished,
         summary,
@@ -615,6 +625,7 @@ mod tests {
     const OPTIONS: TriggerOptions = TriggerOptions {
         interval: Duration::from_secs(3600),
         keep: Some(2),
+        max_size: None,
     };
 
     /// A plain directory in place of the control file system, with a trace that no process has.

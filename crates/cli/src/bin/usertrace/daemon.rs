@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace_consumer::{
-    ControlFs, DaemonNotification, DaemonOptions, IfExists, RecorderEvent, RecordingProgress,
-    SavedTraceError, TraceSetup, TriggerOptions, daemon, describe, load_saved_traces,
-    read_saved_traces, saved_traces_below,
+    ControlFs, DaemonNotification, DaemonOptions, IfExists, Limits as WantedLimits, RecorderEvent,
+    RecordingProgress, SavedTraceError, TraceSetup, TriggerOptions, daemon, describe,
+    load_saved_traces, read_saved_traces, saved_traces_below,
 };
 use usertrace_ctf::Version;
 
@@ -102,7 +102,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = limits::duration, default_value = "10s", help_heading = TRIGGERS)]
     trigger_interval: Duration,
 
-    /// Remove the oldest of more than N snapshots of a trace
+    /// Remove the oldest of more than N snapshots of a trace; or of more than --max-size
     #[arg(long, value_name = "N", default_value = "100", help_heading = TRIGGERS)]
     keep_snapshots: usize,
 
@@ -160,6 +160,7 @@ impl Args {
             traces.extend(loaded);
         }
         let output = self.output.unwrap_or_else(default_output);
+        let limits: WantedLimits = self.limits.into();
         let options = DaemonOptions {
             root: self.root.path,
             traces,
@@ -169,8 +170,9 @@ impl Args {
             triggers: TriggerOptions {
                 interval: self.trigger_interval,
                 keep: Some(self.keep_snapshots),
+                max_size: limits.max_size,
             },
-            limits: self.limits.into(),
+            limits,
         };
         let quiet = self.quiet;
         let tables = self.tables.parquet.map(|root| {

@@ -240,14 +240,14 @@ pub(crate) fn allocate_to_start(trace: &TraceDir, triggers: &[String]) -> anyhow
 
 /// Says of triggers that only a daemon answers that `record` does not.
 pub(crate) fn warn_without_daemon(triggers: &[String]) {
-    let actions = triggers
+    let mut actions = triggers
         .iter()
         .filter_map(|text| Some(Trigger::parse(text).ok()?.action));
     let is_of_daemon = |action: &TriggerAction| match action {
         TriggerAction::Snapshot | TriggerAction::Rotate => true,
         TriggerAction::Stop | TriggerAction::Start | TriggerAction::Notify => false,
     };
-    if let Some(action) = actions.into_iter().find(is_of_daemon) {
+    if let Some(action) = actions.find(is_of_daemon) {
         output::say(format_args!(
             "\"usertrace daemon\" does {:?} for a trigger; \"usertrace record\" does not",
             action.name()
