@@ -10,19 +10,20 @@ use crate::error::ParseError;
 const BEFORE: usize = 40;
 const AFTER: usize = 36;
 
-/// Prints an error, its text and a caret under the place: see [`ParseError::with_caret`].
+/// Prints an error, the text that it is about and a caret under the place.
 ///
 /// Control characters and bytes that are not UTF-8 are printed as `U+FFFD`, tabs and line feeds as
 /// spaces. Of a long text, the neighbourhood of the place is printed.
 #[derive(Clone, Debug)]
-pub struct WithCaret<'a, E = ParseError> {
+pub struct WithCaret<'a, E> {
     error: &'a E,
     place: Range<usize>,
     text: &'a [u8],
 }
 
-impl<'a, E> WithCaret<'a, E> {
-    /// Prints an error about these bytes of a text.
+impl<'a, E: fmt::Display> WithCaret<'a, E> {
+    /// Prints an error about the bytes of a text at `place`, on three lines without a final line
+    /// feed.
     pub fn new(error: &'a E, place: Range<usize>, text: &'a [u8]) -> Self {
         Self { error, place, text }
     }
@@ -31,7 +32,7 @@ impl<'a, E> WithCaret<'a, E> {
 impl ParseError {
     /// Prints the error, the text and a caret under the place, on three lines without a final
     /// line feed. `text` is the parsed text.
-    pub fn with_caret<'a>(&'a self, text: &'a [u8]) -> WithCaret<'a> {
+    pub fn with_caret<'a>(&'a self, text: &'a [u8]) -> WithCaret<'a, Self> {
         WithCaret::new(self, self.place(), text)
     }
 }
