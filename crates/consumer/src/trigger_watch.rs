@@ -774,9 +774,9 @@ mod tests {
             interval: Duration::ZERO,
             ..OPTIONS
         };
+        let mut watch = fixture.watch();
         fs::create_dir(fixture.out()).unwrap();
         fs::write(fixture.out().join(SNAPSHOTS), "").unwrap();
-        let mut watch = fixture.watch();
         fixture.fire([1, 0, 0]);
         let said = fixture.follow(&mut watch, &now);
         let begin = "nothing is done for triggers, to be tried again: cannot write to ";

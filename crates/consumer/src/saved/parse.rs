@@ -465,7 +465,12 @@ mod tests {
                 4,
                 "triggers: expected \"then\"",
             ),
-            (WEB, "triggers = [\"a then\"]\n", 4, ", at the end"),
+            (
+                WEB,
+                "triggers = [\"a then stop every\"]\n",
+                4,
+                ", at the end",
+            ),
             (
                 WEB,
                 "triggers = \"a then stop\"\n",
