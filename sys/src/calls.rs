@@ -163,6 +163,19 @@ impl Calls {
             unsafe { raw::syscall1(self.abi.nr_ltt_switch as usize, buffer.as_ptr() as usize) };
         Errno::from_ret(ret).map(drop)
     }
+
+    /// Fires the trigger with this number of the trace that a buffer belongs to, by `ltt_switch`.
+    ///
+    /// # Errors
+    /// Those of the kernel: `ENXIO` (no areas), `EINVAL` (not a buffer given to this process, or
+    /// the number is 0), `ENOENT` (the trace was destroyed, or has no such trigger any more).
+    pub fn fire(&self, buffer: NonNull<u8>, trigger: u8) -> Result<(), Errno> {
+        if trigger == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let address = buffer.as_ptr().wrapping_add(trigger.into());
+        NonNull::new(address).map_or(Err(Errno::EINVAL), |address| self.switch(address))
+    }
 }
 
 #[cfg(test)]

@@ -267,7 +267,7 @@ pub struct LttInfoFilter {
 )]
 #[repr(C)]
 pub struct LttInfoRule {
-    /// Index of the channel; 0: the trace.
+    /// Index of the channel; 0: the trace. With [`LTT_RULE_TRIGGER`] the number of the trigger.
     pub channel: u8,
     /// `LTT_RULE_*`
     pub flags: u8,
@@ -291,6 +291,10 @@ pub const LTT_RULE_REFUSE_IF: u8 = 0x8;
 /// The pattern is a piece of the expression of the rule before it.
 pub const LTT_RULE_EXPR: u8 = 0x10;
 
+/// Flag of an entry that is not a rule: the pattern of a trigger. The channel is the trigger's
+/// number.
+pub const LTT_RULE_TRIGGER: u8 = 0x20;
+
 /// The longest expression, in bytes.
 pub const LTT_EXPR_MAX: usize = 2048;
 
@@ -299,6 +303,9 @@ pub const LTT_EXPR_DEPTH: usize = 64;
 
 /// Upper bound of the number of contexts of a channel.
 pub const LTT_MAX_CONTEXTS: usize = 16;
+
+/// Upper bound of the number of triggers of a trace.
+pub const LTT_MAX_TRIGGERS: usize = 8;
 
 /// A ring's positions, in the control area.
 #[derive(

@@ -77,6 +77,11 @@ struct Trace {
     modes: [AtomicU32; CHANNELS],
     /// A bit for each channel that was ever in overwrite mode.
     overwrote: AtomicU32,
+    /// How often each trigger was fired: number `n` at `[n / 32][n % 32]`.
+    fired: [[AtomicU32; 32]; 8],
+    /// The trigger that stops the trace, and the one that starts it; 0: none.
+    stops: AtomicU32,
+    starts: AtomicU32,
 }
 
 impl Trace {
@@ -88,6 +93,11 @@ impl Trace {
 
     fn is_laid_out(&self) -> bool {
         self.state.load(Ordering::Relaxed) != Self::NEW
+    }
+
+    fn fired(&self, trigger: u8) -> &AtomicU32 {
+        let trigger = usize::from(trigger);
+        &self.fired[trigger / 32][trigger % 32]
     }
 
     fn is_active(&self) -> bool {
@@ -468,6 +478,9 @@ impl Fake {
             mode.store(Mode::Discard as u32, Ordering::Relaxed);
         }
         trace.overwrote.store(0, Ordering::Relaxed);
+        for action in [&trace.stops, &trace.starts] {
+            action.store(0, Ordering::Relaxed);
+        }
         self.publish_with(table, || self.write_rules(slot, b"\0\0\x01*"));
     }
 
@@ -493,6 +506,19 @@ impl Fake {
     /// Sets the rules of a trace to bytes that need not be valid rules.
     pub fn set_rule_bytes(&self, slot: usize, rules: &[u8]) {
         self.locked(|table| self.publish_with(table, || self.write_rules(slot, rules)));
+    }
+
+    /// How often processes fired a trigger of the trace in a slot since the last call.
+    pub fn fired(&self, slot: usize, trigger: u8) -> u32 {
+        let trace = &self.table().traces[slot];
+        trace.fired(trigger).swap(0, Ordering::Relaxed)
+    }
+
+    /// Lets a trigger stop or start the trace in a slot.
+    pub fn act(&self, slot: usize, trigger: u8, starts: bool) {
+        let trace = &self.table().traces[slot];
+        let action = if starts { &trace.starts } else { &trace.stops };
+        action.store(trigger.into(), Ordering::Relaxed);
     }
 
     /// Changes the filter mask of a channel, or, if that is 0, of the trace.
@@ -978,6 +1004,33 @@ unsafe impl Kernel for Fake {
                 return Err(Errno::ENOENT);
             }
             process.switches[slot].fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    fn fire(&self, buffer: NonNull<u8>, trigger: u8) -> Result<(), Errno> {
+        self.locked(|table| {
+            let process = &table.processes[self.me(table).ok_or(Errno::ENXIO)?];
+            let offset = buffer.as_ptr().addr() as u64 - MAPPED[0].load(Ordering::Relaxed);
+            let slot = offset as usize / self.buffers_slot_len();
+            let given = process.given[slot].load(Ordering::Relaxed);
+            if given == 0 || trigger == 0 || offset as usize % self.buffers_slot_len() != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let trace = &table.traces[slot];
+            if given != trace.generation.load(Ordering::Relaxed) {
+                return Err(Errno::ENOENT);
+            }
+            trace.fired(trigger).fetch_add(1, Ordering::Relaxed);
+            for (action, state) in [
+                (&trace.stops, Trace::STOPPED),
+                (&trace.starts, Trace::STARTED),
+            ] {
+                if action.load(Ordering::Relaxed) == trigger.into() {
+                    trace.state.store(state, Ordering::Relaxed);
+                    self.publish(table);
+                }
+            }
             Ok(())
         })
     }

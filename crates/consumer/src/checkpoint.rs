@@ -343,7 +343,7 @@ fn open_owned(checkpoint: &Path) -> io::Result<File> {
 }
 
 /// Takes the lock of the recorder.
-fn lock(directory: File) -> io::Result<Flock<File>> {
+pub(super) fn lock(directory: File) -> io::Result<Flock<File>> {
     let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock);
     lock.map_err(|(_, error)| match error {
         Errno::EWOULDBLOCK => {

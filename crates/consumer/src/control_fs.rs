@@ -119,6 +119,9 @@ pub struct TraceSetup {
     pub flight: bool,
     /// Mode `block`: programs wait at full rings while a recorder is attached.
     pub block: bool,
+    /// Triggers: `PATTERN [if EXPR] then ACTION [once|every N]`. If there are any, they replace
+    /// those of an existing trace.
+    pub triggers: Vec<String>,
 }
 
 impl TraceSetup {
@@ -222,6 +225,9 @@ impl ControlFs {
         }
         if let Some(filter) = setup.filter() {
             write(&trace.path.join("filter"), &filter)?;
+        }
+        if !setup.triggers.is_empty() {
+            trace.set_triggers(&setup.triggers)?;
         }
         Ok(trace)
     }

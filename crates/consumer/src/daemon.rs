@@ -21,9 +21,11 @@ use super::record::{LINGER, PROGRESS_INTERVAL, WAIT, next_wait};
 use super::recorder::TraceRecorder;
 use super::relay::{RelayOptions, RelaySender, SpoolWriter};
 use super::signals::{ReceivedSignal, Signals};
+use super::trigger_watch::{TriggerEvent, TriggerOptions, TriggerWatch, WatchError};
+use super::triggers::{WaitOutcome, revents};
 use super::{
     CONTROL, ControlFs, ControlFsError, Limits, MAIN, RecorderEvent, RecordingProgress,
-    SessionSummary, TraceDir, close_recording,
+    SessionSummary, TraceDir, close_recording, describe,
 };
 
 /// How long to wait before retrying a trace that cannot be recorded.
@@ -40,6 +42,10 @@ pub struct DaemonOptions {
     pub traces: Vec<String>,
     /// The output directory, in which each trace has a directory of its name, with chunks.
     pub output: PathBuf,
+    /// Whether to record. Otherwise, only triggers are answered.
+    pub records: bool,
+    /// What to do when triggers fire.
+    pub triggers: TriggerOptions,
     /// When chunks end, and the maximum size of each trace.
     pub limits: Limits,
     /// The relay to send the traces to, if any. Chunks that were sent are removed.
@@ -77,6 +83,13 @@ pub enum DaemonNotification<'a> {
         trace: &'a str,
         /// The event.
         event: &'a RecorderEvent,
+    },
+    /// Triggers of a trace asked for an action.
+    Trigger {
+        /// The trace's name.
+        trace: &'a str,
+        /// What became of it.
+        event: &'a TriggerEvent,
     },
     /// A trace was removed, and recorded completely.
     Ended {
@@ -160,6 +173,10 @@ struct Daemon<'a> {
     options: &'a DaemonOptions,
     control_fs: ControlFs,
     recordings: BTreeMap<String, Recording>,
+    /// The traces whose triggers are answered.
+    watches: BTreeMap<String, TriggerWatch>,
+    /// Traces whose triggers cannot be followed, which was reported.
+    unwatched: BTreeSet<String>,
     /// Traces that cannot be recorded, with the time and the text of the last error.
     failed: BTreeMap<String, (Instant, String)>,
     /// Statistics of recordings that have ended.
@@ -195,6 +212,8 @@ pub fn daemon(
         options,
         control_fs,
         recordings: BTreeMap::new(),
+        watches: BTreeMap::new(),
+        unwatched: BTreeSet::new(),
         failed: BTreeMap::new(),
         ended: RecordingProgress::default(),
         leaving: BTreeMap::new(),
@@ -203,6 +222,7 @@ pub fn daemon(
     daemon.close_stale()?;
     daemon.scan_traces()?;
     daemon.round();
+    daemon.follow_triggers();
     (daemon.notify)(DaemonNotification::Ready);
     let (mut reported, mut swept) = (Instant::now(), Instant::now());
     let mut wait = *WAIT.start();
@@ -233,6 +253,7 @@ pub fn daemon(
             daemon.scan_traces()?;
         }
         let fill = daemon.round();
+        daemon.follow_triggers();
         if reported.elapsed() >= PROGRESS_INTERVAL {
             let progress = daemon.progress();
             let traces = daemon.recordings.len();
@@ -255,18 +276,29 @@ pub fn daemon(
 }
 
 impl Daemon<'_> {
-    fn wait(&self, signals: &Signals, inotify: &Inotify, ms: u64) -> Result<(), RecordError> {
-        let mut fds = vec![
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-            PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
-        ];
-        let watched = self.recordings.values();
-        fds.extend(watched.map(|of| PollFd::new(of.recorder.watched(), PollFlags::POLLIN)));
+    fn wait(&mut self, signals: &Signals, inotify: &Inotify, ms: u64) -> Result<(), RecordError> {
+        let watched = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        // Triggers come first, so that their results are at the beginning.
+        let triggers = self.watches.values().filter_map(TriggerWatch::watched);
+        let mut fds: Vec<_> = triggers.map(watched).collect();
+        let nr_triggers = fds.len();
+        fds.extend([signals.as_fd(), inotify.as_fd()].map(watched));
+        let recordings = self.recordings.values();
+        fds.extend(recordings.map(|of| watched(of.recorder.watched())));
         let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(error) => Err(system("wait")(error)),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(system("wait")(error)),
         }
+        let outcomes: Vec<Option<WaitOutcome>> = fds[..nr_triggers].iter().map(revents).collect();
+        let watches = self.watches.values_mut();
+        let watches = watches.filter(|watch| watch.watched().is_some());
+        for (watch, outcome) in watches.zip(outcomes) {
+            outcome
+                .into_iter()
+                .for_each(|outcome| watch.polled(outcome));
+        }
+        Ok(())
     }
 
     /// Names of the existing traces that are to be recorded.
@@ -333,7 +365,13 @@ impl Daemon<'_> {
         let names = self.traces()?;
         let is_there: BTreeSet<&String> = names.iter().collect();
         self.failed.retain(|name, _| is_there.contains(name));
-        for name in &names {
+        self.unwatched.retain(|name| is_there.contains(name));
+        self.scan_triggers(&names);
+        let recorded = match self.options.records {
+            true => &names[..],
+            false => &[],
+        };
+        for name in recorded {
             let waits = |(since, _): &(Instant, String)| since.elapsed() < RETRY;
             if self.recordings.contains_key(name) || self.failed.get(name).is_some_and(waits) {
                 continue;
@@ -352,6 +390,57 @@ impl Daemon<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Follows the triggers of new traces, and forgets those of traces that were removed.
+    fn scan_triggers(&mut self, names: &[String]) {
+        let watches = self.watches.iter();
+        let gone = watches.filter(|(_, watch)| watch.is_gone());
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            if let Some(mut watch) = self.watches.remove(&name) {
+                watch.report_removal();
+                report_triggers(self.notify, &name, &mut watch);
+            }
+        }
+        for name in names {
+            if self.watches.contains_key(name) {
+                continue;
+            }
+            let trace = self.control_fs.trace(name).map_err(WatchError::from);
+            match trace.and_then(|trace| TriggerWatch::open(trace, &self.options.output)) {
+                Ok(watch) => {
+                    self.unwatched.remove(name);
+                    self.watches.insert(name.clone(), watch);
+                }
+                // The trace was removed meanwhile.
+                Err(WatchError::ControlFs(ControlFsError::NoTrace(_))) => {}
+                Err(error) => {
+                    if self.unwatched.insert(name.clone()) {
+                        let problem =
+                            &format!("its triggers are not followed: {}", describe(&error));
+                        (self.notify)(DaemonNotification::Problem {
+                            trace: name,
+                            problem,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what triggers ask for.
+    fn follow_triggers(&mut self) {
+        for (name, watch) in &mut self.watches {
+            let recording = self.recordings.get_mut(name);
+            let end_chunk = || {
+                let recorder = recording.map(|recording| &mut recording.recorder.rotates_now);
+                // The next round reads what led to this, and then ends the chunk.
+                recorder.map(|rotates_now| *rotates_now = true).is_some()
+            };
+            watch.follow(&self.control_fs, &self.options.triggers, end_chunk);
+            report_triggers(self.notify, name, watch);
+        }
     }
 
     /// Starts to record a trace. Returns `None` before the trace was started: it may still get
@@ -530,6 +619,10 @@ impl Daemon<'_> {
     /// Ends the service. The next daemon continues the recordings.
     fn detach(mut self) -> RecordingProgress {
         (self.notify)(DaemonNotification::Stopping);
+        for (name, watch) in &mut self.watches {
+            watch.end();
+            report_triggers(self.notify, name, watch);
+        }
         for (name, recording) in &mut self.recordings {
             let mut left = recording.recorder.suspend();
             for event in recording.recorder.take_events() {
@@ -546,6 +639,24 @@ impl Daemon<'_> {
             }
         }
         self.progress()
+    }
+}
+
+/// Reports what became of the actions that triggers of a trace asked for.
+fn report_triggers(
+    notify: &mut dyn FnMut(DaemonNotification<'_>),
+    trace: &str,
+    watch: &mut TriggerWatch,
+) {
+    let events = watch.take_events();
+    for event in &events.triggers {
+        notify(DaemonNotification::Trigger { trace, event });
+    }
+    for event in &events.removed {
+        notify(DaemonNotification::RecorderEvent { trace, event });
+    }
+    for problem in &events.problems {
+        notify(DaemonNotification::Problem { trace, problem });
     }
 }
 

@@ -44,6 +44,12 @@ pub enum RecordError {
         "programs that run already can be recorded only by a kernel that has trace buffers (see usertrace doctor)"
     )]
     RunsAlready,
+    /// The fallback has no triggers.
+    #[error(
+        "triggers need a kernel that has trace buffers (see usertrace doctor); without one, -e \"PATTERN if EXPR\" records \
+         the events that matter, and usertrace view --follow --where EXPR shows them as they come"
+    )]
+    NoTriggers,
     /// The control file system reported an error.
     #[error(transparent)]
     ControlFs(#[from] ControlFsError),

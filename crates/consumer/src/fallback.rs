@@ -45,6 +45,9 @@ pub fn record_fallback(
     if !options.pids.is_empty() {
         return Err(RecordError::RunsAlready);
     }
+    if !options.setup.triggers.is_empty() {
+        return Err(RecordError::NoTriggers);
+    }
     let program = options.program.first().ok_or(RecordError::NoProgram)?;
     let output_error = OutputError::at(&options.output);
     let (output, signals) = prepare(options)?;

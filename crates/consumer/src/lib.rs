@@ -32,6 +32,8 @@ mod size_meter;
 mod snapshot;
 mod source;
 mod tracepoints;
+mod trigger_watch;
+mod triggers;
 
 pub use channels::{CONTROL, MAIN};
 pub use chunks::{Limits, finished_chunks};
@@ -64,5 +66,7 @@ pub use tracepoints::{
     ProcessTracepoints, TraceTracepoints, Tracepoint, TracepointField, TracepointSource, programs,
     tracepoints,
 };
+pub use trigger_watch::{TriggerEvent, TriggerOptions};
+pub use triggers::{FiredFile, FiredTrigger, TraceTrigger, WaitOutcome};
 
 pub use source::ConsumerSource;

@@ -350,6 +350,20 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/triggers.md",
+        &[
+            root("usertrace start --flight mine", Patched, ""),
+            root("usertrace start --flight --trigger", Patched, ""),
+            case(
+                "usertrace daemon",
+                TestedElsewhere("guest-tests, trigger_commands"),
+                "",
+            ),
+            case("while usertrace wait", TestedElsewhere("likewise"), ""),
+            root("echo 'shop:served if", Patched, MINE),
+        ],
+    ),
+    (
         "docs/how-to/channels.md",
         &[
             root("mkdir /sys/kernel/ltt/mine\n", Patched, ""),

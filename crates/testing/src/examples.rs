@@ -7,13 +7,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 20] = [
+pub const COMMANDS: [&str; 25] = [
     "record",
     "ctl",
     "start",
     "stop",
     "destroy",
     "filter",
+    "trigger",
+    "trigger add",
+    "trigger list",
+    "trigger remove",
+    "wait",
     "save",
     "load",
     "status",

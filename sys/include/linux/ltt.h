@@ -54,6 +54,9 @@ struct ltt_abi {
  * long alloc_tracebuf(struct ltt_tracebuf *args, size_t size, unsigned int flags);
  * long ltt_update(void **buffer, int *active, int *filter);
  * long ltt_switch(void *buffer);
+ *
+ * ltt_switch(buffer + N), with 0 < N < 256, says that an event has matched the
+ * trigger with number N of the trace, see LTT_RULE_TRIGGER.
  */
 struct ltt_tracebuf {
 	__u64 buffers;		/* out: the write area: nr_slots slots */
@@ -208,6 +211,13 @@ struct ltt_info_trace {
  *
  * What is no expression accepts nothing. A program that does not know these
  * flags refuses what matches.
+ *
+ * An entry with LTT_RULE_TRIGGER is not a rule, either. It is a trigger of the
+ * trace: channel has its number, which no other trigger of the system has. Pieces
+ * of an expression can follow, with the same channel. After an event of which the
+ * pattern matches and the expression is true, the program calls ltt_switch() with
+ * the number. Rules do not matter for that, nor whether the trace is active. What
+ * is no expression never matches.
  */
 struct ltt_info_filter {
 	__u64 generation;	/* of the trace */
@@ -221,14 +231,16 @@ struct ltt_info_filter {
 #define LTT_RULE_ACCEPT_IF	0x4	/* accepts what matches if the expression is true */
 #define LTT_RULE_REFUSE_IF	0x8	/* refuses what matches if the expression is true */
 #define LTT_RULE_EXPR		0x10	/* the pattern is a piece of an expression */
+#define LTT_RULE_TRIGGER	0x20	/* the pattern is that of a trigger */
 
 #define LTT_EXPR_MAX		2048	/* bytes of an expression */
 #define LTT_EXPR_DEPTH		64	/* parentheses inside each other */
 
 #define LTT_MAX_CONTEXTS	16	/* in one channel */
+#define LTT_MAX_TRIGGERS	8	/* of one trace */
 
 struct ltt_info_rule {
-	__u8  channel;
+	__u8  channel;		/* or the number of a trigger */
 	__u8  flags;		/* LTT_RULE_* */
 	__u8  len;		/* of the pattern, at least 1 */
 	__u8  pattern[];	/* without NUL */

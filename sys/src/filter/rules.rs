@@ -6,8 +6,8 @@ use usertrace_expression::{Expression, ParseError};
 
 use crate::limits::{CHANNELS, RULES_LEN};
 use crate::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_EXPR_MAX, LTT_RULE_ACCEPT_IF, LTT_RULE_CONTEXT, LTT_RULE_EXPR,
-    LTT_RULE_REFUSE, LTT_RULE_REFUSE_IF,
+    LTT_CHANNEL_CONTROL, LTT_EXPR_MAX, LTT_MAX_TRIGGERS, LTT_RULE_ACCEPT_IF, LTT_RULE_CONTEXT,
+    LTT_RULE_EXPR, LTT_RULE_REFUSE, LTT_RULE_REFUSE_IF, LTT_RULE_TRIGGER,
 };
 
 /// The pattern that matches everything.
@@ -67,6 +67,34 @@ impl Rule<'_> {
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         entries(self.expression).map(|entry| entry.pattern)
     }
+
+    /// The text of its condition, composed in `room`; none if it is too long.
+    fn text<'t>(&self, room: &'t mut [u8; LTT_EXPR_MAX]) -> Option<&'t [u8]> {
+        let mut len = 0;
+        for piece in self.pieces() {
+            room.get_mut(len..len + piece.len())?.copy_from_slice(piece);
+            len += piece.len();
+        }
+        room.get(..len)
+    }
+
+    /// Whether the pattern matches an event. `event` is `PROVIDER:NAME`, and `name` its second
+    /// part.
+    fn matches(&self, event: &[u8], name: &[u8]) -> bool {
+        let has_provider = self.pattern.contains(&b':');
+        matches(self.pattern, if has_provider { event } else { name })
+    }
+}
+
+/// The condition of a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TriggerCondition<'a> {
+    /// Any event that the pattern matches fires it.
+    None,
+    /// The event fires it if this expression is true.
+    If(&'a [u8]),
+    /// The expression is longer than [`LTT_EXPR_MAX`]. Nothing fires it.
+    TooLong,
 }
 
 /// The flags of a rule with a condition. Libraries that do not know conditions see one that
@@ -167,16 +195,47 @@ impl Rules {
         mut each: impl FnMut(Option<&[u8]>),
     ) {
         for rule in self.conditional() {
-            let mut len = 0;
-            let is_whole = rule.pieces().all(|piece| {
-                let place = room.get_mut(len..len + piece.len());
-                place.map(|place| place.copy_from_slice(piece)).is_some() && {
-                    len += piece.len();
-                    true
-                }
-            });
-            each(room.get(..len).filter(|_| is_whole));
+            each(rule.text(room));
         }
+    }
+
+    /// The triggers, in their order.
+    fn triggers(&self) -> impl Iterator<Item = Rule<'_>> {
+        let is_one = |rule: &Rule<'_>| rule.flags == LTT_RULE_TRIGGER && rule.channel != 0;
+        self.rules().filter(is_one).take(LTT_MAX_TRIGGERS)
+    }
+
+    /// True if the trace has triggers.
+    pub fn has_triggers(&self) -> bool {
+        self.triggers().next().is_some()
+    }
+
+    /// Calls `each` with the condition of each trigger. Their indexes count from 0. `room` is
+    /// scratch space.
+    pub fn each_trigger(
+        &self,
+        room: &mut [u8; LTT_EXPR_MAX],
+        mut each: impl FnMut(TriggerCondition<'_>),
+    ) {
+        for trigger in self.triggers() {
+            each(match trigger.text(room) {
+                Some([]) => TriggerCondition::None,
+                Some(text) => TriggerCondition::If(text),
+                None => TriggerCondition::TooLong,
+            });
+        }
+    }
+
+    /// The index and the number of each trigger whose pattern matches an event. `event` is
+    /// `PROVIDER:NAME`, and `name` its second part.
+    pub fn matching_triggers(
+        &self,
+        event: &[u8],
+        name: &[u8],
+    ) -> impl Iterator<Item = (usize, u8)> {
+        let triggers = self.triggers().enumerate();
+        let matching = triggers.filter(move |(_, trigger)| trigger.matches(event, name));
+        matching.map(|(index, trigger)| (index, trigger.channel))
     }
 
     /// Evaluates the rules for an event; the last matching rule of each channel decides, except
@@ -211,12 +270,7 @@ impl Rules {
             if !changes {
                 continue;
             }
-            let subject = if rule.pattern.contains(&b':') {
-                event
-            } else {
-                name
-            };
-            if !matches(rule.pattern, subject) {
+            if !rule.matches(event, name) {
                 continue;
             }
             if is_of_trace && action != Action::RefuseIf {
@@ -359,8 +413,7 @@ pub fn add_rule(filter: &mut Filter, word: &Written<'_>) -> Result<(), RuleError
         ([b'!', pattern @ ..], _) => (true, pattern),
         (pattern, _) => (false, pattern),
     };
-    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:*?".contains(byte);
-    if pattern.is_empty() || !pattern.iter().all(is_good) {
+    if !is_pattern(pattern) {
         return Err(RuleError::Pattern);
     }
     let Some(expression) = word.condition else {
@@ -368,18 +421,42 @@ pub fn add_rule(filter: &mut Filter, word: &Written<'_>) -> Result<(), RuleError
         return put(filter, LTT_CHANNEL_CONTROL, flags, pattern).ok_or(RuleError::Full);
     };
     Expression::parse(expression).map_err(RuleError::Condition)?;
-    let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
-    if expression.len() > LTT_EXPR_MAX || expression.iter().any(is_control) {
+    if !is_storable(expression) {
         return Err(RuleError::Unprintable);
     }
     let flags = if refuses { REFUSE_IF } else { ACCEPT_IF };
+    let added = put_with(filter, LTT_CHANNEL_CONTROL, flags, pattern, expression);
+    added.ok_or(RuleError::Full)
+}
+
+/// True if a text has the form of a pattern.
+pub(super) fn is_pattern(text: &[u8]) -> bool {
+    let is_good = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:*?".contains(byte);
+    !text.is_empty() && text.iter().all(is_good)
+}
+
+/// True if the kernel stores this text of an expression: it is at most [`LTT_EXPR_MAX`] long, and
+/// has no control characters.
+pub(super) fn is_storable(expression: &[u8]) -> bool {
+    let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    expression.len() <= LTT_EXPR_MAX && !expression.iter().any(is_control)
+}
+
+/// Adds an entry with an expression, which may be empty. None, and no change, if it does not fit.
+pub(super) fn put_with(
+    filter: &mut Filter,
+    channel: usize,
+    flags: u8,
+    pattern: &[u8],
+    expression: &[u8],
+) -> Option<()> {
     let before = filter.0.len;
     let mut add = || {
-        put(filter, LTT_CHANNEL_CONTROL, flags, pattern)?;
+        put(filter, channel, flags, pattern)?;
         let mut rest = expression;
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(piece_len(rest));
-            put(filter, LTT_CHANNEL_CONTROL, LTT_RULE_EXPR, piece)?;
+            put(filter, channel, LTT_RULE_EXPR, piece)?;
             rest = behind;
         }
         Some(())
@@ -388,7 +465,7 @@ pub fn add_rule(filter: &mut Filter, word: &Written<'_>) -> Result<(), RuleError
     if added.is_none() {
         filter.0.len = before;
     }
-    added.ok_or(RuleError::Full)
+    added
 }
 
 /// The length of the first piece of an expression. It ends with a character, as far as the text is
@@ -667,6 +744,50 @@ mod tests {
         assert!(!is_accepted(&[(0, LTT_RULE_EXPR, "*")]));
     }
 
+    /// Triggers are no rules, and rules no triggers.
+    #[test]
+    fn triggers_are_apart_from_rules() {
+        let entries = [
+            (0, 0, "*"),
+            (7, LTT_RULE_TRIGGER, "order-*"),
+            (7, LTT_RULE_EXPR, "a >"),
+            (7, LTT_RULE_EXPR, " 1"),
+            (0, LTT_RULE_TRIGGER, "*"),
+            (2, LTT_RULE_TRIGGER, "shop:?rder-paid"),
+            (3, LTT_RULE_TRIGGER | LTT_RULE_REFUSE, "*"),
+            (255, LTT_RULE_TRIGGER, "refund"),
+            (255, LTT_RULE_EXPR, "b"),
+        ];
+        let bytes = encode(&entries);
+        let rules = rules(&bytes);
+        assert!(rules.has_triggers() && !rules.has_conditions());
+        assert_eq!(accepted(&bytes), 1);
+        let matching = rules.matching_triggers(b"shop:order-paid", b"order-paid");
+        assert_eq!(matching.collect::<Vec<_>>(), [(0, 7), (1, 2)]);
+        let mut conditions = Vec::new();
+        rules.each_trigger(&mut [0; LTT_EXPR_MAX], |condition| {
+            conditions.push(match condition {
+                TriggerCondition::None => None,
+                TriggerCondition::If(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+                TriggerCondition::TooLong => panic!("a short one"),
+            });
+        });
+        assert_eq!(
+            conditions,
+            [Some("a > 1".to_owned()), None, Some("b".into())]
+        );
+        let long = vec![(1, LTT_RULE_EXPR, "x".repeat(255)); 9];
+        let mut long: Vec<_> = long.iter().map(|(c, f, text)| (*c, *f, &**text)).collect();
+        long.insert(0, (1, LTT_RULE_TRIGGER, "*"));
+        super::tests::rules(&encode(&long)).each_trigger(&mut [0; LTT_EXPR_MAX], |condition| {
+            assert_eq!(condition, TriggerCondition::TooLong);
+        });
+        let many = vec![(1, LTT_RULE_TRIGGER, "*"); LTT_MAX_TRIGGERS + 1];
+        let many = super::tests::rules(&encode(&many));
+        let found = many.matching_triggers(b"a:b", b"b").count();
+        assert_eq!(found, LTT_MAX_TRIGGERS);
+    }
+
     #[test]
     fn filters_are_shown_as_they_were_written() {
         let long = format!("a == \"{}é\"", "x".repeat(247));
@@ -791,6 +912,7 @@ mod tests {
             rules(&bytes).accept(b"shop:order-paid", b"order-paid");
             rules(&bytes).accept(b"", b"");
             rules(&bytes).each_expression(&mut [0; LTT_EXPR_MAX], |_| {});
+            rules(&bytes).each_trigger(&mut [0; LTT_EXPR_MAX], |_| {});
             each_word(&bytes, |_, _, pieces| assert!(pieces.count() <= RULES_LEN));
         }
 

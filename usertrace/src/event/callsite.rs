@@ -72,6 +72,9 @@ pub(crate) const WANTS_IP: u32 = 1 << 29;
 /// path.
 pub(crate) const CONDITIONAL: u32 = 1 << 28;
 
+/// A bit of [`Callsite::mask`]: the event may fire triggers. It takes the slow path.
+pub(crate) const TRIGGERING: u32 = 1 << 27;
+
 /// A bit of a call site's channel: the trace does not want the event. The bits below are main, for
 /// threads that saw an older mask.
 const UNWANTED: u8 = 1 << 7;
@@ -90,8 +93,8 @@ pub struct Callsite {
     route: Route,
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; SLOTS],
-    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], [`WANTS_IP`], and
-    /// [`CONDITIONAL`].
+    /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], [`WANTS_IP`],
+    /// [`CONDITIONAL`], and [`TRIGGERING`].
     mask: AtomicU32,
     /// The channel that the event goes to in each slot's trace, or [`UNWANTED`].
     channels: [AtomicU8; SLOTS],
@@ -101,6 +104,9 @@ pub struct Callsite {
     /// Where each slot's trace has the conditions of the event; 0: it has none. They take what was
     /// padding, so the size is the same for libraries that do not know them.
     decisions: [AtomicU16; SLOTS],
+    /// Where the table of conditions has the triggers that the event may fire; 0: there are none.
+    /// It takes what was padding, too.
+    triggers: AtomicU16,
 }
 
 impl Callsite {
@@ -141,6 +147,7 @@ impl Callsite {
             description: Text::new(description),
             probes: AtomicU64::new(0),
             decisions: [const { AtomicU16::new(0) }; SLOTS],
+            triggers: AtomicU16::new(0),
         }
     }
 
@@ -300,6 +307,18 @@ impl Callsite {
     pub(crate) fn set_decision(&self, slot: usize, decision: u16) {
         // Pairs with the load in `decision`.
         self.decisions[slot].store(decision, Ordering::Release);
+    }
+
+    /// The offset of the triggers that the event may fire; 0: there are none.
+    #[inline]
+    pub(crate) fn triggers(&self) -> u16 {
+        // Pairs with the store in `set_triggers`: the triggers were stored before.
+        self.triggers.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_triggers(&self, triggers: u16) {
+        // Pairs with the load in `triggers`.
+        self.triggers.store(triggers, Ordering::Release);
     }
 
     /// Removes the event's channel, id and conditions in a slot's trace.

@@ -102,6 +102,15 @@ pub(super) fn tell_readers(buffer: NonNull<u8>) {
     }
 }
 
+/// Fires a trigger of a slot's trace.
+pub(super) fn fire(slot: usize, number: u8) {
+    let buffer = state().and_then(|state| state.buffer(slot));
+    if let Some((setup, buffer)) = SETUP.get().zip(buffer) {
+        // An error says that the trigger is gone. The next update follows that.
+        let _ = setup.kernel.fire(buffer, number);
+    }
+}
+
 /// True if this process has areas of its own.
 pub(crate) fn is_attached() -> bool {
     state().is_some_and(State::is_attached)

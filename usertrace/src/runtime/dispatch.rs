@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::limits::SLOTS;
 
+use super::condition::TriggerList;
 use super::{condition, current};
 use crate::event::{
-    ATTACH, Buffer, CONDITIONAL, Callsite, Outcome, PROBED, Scratch, WANTS_IP, ip_of,
+    ATTACH, Buffer, CONDITIONAL, Callsite, Outcome, PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of,
 };
 use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
@@ -140,7 +141,7 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    if mask & (ATTACH | PROBED | WANTS_IP | CONDITIONAL) != 0 {
+    if mask & (ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING) != 0 {
         return record_flagged(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
@@ -218,15 +219,15 @@ fn refresh_if_closed(channel: &Channel) {
     }
 }
 
-/// Writes an event that calls probes, needs its address, has conditions, or is the first one after
-/// a `fork`.
+/// Writes an event that calls probes, needs its address, has conditions or triggers, or is the
+/// first one after a `fork`.
 #[cold]
 #[inline(never)]
 fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     if mask & PROBED != 0 {
         probe::call(callsite, payload);
     }
-    if mask & ATTACH != 0 || mask & CONDITIONAL != 0 && !current::is_attached() {
+    if mask & ATTACH != 0 || mask & (CONDITIONAL | TRIGGERING) != 0 && !current::is_attached() {
         return record_after_fork(callsite, payload);
     }
     record_all(callsite, mask, payload)
@@ -247,8 +248,37 @@ fn record_after_fork(callsite: &Callsite, payload: Payload<'_>) -> Outcome {
     record_all(callsite, mask, payload)
 }
 
-/// Writes an event by the slow path to each slot of a mask.
+/// Writes an event by the slow path to each slot of a mask, and fires its triggers.
 fn record_all(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
+    let outcome = record_in_slots(callsite, mask, payload);
+    if mask & TRIGGERING != 0 {
+        fire_triggers(callsite, payload);
+    }
+    outcome
+}
+
+/// Fires the triggers of an event that was recorded, or that no trace wants.
+#[cold]
+#[inline(never)]
+fn fire_triggers(callsite: &Callsite, payload: Payload<'_>) {
+    let sources = current::context_sources(ip_of(callsite));
+    let Some((conditions, sources)) = current::conditions().zip(sources) else {
+        return;
+    };
+    let mut fired = TriggerList::new();
+    condition::find_fired(conditions, callsite, payload, &sources, &mut fired);
+    // The calls may run the update signal's handler, so the triggers were copied before.
+    for (slot, number) in fired.triggers() {
+        current::fire(slot, number);
+    }
+    if !fired.is_empty() {
+        // If it has stopped a trace, the next event is not recorded, also without a signal.
+        current::refresh_if_stale();
+    }
+}
+
+/// Writes an event by the slow path to each slot of a mask.
+fn record_in_slots(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     let mut slots = mask & ((1 << SLOTS) - 1);
     if mask & CONDITIONAL != 0 {
         slots &= slots_that_conditions_let(callsite, slots, payload);

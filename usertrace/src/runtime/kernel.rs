@@ -32,6 +32,14 @@ pub unsafe trait Kernel: Sync {
     /// Those of that call.
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno>;
 
+    /// Fires a trigger of the trace that a buffer belongs to; see [`Calls::fire`].
+    ///
+    /// # Errors
+    /// Those of that call. `ENOSYS`: the back end has no triggers.
+    fn fire(&self, _buffer: NonNull<u8>, _trigger: u8) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+
     /// True if traces may be removed while the process runs.
     fn removes_traces(&self) -> bool {
         true
@@ -83,5 +91,9 @@ unsafe impl Kernel for Calls {
 
     fn switch(&self, buffer: NonNull<u8>) -> Result<(), Errno> {
         Calls::switch(self, buffer)
+    }
+
+    fn fire(&self, buffer: NonNull<u8>, trigger: u8) -> Result<(), Errno> {
+        Calls::fire(self, buffer, trigger)
     }
 }

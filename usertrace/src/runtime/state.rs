@@ -42,6 +42,10 @@ pub(super) struct SlotState {
     pub(super) unusable: AtomicU32,
     /// Not 0: the rules of that routing have conditions.
     pub(super) conditional: AtomicU32,
+    /// Not 0: the trace has triggers.
+    pub(super) triggered: AtomicU32,
+    /// Generation of the trace whose triggers were read while its rings were not open.
+    pub(super) watched: AtomicU64,
     /// Not 0: the call sites have their channel for this slot.
     pub(super) routed: AtomicU32,
     /// The filter masks of that routing: the trace's at the control channel's index, then those of
@@ -172,6 +176,16 @@ impl State {
         self.bad.store(bad.field as u32, Ordering::Release);
     }
 
+    /// The address that identifies a slot to the kernel.
+    pub(super) fn buffer(&self, slot: usize) -> Option<NonNull<u8>> {
+        let len = self.buffers_slot_len.load(Ordering::Relaxed) as usize;
+        if slot >= self.nr_slots.load(Ordering::Relaxed) as usize {
+            return None;
+        }
+        let buffers = self.buffers.load(Ordering::Relaxed);
+        NonNull::new(buffers.wrapping_add(slot * len))
+    }
+
     /// The size of a write-area slot, if `RLIMIT_AS` reduced it.
     pub(super) fn limited(&self) -> Option<u64> {
         let limited =
@@ -225,6 +239,12 @@ impl<'a> StateGuard<'a> {
     pub(super) fn process_rules(&mut self) -> &mut Rules {
         // SAFETY: as in `rules`.
         unsafe { &mut *self.0.process_rules.get() }
+    }
+
+    /// The triggers of a slot's trace, and memory for compiling their conditions.
+    pub(super) fn triggers_and_scratch(&mut self, slot: usize) -> (&Rules, &mut Scratch) {
+        // SAFETY: as in `rules`; these are two objects.
+        unsafe { (&*self.0.rules[slot].get(), &mut *self.0.scratch.get()) }
     }
 
     /// The rules that a slot follows, and memory for compiling their conditions.

@@ -17,7 +17,7 @@ use usertrace_sys::uapi::{
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::cmdline;
-use super::condition::{Builder, Built};
+use super::condition::{Builder, Built, TriggerList};
 use super::info::{AreaField, BadArea, Info, InfoArea, is_laid_out};
 use super::kernel::Kernel;
 use super::modules::Modules;
@@ -27,7 +27,7 @@ use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
-use crate::event::{CONDITIONAL, Callsite, Section, WANTS_IP};
+use crate::event::{CONDITIONAL, Callsite, Section, TRIGGERING, WANTS_IP};
 use crate::os::membarrier;
 use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, WakeupMethod};
 
@@ -65,6 +65,7 @@ impl Updater {
             // The call sites still have the masks of the parent process.
             for callsite in guard.callsites(self.modules) {
                 callsite.set_mask(0);
+                callsite.set_triggers(0);
                 (0..SLOTS).for_each(|slot| callsite.forget(slot));
             }
             match self.attach() {
@@ -246,7 +247,17 @@ impl Updater {
         let at = &self.state.slots[slot];
         at.given.store(0, Ordering::Relaxed);
         at.refused.store(0, Ordering::Relaxed);
+        self.forget_triggers(slot);
         self.state.given.fetch_and(!(1 << slot), Ordering::Relaxed);
+    }
+
+    /// Records that the trace in a slot has no triggers.
+    fn forget_triggers(&self, slot: usize) {
+        let at = &self.state.slots[slot];
+        at.watched.store(0, Ordering::Relaxed);
+        if at.triggered.swap(0, Ordering::Relaxed) != 0 {
+            self.state.conditions_stale.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether this process's buffer in a slot belongs to the trace that `now` describes.
@@ -295,16 +306,7 @@ impl Updater {
 
     /// The address that identifies a slot to the kernel.
     fn buffer(&self, slot: usize) -> Option<NonNull<u8>> {
-        let len = self.state.buffers_slot_len.load(Ordering::Relaxed) as usize;
-        if slot >= self.state.nr_slots.load(Ordering::Relaxed) as usize {
-            return None;
-        }
-        NonNull::new(
-            self.state
-                .buffers
-                .load(Ordering::Relaxed)
-                .wrapping_add(slot * len),
-        )
+        self.state.buffer(slot)
     }
 
     fn slot_of(&self, buffer: NonNull<u8>) -> Option<usize> {
@@ -342,7 +344,39 @@ impl Updater {
         if self.is_open(slot) && (have == 0 || is_news) {
             self.sync_channels(guard, slot, &now, info);
         }
+        if !self.is_open(slot) {
+            self.watch(guard, slot, now.generation, info, is_news);
+        }
         at.active.store(active.into(), Ordering::Relaxed);
+    }
+
+    /// Follows the triggers of a trace whose rings are not open, so that an event can start it.
+    #[inline(never)]
+    fn watch(
+        &self,
+        guard: &mut StateGuard<'_>,
+        slot: usize,
+        generation: u64,
+        info: &Info,
+        is_news: bool,
+    ) {
+        let at = &self.state.slots[slot];
+        let watched = at.watched.swap(generation, Ordering::Relaxed);
+        if !is_news && watched == generation {
+            return;
+        }
+        if self.read_rules(guard, slot, generation, info) || watched != generation {
+            self.note_triggers(guard, slot);
+        }
+    }
+
+    /// Notes whether the rules of a slot, which have changed, have triggers.
+    fn note_triggers(&self, guard: &mut StateGuard<'_>, slot: usize) {
+        let triggered = u32::from(guard.rules(slot).has_triggers());
+        let before = &self.state.slots[slot].triggered;
+        if triggered | before.swap(triggered, Ordering::Relaxed) != 0 {
+            self.state.conditions_stale.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Notes that the rings of the trace that `now` describes do not fit into the slots of this
@@ -545,23 +579,33 @@ impl Updater {
         if conditional | at.conditional.swap(conditional, Ordering::Relaxed) != 0 {
             state.conditions_stale.store(1, Ordering::Relaxed);
         }
+        self.note_triggers(guard, slot);
         at.routed.store(1, Ordering::Relaxed);
     }
 
-    /// Compiles the conditions of all traces, and resolves their names for the call sites that they
-    /// decide about.
+    /// Compiles the conditions of all traces and their triggers, and resolves their names for the
+    /// call sites that they decide about.
     #[inline(never)]
     fn build_conditions(&self, guard: &mut StateGuard<'_>) {
         let state = self.state;
         let is_conditional =
             |slot: &usize| state.slots[*slot].conditional.load(Ordering::Relaxed) != 0;
+        let has_triggers = |slot: &usize| state.slots[*slot].triggered.load(Ordering::Relaxed) != 0;
         let mut builder = Builder::new(&state.conditions);
-        for slot in (0..SLOTS).filter(is_conditional) {
-            let (rules, scratch) = guard.rules_and_scratch(slot);
-            let unusable = builder.compile(slot, rules, scratch);
+        for slot in 0..SLOTS {
+            let mut unusable = 0;
+            if is_conditional(&slot) {
+                let (rules, scratch) = guard.rules_and_scratch(slot);
+                unusable += builder.compile(slot, rules, scratch);
+            }
+            if has_triggers(&slot) {
+                let (rules, scratch) = guard.triggers_and_scratch(slot);
+                unusable += builder.compile_triggers(slot, rules, scratch);
+            }
             let at = &state.slots[slot].unusable;
             at.store(unusable, Ordering::Relaxed);
         }
+        let mut list = TriggerList::new();
         // The first pass builds all decisions, the second one finds them again: call sites may
         // refer to them only when all of them are complete.
         for is_second in [false, true] {
@@ -582,6 +626,28 @@ impl Updater {
                         Built::Decision(_) => {}
                         Built::Unusable => callsite.set_channel(slot, None),
                     }
+                }
+            }
+            for callsite in guard.callsites(self.modules) {
+                list.clear();
+                for slot in (0..SLOTS).filter(has_triggers) {
+                    let (rules, scratch) = guard.triggers_and_scratch(slot);
+                    let (event, name) = (callsite.full_name(), callsite.name());
+                    for (index, number) in
+                        rules.matching_triggers(event.as_bytes(), name.as_bytes())
+                    {
+                        builder.resolve_trigger(
+                            (slot, index, number),
+                            callsite,
+                            scratch,
+                            &shared().apps,
+                            &mut list,
+                        );
+                    }
+                }
+                let triggers = builder.keep_triggers(&list);
+                if is_second {
+                    callsite.set_triggers(triggers);
                 }
             }
         }
@@ -706,6 +772,9 @@ impl Updater {
             self.describe_all(guard, slot, at.generation.load(Ordering::Relaxed));
             at.routed.store(0, Ordering::Relaxed);
         }
+        if at.triggered.load(Ordering::Relaxed) != 0 {
+            self.state.conditions_stale.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Describes all events that have no id yet in a slot's trace, which has this generation.
@@ -777,6 +846,7 @@ impl Updater {
             state.conditions_stale.store(1, Ordering::Relaxed);
         }
         at.unusable.store(0, Ordering::Relaxed);
+        self.forget_triggers(slot);
         // The second barrier is for writers of rings that no sequence protects.
         let done = || membarrier::restart().and_then(|()| membarrier::barrier());
         if state.restarts.load(Ordering::Relaxed) == 0 || done().is_err() {
@@ -804,10 +874,11 @@ impl Updater {
 
     /// Sets the masks and routes of all call sites, which the event path reads.
     fn set_masks(&self, guard: &mut StateGuard<'_>) {
+        // Relaxed: a change of `paused` is followed by an update.
+        let is_paused = shared().paused.load(Ordering::Relaxed) != 0;
         let active = |slot: &usize| {
             let state = &self.state.slots[*slot];
-            // Relaxed: a change of `paused` is followed by an update.
-            shared().paused.load(Ordering::Relaxed) == 0
+            !is_paused
                 && state.generation.load(Ordering::Relaxed) != 0
                 && state.active.load(Ordering::Relaxed) != 0
         };
@@ -830,8 +901,18 @@ impl Updater {
                     }
                 }
             }
+            let triggers = callsite.triggers();
+            if triggers != 0 && !is_paused {
+                flags |= TRIGGERING;
+                if self.state.conditions.wants_ip(triggers) {
+                    flags |= WANTS_IP;
+                }
+            }
             callsite.set_mask(mask | flags);
-            if mask.is_power_of_two() && flags & CONDITIONAL == 0 && self.rseq.is_some() {
+            if mask.is_power_of_two()
+                && flags & (CONDITIONAL | TRIGGERING) == 0
+                && self.rseq.is_some()
+            {
                 let slot = mask.trailing_zeros() as usize;
                 let channel = &self.state.channels[callsite.channel(slot)][slot];
                 if channel.is_of_cpus() {

@@ -5,6 +5,7 @@
 
 mod conditions;
 mod random_conditions;
+mod triggers;
 
 use std::mem::offset_of;
 use std::process::ExitCode;
@@ -2100,5 +2101,6 @@ fn main() -> ExitCode {
     ];
     trials.extend(conditions::trials());
     trials.extend(random_conditions::trials());
+    trials.extend(triggers::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -20,5 +20,6 @@ mod reader;
 mod report;
 mod saved;
 mod top;
+mod triggers;
 mod tutorial;
 mod view;

@@ -19,6 +19,10 @@ fn root() -> tempfile::TempDir {
             "shop:*\nshop:served if path == \"/api/*\"\n!shop:tick\n",
         ),
         ("web/filter_mask", "0x000000ff\n"),
+        (
+            "web/triggers",
+            "3 shop:served if path == \"/api/*\" then stop once\n17 shop:tick then notify\n",
+        ),
         ("web/control/subbuf_size", "65536\n"),
         ("web/control/subbuf_count", "32\n"),
         ("web/control/prefault", "0\n"),
@@ -62,6 +66,10 @@ filter = [
   "!shop:tick",
 ]
 filter_mask = 0x000000ff
+triggers = [
+  'shop:served if path == "/api/*" then stop once',
+  "shop:tick then notify",
+]
 
 [[trace.channel]]
 name = "main"

@@ -4,14 +4,17 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use usertrace_sys::filter::TriggerAction;
+
 use super::capture;
 use super::error::SavedTraceError;
 use super::key::{
     ALLOCATE, CONTEXTS, FILTER, FILTER_MASK, Key, MODE, OF_RINGS, PREFAULT, SCOPE, STARTED,
-    SUBBUF_COUNT, SUBBUF_SIZE, Value,
+    SUBBUF_COUNT, SUBBUF_SIZE, TRIGGERS, Value,
 };
 use super::trace::{SavedChannel, SavedFile, SavedTrace, Setting, setting};
 use crate::control_fs::{self, CREATE_TRACE, ControlFs, ControlFsError, TraceDir};
+use crate::triggers::action_of;
 use crate::{CONTROL, MAIN};
 
 /// How [`load_saved_traces`] treats a trace whose name exists.
@@ -189,7 +192,7 @@ impl NewTrace<'_> {
                 self.write_channel(&trace, channel, key)?;
             }
         }
-        for key in [&FILTER, &FILTER_MASK] {
+        for key in [&FILTER, &FILTER_MASK, &TRIGGERS] {
             self.write_trace(&trace, key)?;
         }
         for channel in &self.trace.channels {
@@ -201,12 +204,27 @@ impl NewTrace<'_> {
     /// Allocates and starts the trace, if it is to be.
     fn start(&self, trace: &TraceDir) -> Result<(), SavedTraceError> {
         self.write_trace(trace, &ALLOCATE)?;
+        // Without buffers, no program can fire a trigger that is to start the trace.
+        if self.has_start_trigger() && setting(&self.trace.settings, &ALLOCATE).is_none() {
+            trace.allocate().map_err(self.place().refused())?;
+        }
         match setting(&self.trace.settings, &STARTED) {
             Some(setting) if setting.value == Value::Flag(false) => Ok(()),
             Some(_) => self.write_trace(trace, &STARTED),
             // A trace is loaded to be recorded.
             None => trace.start().map_err(self.place().refused()),
         }
+    }
+
+    fn has_start_trigger(&self) -> bool {
+        let triggers = setting(&self.trace.settings, &TRIGGERS);
+        triggers.is_some_and(|setting| match &setting.value {
+            Value::List(lines) => {
+                let mut actions = lines.iter().map(|line| action_of(line));
+                actions.any(|action| action == Some(TriggerAction::Start))
+            }
+            _ => false,
+        })
     }
 
     /// Adds the channels, with their rings.
@@ -395,6 +413,11 @@ mod tests {
                 format!("{WEB}filter = [\"a\"]\n"),
                 4,
                 "filter of trace \"web\"",
+            ),
+            (
+                format!("{STOPPED}triggers = [\"a then stop\"]\n"),
+                5,
+                "triggers of trace \"web\"",
             ),
             (
                 format!("{STOPPED}[[trace.channel]]\nname = \"main\"\nmode = \"block\"\n"),

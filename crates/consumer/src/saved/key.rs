@@ -1,6 +1,7 @@
 //! The schema: the keys of traces and channels. Each is a control file, and its value the file's
 //! content.
 
+use crate::triggers::without_number;
 use crate::{CONTROL, MAIN};
 
 /// The version of the schema.
@@ -38,6 +39,8 @@ pub(super) enum Kind {
     Words,
     /// Lines of a filter, which the control file takes one by one.
     Filter,
+    /// Triggers, which the control file takes one by one.
+    Triggers,
 }
 
 /// The value of a key.
@@ -47,7 +50,7 @@ pub(super) enum Value {
     Word(String),
     /// For [`Kind::Number`], [`Kind::Size`] and [`Kind::Mask`].
     Number(u64),
-    /// For [`Kind::Words`] and [`Kind::Filter`].
+    /// For [`Kind::Words`], [`Kind::Filter`] and [`Kind::Triggers`].
     List(Vec<String>),
 }
 
@@ -76,6 +79,7 @@ pub(super) const ALLOCATE: Key = silent("allocate", Kind::Flag, "0");
 const TRACE_FILTER: Key = silent("filter", Kind::Filter, "*");
 pub(super) const FILTER: Key = key("filter", Kind::Filter);
 pub(super) const FILTER_MASK: Key = silent("filter_mask", Kind::Mask, "0xffffffff");
+pub(super) const TRIGGERS: Key = silent("triggers", Kind::Triggers, "");
 pub(super) const MODE: Key = key("mode", Kind::Word);
 pub(super) const SCOPE: Key = key("scope", Kind::Word);
 pub(super) const SUBBUF_SIZE: Key = key("subbuf_size", Kind::Size);
@@ -83,7 +87,7 @@ pub(super) const SUBBUF_COUNT: Key = key("subbuf_count", Kind::Number);
 pub(super) const PREFAULT: Key = silent("prefault", Kind::Flag, "0");
 pub(super) const CONTEXTS: Key = silent("contexts", Kind::Words, "");
 
-static OF_TRACE: [Key; 4] = [STARTED, ALLOCATE, TRACE_FILTER, FILTER_MASK];
+static OF_TRACE: [Key; 5] = [STARTED, ALLOCATE, TRACE_FILTER, FILTER_MASK, TRIGGERS];
 static OF_CONTROL: [Key; 3] = [SUBBUF_SIZE, SUBBUF_COUNT, PREFAULT];
 static OF_MAIN: [Key; 6] = [MODE, SCOPE, SUBBUF_SIZE, SUBBUF_COUNT, PREFAULT, CONTEXTS];
 static OF_ADDED: [Key; 8] = [
@@ -122,7 +126,7 @@ impl Kind {
             Self::Word => "a word in quotes",
             Self::Number | Self::Mask => "a number",
             Self::Size => "a number of bytes, or a text like \"64k\" or \"1M\"",
-            Self::Words | Self::Filter => "a list of texts in brackets",
+            Self::Words | Self::Filter | Self::Triggers => "a list of texts in brackets",
         }
     }
 
@@ -150,6 +154,7 @@ impl Kind {
                 let lines = lines.skip_while(|line| line.starts_with('!'));
                 Some(Value::List(lines.map(str::to_owned).collect()))
             }
+            Self::Triggers => Some(Value::List(text.lines().map(without_number).collect())),
         }
     }
 }
@@ -162,6 +167,7 @@ impl Value {
             Self::Word(word) => vec![word.clone()],
             Self::Number(number) => vec![number.to_string()],
             Self::List(words) if kind == Kind::Words => vec![words.join(" ")],
+            Self::List(lines) if kind == Kind::Triggers => lines.clone(),
             Self::List(lines) => {
                 // As in the command `filter`: if the first line refuses, all others are accepted.
                 let refuses = lines.first().is_some_and(|line| line.starts_with('!'));
@@ -194,6 +200,16 @@ mod tests {
             assert_eq!(writes[0], "0");
             assert_eq!(writes[1..], *lines);
         }
+    }
+
+    /// The numbers of triggers are the kernel's, and a trace that is loaded gets others.
+    #[test]
+    fn triggers_are_read_and_written_line_by_line() {
+        let shown = "3 a:* if x == \"then\" then stop once\n17 b then notify\n";
+        let value = Kind::Triggers.of_control_file(shown).unwrap();
+        let lines = ["a:* if x == \"then\" then stop once", "b then notify"];
+        assert_eq!(value, Value::List(lines.map(str::to_owned).to_vec()));
+        assert_eq!(value.writes(Kind::Triggers), lines);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
+use usertrace_sys::filter::Trigger;
 
 use super::error::SavedTraceError;
 use super::key::{self, Key, Kind, MAX_VALUE, VERSION, Value};
@@ -236,7 +237,7 @@ impl Source<'_> {
                 number.map(Value::Number)
             }
             (Kind::Size, DeValue::String(text)) => size(text).map(Value::Number),
-            (Kind::Words | Kind::Filter, DeValue::Array(array)) => {
+            (Kind::Words | Kind::Filter | Kind::Triggers, DeValue::Array(array)) => {
                 let mut words = Vec::new();
                 for element in array.iter() {
                     let start = element.span().start;
@@ -271,6 +272,15 @@ impl Source<'_> {
             "a text of more than 4095 bytes"
         } else if text.contains(char::is_control) {
             "a control character"
+        } else if key.kind == Kind::Triggers {
+            let Err(error) = Trigger::parse(text) else {
+                return Ok(());
+            };
+            let at = match text.get(error.place().start..) {
+                None | Some("") => "the end".to_owned(),
+                Some(rest) => format!("{:?}", clip(rest)),
+            };
+            return Err(self.error(start, format!("{}: {error}, at {at}", key.name)));
         } else if key.kind != Kind::Filter && text.contains(char::is_whitespace) {
             "a space in a word"
         } else {
@@ -443,6 +453,36 @@ mod tests {
                 "filter: a control character",
             ),
             (WEB, "filter = [\"a\0b\"]\n", 4, "invalid"),
+            (
+                WEB,
+                "triggers = [\n\"a then stop\",\n\"a if x = 1 then stop\"]\n",
+                6,
+                "triggers: unknown operator \"=\" (use \"==\"), at \"= 1 then stop\"",
+            ),
+            (
+                WEB,
+                "triggers = [\"a\"]\n",
+                4,
+                "triggers: expected \"then\"",
+            ),
+            (
+                WEB,
+                "triggers = [\"a then stop every\"]\n",
+                4,
+                ", at the end",
+            ),
+            (
+                WEB,
+                "triggers = \"a then stop\"\n",
+                4,
+                "triggers: expected a list",
+            ),
+            (
+                MAIN,
+                "triggers = []\n",
+                6,
+                "unknown key \"triggers\" of channel",
+            ),
             (
                 WEB,
                 "filter_mask = 0x100000000\n",

@@ -77,7 +77,7 @@ fn size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// Prints a list: each line of a filter has a line of its own, and so have many words.
+/// Prints a list: each rule and trigger has a line of its own, and so have many words.
 fn list(key: &Key, words: &[String]) -> String {
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     let one_line = format!("[{}]", words.join(", "));
@@ -114,6 +114,10 @@ mod tests {
             Kind::Mask => any::<u32>().prop_map(|n| Value::Number(n.into())).boxed(),
             Kind::Words => vec("[a-z_.]{1,30}", 0..8).prop_map(Value::List).boxed(),
             Kind::Filter => vec(filter, 0..8).prop_map(Value::List).boxed(),
+            Kind::Triggers => {
+                let trigger = "[a-z:*?]{1,8}( if x == \"[ -!#-)+-\\[\\]-~é]{0,9}\")? then (stop|start|notify)( once| every 7)?";
+                vec(trigger, 0..8).prop_map(Value::List).boxed()
+            }
         }
     }
 

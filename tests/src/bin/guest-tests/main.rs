@@ -42,6 +42,7 @@ mod sessions;
 mod systemd;
 mod tiers;
 mod traces;
+mod trigger_commands;
 mod update;
 
 use std::os::unix::process::CommandExt;
@@ -114,6 +115,7 @@ const ON_ONE_KERNEL: &[&[Case]] = &[
     long_running::ON_ONE_KERNEL,
     relay::ON_ONE_KERNEL,
     systemd::ON_ONE_KERNEL,
+    trigger_commands::ON_ONE_KERNEL,
 ];
 
 /// Tests that turn the kernel's events on and off, for which the kernel patches its own code. Under

@@ -73,7 +73,7 @@ fn set_up(trace: &Trace, random: &mut Random) {
         let power = |random: &mut Random, from: u32, to: u32| {
             (1u64 << (u64::from(from) + random.below(u64::from(to - from)))).to_string()
         };
-        let (file, value) = match random.below(9) {
+        let (file, value) = match random.below(10) {
             0 => ("subbuf_size", power(random, 12, 21)),
             1 => ("subbuf_count", power(random, 1, 7)),
             2 => (
@@ -90,6 +90,16 @@ fn set_up(trace: &Trace, random: &mut Random) {
                 ("contexts", one(random, &contexts).to_owned())
             }
             6 => ("filter_mask", (random.word() as u32).to_string()),
+            7 => {
+                let triggers = [
+                    "a:* if n >= 500 then stop once",
+                    "b then notify every 3",
+                    r#"c if text == "if then stop" then snapshot"#,
+                    "0",
+                ];
+                let _ = trace.write("triggers", one(random, &triggers));
+                continue;
+            }
             _ => {
                 let lines = [
                     "0",

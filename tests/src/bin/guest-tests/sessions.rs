@@ -604,6 +604,14 @@ fn example(command: &str, line: &str) {
     }
     let pid = std::cell::OnceCell::new();
     let mut line = line.to_owned();
+    if command == "wait" {
+        // A program fires while the command waits.
+        prepare("usertrace trigger add mine 'shop:served then notify' >added");
+        let added = std::fs::read_to_string(at("added")).expect("text");
+        let number = added.split(' ').next().expect("a number");
+        let typed = line.replace("--trigger 3", &format!("--trigger {number}"));
+        line = format!("./server & {typed}");
+    }
     if examples::is_of_fallback(command, &line) {
         line = examples::beside_program(&line);
     } else if line.contains("4711") && command != "view" {

@@ -1,13 +1,14 @@
 //! Compiles the conditions of traces into the table, in an update.
 
 use usertrace_expression::{Workspace, text_of_words};
-use usertrace_sys::filter::{Condition, Rules};
+use usertrace_sys::filter::{Condition, MAX_CONDITIONS, Rules, TriggerCondition};
 use usertrace_sys::limits::{RULES_LEN, SLOTS};
-use usertrace_sys::uapi::LTT_EXPR_MAX;
+use usertrace_sys::uapi::{LTT_EXPR_MAX, LTT_MAX_TRIGGERS};
 
 use super::place::{PLACE_WORDS, Place, steps};
 use super::quick_test::{QUICK_TEST_WORDS, QuickTest};
 use super::table::{Bank, ConditionTable};
+use super::trigger_list::{TriggerEntry, TriggerList};
 use crate::context::{Apps, Kind};
 use crate::event::Callsite;
 use crate::os::host;
@@ -25,6 +26,12 @@ const HEAD: usize = Decision::QUICK_TEST + QUICK_TEST_WORDS;
 /// A bit of a decision: it needs the address of the event.
 const WANTS_IP: u32 = 1 << 31;
 
+/// A bit of a [`TriggerList`] in the place of [`WANTS_IP`]'s word. No decision equals one with it.
+const LIST: u32 = 1 << 30;
+
+/// In the place of the expression of a trigger: it has none, and fires for any event.
+const ANY: u16 = u16::MAX;
+
 /// The bits of a decision with the next one of its chain.
 const NEXT: u32 = 0xffff;
 
@@ -34,16 +41,44 @@ const NEXT: u32 = 0xffff;
 pub(in crate::runtime) struct Scratch {
     /// The expressions of each slot's trace: their offsets in the bank; 0: none.
     expressions: [[u16; CONDITIONS]; SLOTS],
+    /// Those of its triggers; [`ANY`]: there is none; 0: it is unusable.
+    triggers: [[u16; LTT_MAX_TRIGGERS]; SLOTS],
     /// The text of one expression, and its parser, which would take too much of a signal stack.
     text: [u8; LTT_EXPR_MAX],
     workspace: Workspace,
 }
 
 impl Scratch {
-    /// The offset of a condition's expression.
-    fn expression(&self, slot: usize, condition: Condition) -> Option<u16> {
-        let expression = self.expressions.get(slot)?.get(condition.number())?;
-        Some(*expression).filter(|expression| *expression != 0)
+    /// The conditions of an event in a slot's trace; none if one is unusable.
+    fn conditions(&self, slot: usize, conditions: &[Condition]) -> Option<Resolved> {
+        let expressions = self.expressions.get(slot)?;
+        let mut resolved = Resolved::default();
+        for condition in conditions {
+            let expression = *expressions.get(condition.number())?;
+            resolved.push(expression, condition.refuses())?;
+        }
+        Some(resolved)
+    }
+}
+
+/// Conditions with the offsets of their expressions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Resolved {
+    len: usize,
+    list: [(u16, bool); MAX_CONDITIONS],
+}
+
+impl Resolved {
+    /// Appends a condition: its expression, and whether it refuses. None if there is no expression.
+    fn push(&mut self, expression: u16, refuses: bool) -> Option<()> {
+        let place = self.list.get_mut(self.len).filter(|_| expression != 0)?;
+        *place = (expression, refuses);
+        self.len += 1;
+        Some(())
+    }
+
+    fn list(&self) -> &[(u16, bool)] {
+        self.list.get(..self.len).unwrap_or_default()
     }
 }
 
@@ -134,7 +169,7 @@ impl Decision {
 }
 
 impl ConditionTable {
-    /// Whether a decision needs the address of the event.
+    /// Whether a decision, or one of those in a list of triggers, needs the address of the event.
     pub(in crate::runtime) fn wants_ip(&self, decision: u16) -> bool {
         let (bank, at) = self.find(decision);
         Decision::read(bank, at).len & WANTS_IP != 0
@@ -202,6 +237,37 @@ impl<'a> Builder<'a> {
         unusable
     }
 
+    /// Compiles the expressions of a slot's triggers. Returns how many are unusable.
+    pub(in crate::runtime) fn compile_triggers(
+        &mut self,
+        slot: usize,
+        rules: &Rules,
+        scratch: &mut Scratch,
+    ) -> u32 {
+        let table = self.table;
+        let Scratch {
+            triggers,
+            text,
+            workspace,
+            ..
+        } = scratch;
+        let (mut at, mut unusable) = (0, 0);
+        rules.each_trigger(text, |condition| {
+            let compiled = match condition {
+                TriggerCondition::None => Some(ANY),
+                TriggerCondition::If(text) => compile(table, text, workspace),
+                TriggerCondition::TooLong => None,
+            };
+            unusable += u32::from(compiled.is_none());
+            let of_slot = triggers.get_mut(slot);
+            if let Some(place) = of_slot.and_then(|of_slot| of_slot.get_mut(at)) {
+                *place = compiled.unwrap_or(0);
+            }
+            at += 1;
+        });
+        unusable
+    }
+
     /// Resolves the names in the conditions that a slot's trace has for an event.
     pub(in crate::runtime) fn resolve(
         &mut self,
@@ -211,23 +277,82 @@ impl<'a> Builder<'a> {
         scratch: &mut Scratch,
         apps: &Apps,
     ) -> Built {
-        let end = self.table.end();
-        let decision = conditions
-            .and_then(|conditions| self.decision(slot, callsite, conditions, scratch, apps));
-        decision.map_or_else(
-            || {
-                self.table.truncate(end);
-                Built::Unusable
-            },
-            |offset| Built::Decision(self.bank | offset),
-        )
+        let conditions = conditions.and_then(|conditions| scratch.conditions(slot, conditions));
+        let decision = conditions.and_then(|conditions| {
+            self.whole(|builder| builder.decision(callsite, conditions.list(), scratch, apps))
+        });
+        decision.map_or(Built::Unusable, |offset| {
+            Built::Decision(self.bank | offset)
+        })
     }
 
+    /// Adds a trigger of a slot's trace, whose pattern matches an event, to the triggers of that
+    /// event. `index` is that of [`Rules::matching_triggers`]. A trigger whose condition is
+    /// unusable is left out, because nothing fires it.
+    pub(in crate::runtime) fn resolve_trigger(
+        &mut self,
+        (slot, index, number): (usize, usize, u8),
+        callsite: &Callsite,
+        scratch: &mut Scratch,
+        apps: &Apps,
+        list: &mut TriggerList,
+    ) {
+        let of_slot = scratch.triggers.get(slot);
+        let expression = of_slot.and_then(|of_slot| of_slot.get(index).copied());
+        let decision = match expression {
+            None | Some(0) => None,
+            Some(ANY) => Some(0),
+            Some(expression) => self
+                .whole(|builder| builder.decision(callsite, &[(expression, false)], scratch, apps)),
+        };
+        if let Some(decision) = decision {
+            list.push(TriggerEntry {
+                slot: slot as u8,
+                number,
+                decision,
+            });
+        }
+    }
+
+    /// Stores the triggers of an event. Returns what its call site refers to them by; 0: there are
+    /// none, or the table is full.
+    pub(in crate::runtime) fn keep_triggers(&mut self, list: &TriggerList) -> u16 {
+        if list.is_empty() {
+            return 0;
+        }
+        let offset = self.whole(|builder| {
+            let table = builder.table;
+            let start = table.end();
+            let wants_ip = list.entries().any(|entry| {
+                let decision = usize::from(entry.decision);
+                decision != 0 && Decision::read(table, decision).len & WANTS_IP != 0
+            });
+            let ip = if wants_ip { WANTS_IP } else { 0 };
+            table.push(0)?;
+            table.push(LIST | ip)?;
+            for entry in list.entries() {
+                table.push(entry.to_word())?;
+            }
+            builder.find_or_keep(start, (list.len() as u32) << 16)
+        });
+        offset.map_or(0, |offset| self.bank | offset)
+    }
+
+    /// Runs `build`, and removes what it has stored if it returns none.
+    fn whole(&mut self, build: impl FnOnce(&mut Self) -> Option<u16>) -> Option<u16> {
+        let end = self.table.end();
+        let built = build(self);
+        if built.is_none() {
+            self.table.truncate(end);
+        }
+        built
+    }
+
+    /// Stores what decides about an event: expressions, and whether each refuses.
     fn decision(
         &mut self,
-        slot: usize,
         callsite: &Callsite,
-        conditions: &[Condition],
+        conditions: &[(u16, bool)],
         scratch: &mut Scratch,
         apps: &Apps,
     ) -> Option<u16> {
@@ -235,20 +360,18 @@ impl<'a> Builder<'a> {
         let start = table.end();
         (0..HEAD).try_for_each(|_| table.push(0))?;
         let (mut step_count, mut wants_ip, mut quick) = (0u8, false, None);
-        for condition in conditions {
+        for &(expression, refuses) in conditions {
             let at = table.end();
             table.push(0)?;
-            let expression = scratch.expression(slot, *condition)?;
             let description = callsite.description();
             let places = self.push_places(expression, description, scratch, apps)?;
-            if quick.is_none() && !condition.refuses() {
+            if quick.is_none() && !refuses {
                 quick = places.quick;
             }
             step_count = step_count.max(places.step_count);
             wants_ip |= places.has_ip;
             let count = (table.end() - at) / PLACE_WORDS as u32;
-            let refuses = u32::from(condition.refuses());
-            let word = u32::from(expression) | count << 16 | refuses << 24;
+            let word = u32::from(expression) | count << 16 | u32::from(refuses) << 24;
             table.set(at as usize, word);
         }
         for step in steps(callsite.description()).take(step_count.into()) {

@@ -10,6 +10,7 @@ use super::payload_bytes::{PayloadBytes, WINDOW};
 use super::place::{PLACE_WORDS, Part, Place, Step};
 use super::quick_test::QuickTest;
 use super::table::{Bank, ConditionTable};
+use super::trigger_list::{self, TriggerList};
 use crate::context::{ContextSources, ContextValue};
 use crate::event::Callsite;
 use crate::writer::Payload;
@@ -60,17 +61,7 @@ pub(in crate::runtime) fn lets(
         }
         let (bank, at) = table.find(decision);
         let description = callsite.description();
-        let evaluate = || match payload {
-            Payload::Words(words) => {
-                all_let(bank, at, contexts, description, PayloadBytes::words(words))
-            }
-            Payload::Made { len, fill } => {
-                let mut window = [0; WINDOW];
-                let bytes = PayloadBytes::made(len, fill, &mut window);
-                all_let(bank, at, contexts, description, bytes)
-            }
-        };
-        let lets = bank.read(evaluate);
+        let lets = bank.read(|| decide(bank, at, payload, contexts, description).unwrap_or(true));
         // If the bank was filled again since the decision was loaded, the call site had another one
         // before: an update begins with a bank only when no call site refers to it. `read` has a
         // fence between the words and this load.
@@ -83,7 +74,82 @@ pub(in crate::runtime) fn lets(
     true
 }
 
-/// Whether all conditions of a decision let the event through.
+/// Finds the triggers that an event fires. `contexts` has the values of contexts.
+///
+/// If updates replace the triggers again and again, there are none. A trigger whose condition reads
+/// too many bytes is left out.
+#[inline(never)]
+pub(in crate::runtime) fn find_fired(
+    table: &ConditionTable,
+    callsite: &Callsite,
+    payload: Payload<'_>,
+    contexts: &ContextSources<'_>,
+    fired: &mut TriggerList,
+) {
+    for _ in 0..TRIES {
+        fired.clear();
+        let list = callsite.triggers();
+        if list == 0 {
+            return;
+        }
+        let (bank, at) = table.find(list);
+        let collect = || {
+            let triggers = trigger_list::stored(bank, at);
+            let matching =
+                triggers.filter(|entry| fires(bank, entry.decision, payload, contexts, callsite));
+            matching.for_each(|entry| fired.push(entry));
+        };
+        let is_whole = bank.read(collect).is_some();
+        // As in `lets`.
+        if is_whole && callsite.triggers() == list {
+            return;
+        }
+    }
+    fired.clear();
+}
+
+/// Whether an event fires a trigger with this decision.
+fn fires(
+    bank: &Bank,
+    decision: u16,
+    payload: Payload<'_>,
+    contexts: &ContextSources<'_>,
+    callsite: &Callsite,
+) -> bool {
+    let at = usize::from(decision);
+    if at == 0 {
+        return true;
+    }
+    if let Payload::Words(words) = payload
+        && QuickTest::fails(bank, at + Decision::QUICK_TEST, words)
+    {
+        return false;
+    }
+    decide(bank, at, payload, contexts, callsite.description()) == Some(true)
+}
+
+/// Whether all conditions of a decision let the event through; none if they read too many bytes.
+#[inline]
+fn decide(
+    bank: &Bank,
+    at: usize,
+    payload: Payload<'_>,
+    contexts: &ContextSources<'_>,
+    description: &str,
+) -> Option<bool> {
+    match payload {
+        Payload::Words(words) => {
+            all_let(bank, at, contexts, description, PayloadBytes::words(words))
+        }
+        Payload::Made { len, fill } => {
+            let mut window = [0; WINDOW];
+            let bytes = PayloadBytes::made(len, fill, &mut window);
+            all_let(bank, at, contexts, description, bytes)
+        }
+    }
+}
+
+/// As [`decide`].
 #[inline(never)]
 fn all_let(
     bank: &Bank,
@@ -91,7 +157,7 @@ fn all_let(
     contexts: &ContextSources<'_>,
     description: &str,
     bytes: PayloadBytes<'_>,
-) -> bool {
+) -> Option<bool> {
     let left = READS.saturating_add(bytes.len().saturating_mul(PER_BYTE));
     let values = &mut Values {
         left,
@@ -111,14 +177,14 @@ fn all_let(
         values.places = at + 1;
         let answer = evaluate_words(bank.part(condition.expression), values);
         if values.left == 0 {
-            return true;
+            return None;
         }
         if answer.is_match() == condition.refuses {
-            return false;
+            return Some(false);
         }
         at += 1 + PLACE_WORDS * condition.references;
     }
-    true
+    Some(true)
 }
 
 /// The values of an event.

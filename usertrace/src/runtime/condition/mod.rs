@@ -10,6 +10,10 @@
 //! made of atomic words under sequence locks, and a reader never trusts an offset in it. There are
 //! two banks: threads go on with the conditions in one while an update fills the other. A reader
 //! that finds its bank filled again starts anew. After a few attempts it records the event.
+//!
+//! The table also has the triggers that an event may fire (`trigger_list.rs`). They are evaluated
+//! after the event was recorded, and do not depend on whether it was. Call sites with triggers have
+//! [`TRIGGERING`](crate::event::TRIGGERING) in their mask. In doubt, a trigger does not fire.
 
 mod build;
 mod evaluate;
@@ -18,8 +22,10 @@ mod place;
 mod quick_test;
 mod stack;
 mod table;
+mod trigger_list;
 
 pub(super) use self::build::{Builder, Built, Scratch};
-pub(super) use self::evaluate::{lets, refuse_quickly};
+pub(super) use self::evaluate::{find_fired, lets, refuse_quickly};
 pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;
+pub(super) use self::trigger_list::TriggerList;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use usertrace_consumer::{
-    ControlFs, DaemonNotification, DaemonOptions, IfExists, RecorderEvent, RecordingProgress,
-    SavedTraceError, TraceSetup, daemon, describe, load_saved_traces, read_saved_traces,
-    saved_traces_below,
+    ControlFs, DaemonNotification, DaemonOptions, IfExists, Limits as WantedLimits, RecorderEvent,
+    RecordingProgress, SavedTraceError, TraceSetup, TriggerOptions, daemon, describe,
+    load_saved_traces, read_saved_traces, saved_traces_below,
 };
 use usertrace_ctf::Version;
 
 use crate::kernel_commands;
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::notify::{Level, Log, Notify};
 use crate::output;
 use crate::relay::Relay;
@@ -24,6 +24,8 @@ use crate::tables::{Message, TableOptions, Tables};
 
 /// Default directory for traces, without `--output` and `$STATE_DIRECTORY`.
 const OUTPUT: &str = "/var/lib/usertrace";
+/// Heading of the options for triggers in help texts.
+const TRIGGERS: &str = "Triggers";
 /// Least time between two warnings about lost events.
 const LOSS_WARNING_PERIOD: Duration = Duration::from_secs(60);
 
@@ -34,6 +36,7 @@ Examples:
   usertrace daemon                             # all traces that there are, and will be
   usertrace daemon --trace web --trace db      # these, also if they come later
   usertrace daemon --start web -e 'shop:*' --rotate-time 1h --keep 48      # two days of a trace that it starts itself
+  usertrace daemon --start web --flight --trigger 'shop:error then snapshot' --only-triggers    # what led to errors
   usertrace daemon --load /etc/usertrace/traces.d    # creates the traces that usertrace save has saved there
   systemctl enable --now usertrace             # as a service, where the package usertrace is installed
   usertrace view /var/lib/usertrace/web        # what there is, all chunks as one
@@ -47,6 +50,10 @@ Each trace has a directory of its name, and in there chunks, whose names sort by
 SIGTERM and SIGINT end it, and the traces go on: their events stay in the kernel's rings, and the next daemon with the same
 directory reads them, with nothing missing and nothing twice, unless a ring was full meanwhile. So it is if it is killed. Writers that
 wait for a reader (mode block) wait for no daemon that is not there: what has no room then is lost, and counted.
+
+For a trigger with the action snapshot, it writes one to DIR/snapshots/TRACE, with a name that sorts by time, and trigger.txt in it
+says why. For rotate, a chunk ends. Each is done at most once in --trigger-interval, for all that fired before. Triggers that fired
+while no daemon ran are answered when one starts. The other actions need no daemon: see usertrace trigger add --help.
 
 With --load, it first creates the traces of each *.toml file in DIR, by name, as usertrace load does, and starts those that
 have started = true. A trace that exists stays as it is. A file that is wrong is reported, and creates nothing; the others are
@@ -85,6 +92,19 @@ pub(crate) struct Args {
     /// they stay when the daemon ends
     #[arg(long, value_name = "DIR")]
     load: Option<PathBuf>,
+
+    /// Record nothing: write only the snapshots that triggers ask for
+    #[arg(long, conflicts_with_all = ["parquet", "relay"], help_heading = TRIGGERS)]
+    only_triggers: bool,
+
+    /// Least time between two snapshots of a trace, and between two chunks that triggers begin; one
+    /// that fires earlier is answered then
+    #[arg(long, value_name = "DURATION", value_parser = limits::duration, default_value = "10s", help_heading = TRIGGERS)]
+    trigger_interval: Duration,
+
+    /// Remove the oldest of more than N snapshots of a trace; or of more than --max-size
+    #[arg(long, value_name = "N", default_value = "100", help_heading = TRIGGERS)]
+    keep_snapshots: usize,
 
     #[command(flatten)]
     limits: Limits,
@@ -140,12 +160,19 @@ impl Args {
             traces.extend(loaded);
         }
         let output = self.output.unwrap_or_else(default_output);
+        let limits: WantedLimits = self.limits.into();
         let options = DaemonOptions {
             root: self.root.path,
             traces,
             relay: self.relay.options(&output, None),
             output,
-            limits: self.limits.into(),
+            records: !self.only_triggers,
+            triggers: TriggerOptions {
+                interval: self.trigger_interval,
+                keep: Some(self.keep_snapshots),
+                max_size: limits.max_size,
+            },
+            limits,
         };
         let quiet = self.quiet;
         let tables = self.tables.parquet.map(|root| {
@@ -274,6 +301,13 @@ impl Reporter<'_> {
                 if let (RecorderEvent::ChunkFinished(chunk), Some(tables)) = (event, &self.tables) {
                     tables.add(chunk);
                 }
+                let line = format!("{trace}: {event}");
+                match event.is_trouble() {
+                    true => self.log.say(Level::Error, line),
+                    false => self.info(line),
+                }
+            }
+            DaemonNotification::Trigger { trace, event } => {
                 let line = format!("{trace}: {event}");
                 match event.is_trouble() {
                     true => self.log.say(Level::Error, line),

@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use serde::Serialize;
 use usertrace::__private::Rseq;
 use usertrace::RseqError;
-use usertrace_consumer::{ControlFsError, FtraceError, Tracefs, describe};
+use usertrace_consumer::{ControlFs, ControlFsError, FtraceError, Tracefs, describe};
 use usertrace_sys::Calls;
 
 use crate::kernel_commands::{self, KernelCommand};
 use crate::output;
 use crate::root::Root;
+use crate::unusable;
 
 /// Memory limit in bytes below which two rings of usual sizes do not fit.
 const MIN_USEFUL_LIMIT: u64 = 16 << 20;
@@ -204,6 +205,7 @@ impl Args {
             Ok(traces) => output::count(traces.len(), "trace", "traces"),
             Err(_) => "its traces cannot be listed".to_owned(),
         };
+        let conditions = conditions(&control);
         let mounted = Finding::ok("control", format!("{}, {what}", root.display()));
         let may = self.may_change();
         let permission = if may {
@@ -216,6 +218,7 @@ impl Args {
             Finding::missing("permission", "this user cannot make traces", remedy)
         };
         let mut findings = vec![mounted, permission];
+        findings.extend(conditions);
         if may {
             findings.extend(["limit_total", "limit_user", "limit_process"].map(|name| {
                 let path = root.join(name);
@@ -290,6 +293,20 @@ fn lines(finding: &Finding) -> String {
         lines += &format!("    {:<width$}{remedy}\n", "");
     }
     lines
+}
+
+/// Checks whether programs can use the conditions of all traces.
+fn conditions(control: &ControlFs) -> Option<Finding> {
+    let names = control.trace_names().unwrap_or_default();
+    let mut problems = names.iter().filter_map(|name| {
+        let trace = control.trace(name).ok()?;
+        let problem = unusable::conditions(&trace).ok()?.into_iter().next()?;
+        Some((name, problem))
+    });
+    let (name, problem) = problems.next()?;
+    let what = format!("trace {name:?}: {problem}");
+    let remedy = format!("usertrace filter {name} 'PATTERN if EXPR', which checks it first");
+    Some(Finding::lacking("conditions", what, remedy))
 }
 
 /// Checks for trace buffers in the kernel.

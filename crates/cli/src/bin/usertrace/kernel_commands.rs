@@ -51,6 +51,16 @@ pub(crate) const FILTER: KernelCommand = command(
     true,
     "name a program that runs: \"usertrace filter PID\"",
 );
+pub(crate) const TRIGGER: KernelCommand = command(
+    "trigger",
+    true,
+    "without it, nothing acts on events: record those that matter, with -e \"PATTERN if EXPR\"",
+);
+pub(crate) const WAIT: KernelCommand = command(
+    "wait",
+    false,
+    "without it, watch a recording: \"usertrace view --follow --where EXPR DIR\"",
+);
 pub(crate) const SAVE: KernelCommand = command(
     "save",
     false,
@@ -81,12 +91,14 @@ pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
 );
 
 /// All commands that need the kernel's trace buffers.
-pub(crate) const ALL: [&KernelCommand; 12] = [
+pub(crate) const ALL: [&KernelCommand; 14] = [
     &DAEMON,
     &START,
     &STOP,
     &DESTROY,
     &FILTER,
+    &TRIGGER,
+    &WAIT,
     &SAVE,
     &LOAD,
     &STATUS,

@@ -19,7 +19,8 @@ use usertrace_sys::uapi::{
 };
 
 use crate::root::Root;
-use crate::{kernel_commands, output, pids};
+use crate::trigger::{self, ListedTrigger};
+use crate::{kernel_commands, output, pids, unusable};
 
 /// List traces, their processes and how full their rings are, or the events of programs
 #[derive(Debug, clap::Args)]
@@ -71,8 +72,8 @@ Examples:
   usertrace status --pid shop mine      # of the processes of this name
   usertrace status --json mine | jq '.processes[].lost'
 
-As list, of one trace, and in addition which events it wants, those that go to other channels than main, and each
-channel's sub-buffers and contexts.
+As list, of one trace, and in addition which events it wants, its triggers, the events that go to other channels than main, and
+each channel's sub-buffers and contexts. A condition that programs cannot use stands behind a !, with the reason.
 
 Exit status: 0 if the trace is active, 3 if it is not, 1 if there is none, 2 for a wrong command line.")]
 pub(crate) struct Status {
@@ -99,10 +100,15 @@ impl Status {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let trace = kernel_commands::STATUS
+        let directory = kernel_commands::STATUS
             .open(&self.root)?
             .trace(&self.trace)?;
-        let trace = self::trace(trace.path(), &self.of);
+        let trace = Trace {
+            // Unreadable files belong to a trace that was removed meanwhile, or to a user's rights.
+            triggers: trigger::listed(&directory).unwrap_or_default(),
+            problems: unusable::conditions(&directory).unwrap_or_default(),
+            ..self::trace(directory.path(), &self.of)
+        };
         if let Some(to) = &self.json {
             output::json(to, &trace)?;
         } else {
@@ -118,6 +124,12 @@ struct Trace {
     active: bool,
     /// Patterns of the events that it records, as in its file `filter`.
     events: Vec<String>,
+    /// Its triggers; only in `status`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    triggers: Vec<ListedTrigger>,
+    /// Conditions that programs cannot use; only in `status`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
     /// Channels of events, without `control`.
     channels: Vec<Channel>,
     processes: Vec<Process>,
@@ -434,6 +446,8 @@ fn trace(path: &Path, of: &pids::OfProcesses) -> Trace {
         name: name.to_string_lossy().into_owned(),
         active: start.as_deref() == Some("1"),
         events: read(&path.join("filter")).map(lines).unwrap_or_default(),
+        triggers: Vec::new(),
+        problems: Vec::new(),
         channels,
         processes,
     }
@@ -471,6 +485,10 @@ impl Trace {
         if whole {
             text += &format!("  events: {}\n", self.events.join(" "));
         }
+        for trigger in &self.triggers {
+            text += &format!("  trigger {}\n", trigger.describe());
+        }
+        text += &problems(&self.problems);
         for channel in &self.channels {
             text += &channel.describe(whole);
         }

@@ -51,7 +51,10 @@ mod tables;
 mod target;
 mod terminal;
 mod top;
+mod trigger;
+mod unusable;
 mod view;
+mod wait;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -76,6 +79,8 @@ enum Command {
     Stop(start::Stop),
     Destroy(start::Destroy),
     Filter(filter::Args),
+    Trigger(trigger::Args),
+    Wait(wait::Args),
     Save(save::Args),
     Load(load::Args),
     Status(list::Status),
@@ -107,6 +112,8 @@ fn main() -> ExitCode {
         Command::Stop(args) => args.run(),
         Command::Destroy(args) => args.run(),
         Command::Filter(args) => args.run(),
+        Command::Trigger(args) => args.run(),
+        Command::Wait(args) => args.run(),
         Command::Save(args) => args.run(),
         Command::Load(args) => args.run(),
         Command::Status(args) => args.run(),

@@ -25,6 +25,7 @@ use crate::root::Root;
 use crate::setup::{DEFAULT_SUBBUF, MAX_SUBBUF, Setup};
 use crate::status::WRONG_COMMAND_LINE;
 use crate::tables::{Message, TableOptions, Tables};
+use crate::trigger;
 
 /// Exit status if recording failed, as of `env`, `nohup` and `timeout`.
 const FAILED: u8 = 125;
@@ -185,6 +186,7 @@ impl Args {
         let before = RecordingNote::of(&output).ok().flatten();
         let trace = self.trace.or(before.map(|before| before.name));
         let setup = TraceSetup::from(self.setup);
+        trigger::warn_without_daemon(&setup.triggers);
         let options = Options {
             root: self.root.path,
             trace: trace.unwrap_or_else(|| format!("usertrace-{}", std::process::id())),

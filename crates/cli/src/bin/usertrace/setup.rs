@@ -5,6 +5,7 @@ use usertrace_consumer::TraceSetup;
 use usertrace_reader::Patterns as Filter;
 
 use crate::byte_size::{self, SizeError};
+use crate::trigger;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Setup {
@@ -38,6 +39,12 @@ pub(crate) struct Setup {
     /// defines; several with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = context)]
     context: Vec<String>,
+
+    /// What to do when an event happens: PATTERN [if EXPR] then ACTION [once|every N], with the
+    /// actions stop, start, snapshot, rotate and notify (usertrace trigger add --help); may be
+    /// given several times. It replaces the triggers of a trace that exists
+    #[arg(long, value_name = "TRIGGER", value_parser = trigger::checked)]
+    trigger: Vec<String>,
 }
 
 impl From<Setup> for TraceSetup {
@@ -53,6 +60,7 @@ impl From<Setup> for TraceSetup {
             contexts: setup.context,
             flight: setup.flight,
             block: setup.block,
+            triggers: setup.trigger,
         }
     }
 }

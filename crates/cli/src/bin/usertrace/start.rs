@@ -17,6 +17,7 @@ Examples:
   usertrace start mine
   usertrace start --flight -e 'shop:*' mine    # the last events of a provider, for a snapshot or a dump
   usertrace snapshot mine && usertrace destroy mine
+  usertrace start --flight --trigger 'shop:error then stop once' mine    # they stay from an error on
   usertrace start 4711                         # a program that usertrace stop has stopped, without the patched kernel
 
 All programs that have tracepoints write to it from now on, also those that run already. It stays until it is
@@ -80,6 +81,12 @@ impl Start {
         let setup = TraceSetup::from(self.setup);
         let target = Target::of(&kernel_commands::START, &self.trace, &self.root)?;
         if !matches!(target, Target::Trace(_)) {
+            if !setup.triggers.is_empty() {
+                bail!(
+                    "the fallback has no triggers: \"usertrace filter\" chooses events of programs that run, and \"usertrace \
+                     view --follow --where EXPR\" shows them as they come"
+                );
+            }
             if setup != TraceSetup::default() {
                 bail!(
                     "programs that run have their rings: only usertrace filter changes their events"
