@@ -1,6 +1,7 @@
 //! Prints an expression with a caret under the place of an error.
 
 use core::fmt::{self, Write};
+use core::ops::Range;
 
 use crate::error::ParseError;
 
@@ -9,27 +10,36 @@ use crate::error::ParseError;
 const BEFORE: usize = 40;
 const AFTER: usize = 36;
 
-/// Prints a [`ParseError`], its text and a caret under the place: see [`ParseError::with_caret`].
+/// Prints an error, the text that it is about and a caret under the place.
 ///
 /// Control characters and bytes that are not UTF-8 are printed as `U+FFFD`, tabs and line feeds as
 /// spaces. Of a long text, the neighbourhood of the place is printed.
-#[derive(Clone, Copy, Debug)]
-pub struct WithCaret<'a> {
-    error: &'a ParseError,
+#[derive(Clone, Debug)]
+pub struct WithCaret<'a, E> {
+    error: &'a E,
+    place: Range<usize>,
     text: &'a [u8],
+}
+
+impl<'a, E: fmt::Display> WithCaret<'a, E> {
+    /// Prints an error about the bytes of a text at `place`, on three lines without a final line
+    /// feed.
+    pub fn new(error: &'a E, place: Range<usize>, text: &'a [u8]) -> Self {
+        Self { error, place, text }
+    }
 }
 
 impl ParseError {
     /// Prints the error, the text and a caret under the place, on three lines without a final
     /// line feed. `text` is the parsed text.
-    pub fn with_caret<'a>(&'a self, text: &'a [u8]) -> WithCaret<'a> {
-        WithCaret { error: self, text }
+    pub fn with_caret<'a>(&'a self, text: &'a [u8]) -> WithCaret<'a, Self> {
+        WithCaret::new(self, self.place(), text)
     }
 }
 
-impl fmt::Display for WithCaret<'_> {
+impl<E: fmt::Display> fmt::Display for WithCaret<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.error.place();
+        let place = &self.place;
         let start = place.start.min(self.text.len());
         let from = boundary(self.text, start.saturating_sub(BEFORE));
         let to = boundary(self.text, start.saturating_add(AFTER).min(self.text.len()));

@@ -14,8 +14,8 @@ use usertrace_consumer::{
 };
 use usertrace_os::procfs;
 use usertrace_sys::uapi::{
-    LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
-    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
+    LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_COUNT, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
+    LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
 };
 
 use crate::root::Root;
@@ -518,6 +518,7 @@ fn mode(number: u32) -> &'static str {
         LTT_MODE_DISCARD => "discard",
         LTT_MODE_OVERWRITE => "overwrite",
         LTT_MODE_BLOCK => "block",
+        LTT_MODE_COUNT => "count",
         _ => "?",
     }
 }
