@@ -1,6 +1,6 @@
 //! Support for the tests of several crates.
 //!
-//! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are
+//! - [`RingWriter`], [`shared`], [`count_table`] and [`dump`] simulate a kernel and traced programs. They are
 //!   written from the headers alone and do not use the numbers of the crates under test, so that a
 //!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
 //! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
@@ -24,6 +24,7 @@ pub mod babeltrace;
 pub mod browser;
 pub mod c_library;
 pub mod containers;
+pub mod count_table;
 pub mod counts;
 pub mod daemons;
 pub mod documents;

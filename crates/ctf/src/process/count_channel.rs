@@ -26,6 +26,8 @@ pub(super) struct CountWriter<'a> {
     pub(super) target: StreamTarget<'a>,
     pub(super) cpu: u32,
     pub(super) time: u64,
+    /// The process describes no further event.
+    pub(super) ended: bool,
 }
 
 impl CountWriter<'_> {
@@ -81,7 +83,10 @@ impl CountWriter<'_> {
             }
             Ok(())
         });
-        gaps.damaged += unknown;
+        if self.ended {
+            // A running process may have described them since.
+            gaps.damaged += unknown;
+        }
         (cells.into_values().collect(), gaps)
     }
 

@@ -398,7 +398,8 @@ impl ProcessWriter {
 
     /// Writes the state of a table of counters, as it is now, in place of [`ProcessWriter::read`].
     /// All descriptions of its events must have been read before. `time` is the present by the clock
-    /// of the trace. The last state that is written is final.
+    /// of the trace. The last state that is written is final. `ended`: the process has ended, so it
+    /// describes no further event.
     ///
     /// # Errors
     /// When the trace cannot be written.
@@ -408,6 +409,7 @@ impl ProcessWriter {
         ring: usize,
         memory: &mut impl RingMemory,
         time: u64,
+        ended: bool,
     ) -> io::Result<()> {
         let time = time.clamp(self.trace.clock().start(), self.trace.clock().max_time());
         let Some(channel) = self.channels.get_mut(channel) else {
@@ -428,6 +430,7 @@ impl ProcessWriter {
             },
             cpu: ring as u32,
             time,
+            ended,
         };
         writer.write(of_ring, memory)?;
         match &mut of_ring.stream.stream {
