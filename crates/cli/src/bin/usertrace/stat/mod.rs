@@ -25,7 +25,7 @@ use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  usertrace stat --malloc -e 'libc:malloc hist(size)' -- sqlite3 db   # the sizes that it allocates
+  usertrace stat --malloc -e 'libc:malloc hist(size)' -- sqlite3 db     # the sizes that it allocates
   usertrace stat -- ./server 3                        # how many events there are of each kind
   usertrace stat -e 'shop:served hist(bytes) by path' --top 10 -- ./server 3
   usertrace stat -e 'shop:*' --interval 1 --json -- ./server 3    # a line of JSON each second
