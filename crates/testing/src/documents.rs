@@ -353,10 +353,7 @@ const CASES: &[(&str, &[Case])] = &[
         "docs/how-to/counting.md",
         &[
             case("usertrace stat -e", Each, ""),
-            Case {
-                without: &[("sqlite3", "tests/fast, stat")],
-                ..case("usertrace stat --malloc", Each, "")
-            },
+            case("usertrace stat --malloc", Each, ""),
             case("usertrace stat --interval 1 --top", Each, ""),
             case("usertrace stat --interval 1 --openmetrics", Each, ""),
             root("mkdir /sys/kernel/ltt/mine /sys", Patched, ""),

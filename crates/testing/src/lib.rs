@@ -5,6 +5,7 @@
 //!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
 //! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
 //!   which judge traces.
+//! - [`open_metrics`] parses metrics.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`], [`exited`], [`seccomp`] and [`containers`] are for tests
 //!   that run programs; [`shop`] checks the trace of one.
@@ -33,6 +34,7 @@ pub mod examples;
 pub mod exited;
 pub mod extraction;
 pub mod fields;
+pub mod open_metrics;
 pub mod processes;
 mod relay_log;
 pub mod relayd;
