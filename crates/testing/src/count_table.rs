@@ -97,7 +97,8 @@ impl CountTableWriter {
             stores.push((at + HISTOGRAM + (bucket >> 56) * 8, bucket << 8 >> 8));
             let mut state = [low, high, min, max, bucket];
             if let Some(value) = value {
-                let sum = (u128::from(high) << 64 | u128::from(low)).wrapping_add_signed(value.into());
+                let sum =
+                    (u128::from(high) << 64 | u128::from(low)).wrapping_add_signed(value.into());
                 let index = match value {
                     ..=0 => 0,
                     value => u64::from(64 - value.leading_zeros()).min(63),

@@ -46,7 +46,13 @@ fn sum_of(state: &Value, key: &str) -> u64 {
 
 /// Requirements: E7, C7
 pub(crate) fn stat_counts_all_processes() {
-    let arguments = ["-e", "test:numbered hist(n) by thread", "--json=state", "--openmetrics", "prom"];
+    let arguments = [
+        "-e",
+        "test:numbered hist(n) by thread",
+        "--json=state",
+        "--openmetrics",
+        "prom",
+    ];
     let (output, directory) = stat("fork", &arguments);
     assert_success(output.status, &output.stderr);
     assert_eq!(output.stdout, b"");
@@ -54,19 +60,34 @@ pub(crate) fn stat_counts_all_processes() {
     assert_eq!((&state["lost"], &state["overflow"]), (&0.into(), &0.into()));
     let mut counters: Vec<_> = state["counters"].as_array().unwrap().clone();
     counters.sort_by_key(|counter| counter["key"].as_str().unwrap().to_owned());
-    let keys: Vec<_> = counters.iter().map(|of| of["key"].as_str().unwrap()).collect();
+    let keys: Vec<_> = counters
+        .iter()
+        .map(|of| of["key"].as_str().unwrap())
+        .collect();
     assert_eq!(keys, ["1", "2", "3", "4", "9"]);
     for counter in &counters[..4] {
-        assert_eq!((&counter["count"], &counter["sum"]), (&1000.into(), &499_500.into()));
+        assert_eq!(
+            (&counter["count"], &counter["sum"]),
+            (&1000.into(), &499_500.into())
+        );
         assert_eq!((&counter["min"], &counter["max"]), (&0.into(), &999.into()));
         let buckets = counter["histogram"].as_array().unwrap().iter();
         let buckets: Vec<_> = buckets.map(|of| of["count"].as_u64().unwrap()).collect();
         assert_eq!(buckets, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 488]);
     }
-    assert_eq!((&counters[4]["count"], &counters[4]["sum"]), (&5.into(), &10.into()));
+    assert_eq!(
+        (&counters[4]["count"], &counters[4]["sum"]),
+        (&5.into(), &10.into())
+    );
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.starts_with("EVENT          KEY       VALUE  COUNT "), "{text}");
-    assert!(text.contains("test:numbered n thread=1:\n(..., 0]         1 |@"), "{text}");
+    assert!(
+        text.starts_with("EVENT          KEY       VALUE  COUNT "),
+        "{text}"
+    );
+    assert!(
+        text.contains("test:numbered n thread=1:\n(..., 0]         1 |@"),
+        "{text}"
+    );
     let metrics = fs::read_to_string(directory.path().join("prom")).unwrap();
     let families = open_metrics::parse(&metrics);
     let samples = families["usertrace_events"].samples.iter();
@@ -78,7 +99,13 @@ pub(crate) fn stat_counts_what_it_is_asked_for() {
     let (output, directory) = stat("ten", &["--json=state"]);
     assert_success(output.status, &output.stderr);
     assert_eq!(sum_of(&json(&directory, "state"), "count"), 10);
-    let arguments = ["-e", "test:numbered sum(n)", "-e", "* by thread", "--json=state"];
+    let arguments = [
+        "-e",
+        "test:numbered sum(n)",
+        "-e",
+        "* by thread",
+        "--json=state",
+    ];
     let (output, directory) = stat("ten", &arguments);
     let state = json(&directory, "state");
     assert_eq!((sum_of(&state, "count"), sum_of(&state, "sum")), (10, 45));
@@ -133,7 +160,10 @@ pub(crate) fn stat_shows_intervals() {
     assert!(counts.is_sorted(), "{counts:?}");
     let steps = counts.chunk_by(|a, b| a == b).count();
     assert!(steps >= 3, "{counts:?}");
-    assert_eq!((counts.last(), sum_of(states.last().unwrap(), "sum")), (Some(&2000), 1_999_000));
+    assert_eq!(
+        (counts.last(), sum_of(states.last().unwrap(), "sum")),
+        (Some(&2000), 1_999_000)
+    );
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
@@ -154,6 +184,9 @@ pub(crate) fn stat_reports_overflow() {
     assert!(overflow > 0);
     assert_eq!(sum_of(&state, "count") + overflow, 50_000);
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains(&format!("{overflow} events found no room in a table")), "{text}");
+    assert!(
+        text.contains(&format!("{overflow} events found no room in a table")),
+        "{text}"
+    );
     assert!(text.contains("counters with fewer events"), "{text}");
 }
