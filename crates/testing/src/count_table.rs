@@ -1,6 +1,8 @@
 //! A simulated table of counters. It is written from the headers alone. An update is a list of
 //! stores, and may stop before any of them.
 
+use super::RingWriter;
+
 /// Size of a cell with values, and offsets in it.
 const CELL: u64 = 640;
 const ID: u64 = 8;
@@ -134,6 +136,17 @@ impl CountTableWriter {
     pub fn count(&mut self, id: u32, key: &Key, value: Option<i64>) {
         for store in self.update(id, key, value) {
             self.store(store);
+        }
+    }
+
+    /// The table in place of a ring with sub-buffers of this size.
+    pub fn in_ring(&self, subbuf_size: u64) -> RingWriter {
+        let count = self.bytes.len() as u64 / subbuf_size;
+        RingWriter {
+            bytes: self.bytes.clone(),
+            head: self.bytes.len() as u64,
+            cell_size: self.cell_size as u32,
+            ..RingWriter::new(subbuf_size, count, 0)
         }
     }
 
