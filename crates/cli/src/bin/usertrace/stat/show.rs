@@ -199,7 +199,11 @@ impl Display {
         }
         let text = before + &output::readable(&text);
         match self.to_stderr {
-            true => io::stderr().lock().write_all(text.as_bytes()),
+            true => {
+                // As for messages, a failure to write to standard error is no error.
+                let _ = io::stderr().lock().write_all(text.as_bytes());
+                Ok(())
+            }
             false => {
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes())?;
