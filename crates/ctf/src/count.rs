@@ -35,6 +35,7 @@ pub(super) fn count_event() -> Event {
             signed,
             len,
             big_endian,
+            hex: false,
         }
     };
     let scalar = |signed, len| FieldType::Scalar(Scalar::Integer(integer(signed, len)));

@@ -28,7 +28,7 @@ pub(super) struct Display {
     pub(super) requests: Requests,
     pub(super) begun: Instant,
     /// Lines on the terminal that the next state replaces.
-    drawn: usize,
+    pub(super) drawn: usize,
 }
 
 /// A state, as JSON.
