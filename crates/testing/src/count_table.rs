@@ -3,10 +3,9 @@
 
 use super::RingWriter;
 
-/// Size of a cell with values, and offsets in it.
+/// Size of a cell with values, and offsets in it. The key follows the id.
 const CELL: u64 = 640;
 const ID: u64 = 8;
-const KEY: u64 = 16;
 const STATES: [u64; 2] = [48, 88];
 const HISTOGRAM: u64 = 128;
 /// `key_len` of a number.
