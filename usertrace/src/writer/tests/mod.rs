@@ -113,6 +113,7 @@ impl Rings {
             protocol: Protocol::Rseq,
             wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
+            cell_size: 0,
             contexts: false,
             clock: crate::clock::Source::Processor,
             quiescence: None,
