@@ -33,7 +33,7 @@ mod snapshot;
 mod source;
 mod tracepoints;
 
-pub use channels::{CONTROL, MAIN};
+pub use channels::{CONTROL, COUNT, MAIN};
 pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,

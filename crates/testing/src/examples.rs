@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 20] = [
+pub const COMMANDS: [&str; 21] = [
     "record",
     "ctl",
     "start",
@@ -25,6 +25,7 @@ pub const COMMANDS: [&str; 20] = [
     "send",
     "list",
     "top",
+    "stat",
     "doctor",
     "generate",
     "generate man",

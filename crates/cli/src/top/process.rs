@@ -147,7 +147,10 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             return Ok(());
         }
         let from = |ring: &LttRingPositions| if from_now { ring.head } else { 0 };
+        // Tables have no events to read.
+        let is_table = source.channel.table().is_some();
         let readers: Vec<_> = rings
+            .filter(|_| !is_table)
             .map(|ring| RingReader::live(format, from(ring), u64::MAX))
             .collect();
         self.channels.push(Channel {
@@ -263,7 +266,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                                 contexts.push(new);
                             }
                         }
-                        Ok(Description::Cmdline(_)) | Err(_) => {}
+                        Ok(Description::Counting(_) | Description::Cmdline(_)) | Err(_) => {}
                     }
                 }
                 Ok::<_, std::convert::Infallible>(())

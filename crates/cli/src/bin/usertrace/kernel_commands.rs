@@ -74,6 +74,11 @@ pub(crate) const LIST: KernelCommand = command(
 );
 pub(crate) const TOP: KernelCommand =
     command("top", false, "use \"usertrace top DIR\" for a recording");
+pub(crate) const STAT: KernelCommand = command(
+    "stat --trace",
+    false,
+    "use \"usertrace stat -- PROGRAM\", or \"usertrace stat DIR\" for a recording",
+);
 pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
     "extract --previous-boot",
     false,
@@ -81,7 +86,7 @@ pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
 );
 
 /// All commands that need the kernel's trace buffers.
-pub(crate) const ALL: [&KernelCommand; 12] = [
+pub(crate) const ALL: [&KernelCommand; 13] = [
     &DAEMON,
     &START,
     &STOP,
@@ -93,6 +98,7 @@ pub(crate) const ALL: [&KernelCommand; 12] = [
     &SNAPSHOT,
     &LIST,
     &TOP,
+    &STAT,
     &PREVIOUS_BOOT,
 ];
 

@@ -53,6 +53,7 @@ impl From<Setup> for TraceSetup {
             contexts: setup.context,
             flight: setup.flight,
             block: setup.block,
+            counts: Vec::new(),
         }
     }
 }
