@@ -644,12 +644,17 @@ impl Channel {
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
             mode: Mode::from_number(cold.mode.load(Ordering::Relaxed)).unwrap_or(Mode::Discard),
-            // SAFETY: `open`'s caller promised that it is mapped as long as the rings, or it is
-            // NULL. All in it is atomic.
-            reader_wakeup: unsafe { cold.reader_wakeup.load(Ordering::Relaxed).as_ref() },
+            reader_wakeup: self.reader_wakeup(),
             prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed).into()),
             epoch,
         })
+    }
+
+    /// The reader's futex, if it has one.
+    pub(super) fn reader_wakeup(&self) -> Option<&ReaderWakeup> {
+        // SAFETY: `open`'s caller promised that it is mapped as long as the rings, or it is NULL.
+        // All in it is atomic.
+        unsafe { self.cold.reader_wakeup.load(Ordering::Relaxed).as_ref() }
     }
 
     /// The table of a CPU. None if there is no such table, as in a closed channel.

@@ -259,8 +259,17 @@ impl<'a> Table<'a> {
         if let Some(values) = values {
             values.next(&mut update, counted.value);
         }
+        let is_first = found.count == 0 && self.control.head.load(Ordering::Relaxed) == 0;
         // SAFETY: the addresses were made from this table, or are of this function.
-        unsafe { update_cell(rseq, channel, &update) }
+        let step = unsafe { update_cell(rseq, channel, &update) };
+        if is_first
+            && step == Step::Done
+            && let Some(reader_wakeup) = channel.reader_wakeup()
+        {
+            // So that the reader begins the trace. Later, it looks when it wants to know.
+            reader_wakeup.notify();
+        }
+        step
     }
 }
 
