@@ -405,7 +405,10 @@ impl TraceDir {
         if let Some(key) = request.key {
             write(&path.join("key"), &text(key))?;
         }
-        write(&path.join("filter"), &filter_words(&[text(request.pattern)]))
+        write(
+            &path.join("filter"),
+            &filter_words(&[text(request.pattern)]),
+        )
     }
 
     /// Takes ownership: the trace is removed as if this program had created it.

@@ -384,9 +384,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
             return Ok(());
         }
         self.close_finished_chunk(to);
-        self.with_writing(to, |process, writing| {
-            process.write_completion(writing)
-        })
+        self.with_writing(to, |process, writing| process.write_completion(writing))
     }
 
     fn write_completion(&mut self, writing: &mut Writing) -> Result<(), ProcessError> {
@@ -508,9 +506,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// Ends the recording without reading more. After an error, the recording continues as before.
     pub(super) fn finish(&mut self, to: Destination<'_>) -> Result<ProcessSummary, ProcessError> {
         if self.writing.is_some() {
-            self.with_writing(to, |process, writing| {
-                process.write_completion(writing)
-            })?;
+            self.with_writing(to, |process, writing| process.write_completion(writing))?;
         }
         let channels = self.channels.iter();
         let infos = channels.filter_map(|channel| channel.source.file.info().ok());
@@ -634,7 +630,14 @@ impl<F: ConsumerFile> LiveChannel<F> {
             let state = writer.ring_state(number, n);
             let counted = writer.ring_counts(number, n);
             checkpoint
-                .set_ring(source.info.channel_index, n as u32, saved, position, state, counted)
+                .set_ring(
+                    source.info.channel_index,
+                    n as u32,
+                    saved,
+                    position,
+                    state,
+                    counted,
+                )
                 .map_err(ProcessError::Write)?;
             if position > ring.consumed {
                 consume(source, n as u32, position)?;

@@ -186,9 +186,15 @@ mod tests {
     fn keys_are_text() {
         let text = |key, signed| key_text(&key, signed);
         assert_eq!(text(CountKey::Number(u64::MAX), true), "-1");
-        assert_eq!(text(CountKey::Number(u64::MAX), false), u64::MAX.to_string());
+        assert_eq!(
+            text(CountKey::Number(u64::MAX), false),
+            u64::MAX.to_string()
+        );
         assert_eq!(text(CountKey::Text(b"/api".to_vec()), false), "/api");
-        assert_eq!(text(CountKey::Text("aü".as_bytes()[..2].to_vec()), false), "a");
+        assert_eq!(
+            text(CountKey::Text("aü".as_bytes()[..2].to_vec()), false),
+            "a"
+        );
         assert_eq!(text(CountKey::Text(b"\xffa".to_vec()), false), "\u{fffd}a");
         assert_eq!(text(CountKey::None, false), "");
     }

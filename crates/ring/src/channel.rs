@@ -263,7 +263,10 @@ mod tests {
         };
         for (cell_size, cells) in [(64, 128), (640, 12)] {
             let table = channel(0, 3, 2, cell_size).unwrap().table().unwrap();
-            assert_eq!((table.cells(), table.has_values()), (cells, cell_size == 640));
+            assert_eq!(
+                (table.cells(), table.has_values()),
+                (cells, cell_size == 640)
+            );
         }
         assert_eq!(channel(0, 0, 0, 0).unwrap().table(), None);
         for (scope, mode, protocol, cell_size) in [

@@ -208,9 +208,8 @@ impl CountTable {
         let to_page = (offset.next_multiple_of(PAGE) - offset) as usize / 8;
         // A cell is shorter than a page, so it lies in one or two.
         let (first, second) = words.split_at(to_page.min(words.len()));
-        let is_lost = |part: &[u64]| {
-            !part.is_empty() && part.iter().all(|&word| word == LTT_LOST_WORD)
-        };
+        let is_lost =
+            |part: &[u64]| !part.is_empty() && part.iter().all(|&word| word == LTT_LOST_WORD);
         is_lost(first) || is_lost(second)
     }
 

@@ -1,6 +1,8 @@
 //! A simulated table of counters. It is written from the headers alone. An update is a list of
 //! stores, and may stop before any of them.
 
+use super::RingWriter;
+
 /// Size of a cell with values, and offsets in it.
 const CELL: u64 = 640;
 const ID: u64 = 8;
@@ -97,7 +99,8 @@ impl CountTableWriter {
             stores.push((at + HISTOGRAM + (bucket >> 56) * 8, bucket << 8 >> 8));
             let mut state = [low, high, min, max, bucket];
             if let Some(value) = value {
-                let sum = (u128::from(high) << 64 | u128::from(low)).wrapping_add_signed(value.into());
+                let sum =
+                    (u128::from(high) << 64 | u128::from(low)).wrapping_add_signed(value.into());
                 let index = match value {
                     ..=0 => 0,
                     value => u64::from(64 - value.leading_zeros()).min(63),
@@ -133,6 +136,17 @@ impl CountTableWriter {
     pub fn count(&mut self, id: u32, key: &Key, value: Option<i64>) {
         for store in self.update(id, key, value) {
             self.store(store);
+        }
+    }
+
+    /// The table in place of a ring with sub-buffers of this size.
+    pub fn in_ring(&self, subbuf_size: u64) -> RingWriter {
+        let count = self.bytes.len() as u64 / subbuf_size;
+        RingWriter {
+            bytes: self.bytes.clone(),
+            head: self.bytes.len() as u64,
+            cell_size: self.cell_size as u32,
+            ..RingWriter::new(subbuf_size, count, 0)
         }
     }
 

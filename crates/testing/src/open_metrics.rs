@@ -79,7 +79,10 @@ fn sample(line: &str) -> Sample {
     let end = line.find(['{', ' ']).expect("a value");
     let (name, mut rest) = line.split_at(end);
     let is_name = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     assert!(is_name(name), "{line}");
     let mut labels = BTreeMap::new();
@@ -134,7 +137,12 @@ fn histograms(family: &Family) {
     let keys: HashSet<_> = groups.iter().map(|group| key(&group[0])).collect();
     assert_eq!(keys.len(), groups.len(), "samples of a histogram are apart");
     for group in groups {
-        let of = |end: &str| group.iter().filter(|sample| sample.name.ends_with(end)).collect::<Vec<_>>();
+        let of = |end: &str| {
+            group
+                .iter()
+                .filter(|sample| sample.name.ends_with(end))
+                .collect::<Vec<_>>()
+        };
         let buckets: Vec<_> = of("_bucket")
             .into_iter()
             .map(|sample| {
@@ -148,7 +156,10 @@ fn histograms(family: &Family) {
                 (le, sample.value)
             })
             .collect();
-        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{buckets:?}");
+        assert!(
+            buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
+            "{buckets:?}"
+        );
         assert_eq!(buckets.last().unwrap().0, f64::INFINITY);
         let (counts, sums) = (of("_count"), of("_sum"));
         assert_eq!(counts.len(), sums.len());

@@ -419,6 +419,9 @@ impl<F: ConsumerFile> Channel<F> {
 
     /// Unconsumed part of the fullest ring, in 1/1000.
     fn fill(&self) -> u64 {
+        if self.source.channel.table().is_some() {
+            return 0;
+        }
         let ring_size = self.source.channel.format().geometry.ring_size();
         let rings = self.source.positions.iter();
         let waiting = rings.map(|ring| ring.head.saturating_sub(ring.consumed).min(ring_size));

@@ -135,12 +135,7 @@ fn worked() -> Vec<Counter> {
         count,
         ..Counter::default()
     };
-    vec![
-        malloc,
-        served("/api \"x\"\n\\", 6),
-        served("/ü", 1),
-        calloc,
-    ]
+    vec![malloc, served("/api \"x\"\n\\", 6), served("/ü", 1), calloc]
 }
 
 /// A consumer file.
@@ -210,11 +205,16 @@ impl ConsumerFile for File {
                     ..LttRingPositions::default()
                 },
                 (_, tables) => LttRingPositions {
-                    head: match tables.is_some_and(|tables| tables[n].bytes.iter().any(|&b| b != 0)) {
+                    head: match tables.is_some_and(|tables| tables[n].bytes.iter().any(|&b| b != 0))
+                    {
                         true => LEN,
                         false => 0,
                     },
-                    lost: if (self.channel, n) == (NAMES, 1) { process.lost } else { 0 },
+                    lost: if (self.channel, n) == (NAMES, 1) {
+                        process.lost
+                    } else {
+                        0
+                    },
                     claimed: 0,
                     consumed: process.consumed.get(self.channel).map_or(0, |all| all[n]),
                 },
@@ -230,7 +230,10 @@ impl ConsumerFile for File {
         }
         // A recorder announces itself so.
         if position > 0 {
-            assert!(process.dead, "the counters of a running process are not final");
+            assert!(
+                process.dead,
+                "the counters of a running process are not final"
+            );
             assert_eq!(position, LEN);
         }
         process.consumed.entry(self.channel).or_default()[ring as usize] = position;
@@ -356,14 +359,24 @@ fn counters_are_read_as_counted() {
         };
         let output = babeltrace.arg(&path).env("TZ", "UTC").output().unwrap();
         let text = stdout(&output);
-        assert_eq!(output.stderr, b"", "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.stderr,
+            b"",
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
         assert_eq!(lines.len(), 6, "{text}");
         let view = usertrace(directory.path(), &["view", name]);
         if version == Version::V1_8 {
             assert_eq!(stdout(&view), text);
         }
-        printed.push(lines.iter().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>());
+        printed.push(
+            lines
+                .iter()
+                .map(|line| line.trim_end().to_owned())
+                .collect::<Vec<_>>(),
+        );
     }
     printed.iter_mut().for_each(|lines| lines.sort());
     assert_eq!(printed[0], printed[1]);
@@ -438,7 +451,11 @@ fn killed_recorders_lose_and_double_nothing() {
                 count: counter.count * times,
                 values: counter.values * times,
                 sum: counter.sum * i128::from(times),
-                histogram: counter.histogram.iter().map(|count| count * times).collect(),
+                histogram: counter
+                    .histogram
+                    .iter()
+                    .map(|count| count * times)
+                    .collect(),
                 ..counter
             })
             .collect();
@@ -481,7 +498,9 @@ fn hostile_tables_harm_no_other_process() {
         let mut state = 1u64;
         for cpu in 0..2 {
             for byte in &mut bad.sizes[cpu].bytes {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 *byte = (state >> 56) as u8;
             }
         }
@@ -490,7 +509,9 @@ fn hostile_tables_harm_no_other_process() {
     }
     good.borrow_mut().dead = true;
     bad.borrow_mut().dead = true;
-    let summary = session(directory.path(), false, &[&good, &bad]).finish().unwrap();
+    let summary = session(directory.path(), false, &[&good, &bad])
+        .finish()
+        .unwrap();
     let damaged: Vec<_> = summary.processes.iter().map(|of| of.damaged).collect();
     let cells = LEN / 640;
     assert_eq!(damaged, [0, 2 * cells + 1]);
@@ -509,19 +530,30 @@ libc:malloc  from=-1                 size     100           4950             49.
 shop:served  path=/api \\\"x\\\"\\n\\\\  -          6              -                -              -              -
 ";
     let lines = |text: &str| -> Vec<String> {
-        let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        let words = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         words.collect()
     };
     assert_eq!(lines(&text)[..3], lines(expected)[..3], "{text}");
-    assert!(text.contains("libc:malloc size from=-1:\n(..., 0] "), "{text}");
+    assert!(
+        text.contains("libc:malloc size from=-1:\n(..., 0] "),
+        "{text}"
+    );
     assert!(text.contains("\n[32, 64)       32 |@@@"), "{text}");
     assert!(text.contains("\n[1T, 2T)       1 |@@@"), "{text}");
-    let top = stdout(&usertrace(directory.path(), &["stat", "--top", "1", "traces"]));
+    let top = stdout(&usertrace(
+        directory.path(),
+        &["stat", "--top", "1", "traces"],
+    ));
     assert!(top.contains("and 3 counters with fewer events"), "{top}");
     assert!(!top.contains("shop:served"), "{top}");
 
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-    let json = parsed(&stdout(&usertrace(directory.path(), &["stat", "--json", "traces"])));
+    let json = parsed(&stdout(&usertrace(
+        directory.path(),
+        &["stat", "--json", "traces"],
+    )));
     assert_eq!((&json["lost"], &json["overflow"]), (&json!(0), &json!(0)));
     let malloc = json!({
         "event": "libc:malloc", "channel": "sizes", "key_name": "from", "key": "-1",
@@ -540,7 +572,13 @@ shop:served  path=/api \\\"x\\\"\\n\\\\  -          6              -            
     });
     assert_eq!(json["counters"][2], served);
 
-    let arguments = ["stat", "--openmetrics", "m.prom", "--json=all.json", "traces"];
+    let arguments = [
+        "stat",
+        "--openmetrics",
+        "m.prom",
+        "--json=all.json",
+        "traces",
+    ];
     let output = usertrace(directory.path(), &arguments);
     assert!(stdout(&output).contains("libc:malloc"));
     let json_file = fs::read_to_string(directory.path().join("all.json")).unwrap();
@@ -549,12 +587,22 @@ shop:served  path=/api \\\"x\\\"\\n\\\\  -          6              -            
     let families = open_metrics::parse(&metrics);
     let samples = |family: &str| &families[family].samples;
     let of = |event: &str| move |sample: &&open_metrics::Sample| sample.labels["event"] == event;
-    let total: f64 = samples("usertrace_events").iter().map(|sample| sample.value).sum();
+    let total: f64 = samples("usertrace_events")
+        .iter()
+        .map(|sample| sample.value)
+        .sum();
     assert_eq!(total, 108.0);
     let odd = samples("usertrace_events").iter();
-    assert!(odd.clone().any(|sample| sample.labels.get("key").is_some_and(|key| key == "/api \"x\"\n\\")));
+    assert!(odd.clone().any(|sample| {
+        sample
+            .labels
+            .get("key")
+            .is_some_and(|key| key == "/api \"x\"\n\\")
+    }));
     let buckets = samples("usertrace_value").iter().filter(of("libc:malloc"));
-    let below_four = buckets.clone().find(|sample| sample.labels.get("le").is_some_and(|le| le == "3.0"));
+    let below_four = buckets
+        .clone()
+        .find(|sample| sample.labels.get("le").is_some_and(|le| le == "3.0"));
     assert_eq!(below_four.unwrap().value, 4.0);
     let sum = buckets.clone().find(|sample| sample.name.ends_with("_sum"));
     assert_eq!(sum.unwrap().value, 4950.0);
@@ -573,15 +621,24 @@ fn negative_values_are_valid_metrics() {
         process.size(1, 9, Key::None, 3);
         process.dead = true;
     }
-    session(directory.path(), false, &[&process]).finish().unwrap();
+    session(directory.path(), false, &[&process])
+        .finish()
+        .unwrap();
     let (counters, _) = read(directory.path());
-    assert_eq!((counters[0].sum, counters[0].min, counters[0].max), (-2, -5, 3));
+    assert_eq!(
+        (counters[0].sum, counters[0].min, counters[0].max),
+        (-2, -5, 3)
+    );
     let path: PathBuf = directory.path().join("m.prom");
     let arguments = ["stat", "--openmetrics", "m.prom", "."];
     stdout(&usertrace(directory.path(), &arguments));
     let families = open_metrics::parse(&fs::read_to_string(path).unwrap());
     let samples = &families["usertrace_value"].samples;
-    assert!(samples.iter().all(|sample| sample.name.ends_with("_bucket")));
+    assert!(
+        samples
+            .iter()
+            .all(|sample| sample.name.ends_with("_bucket"))
+    );
     assert_eq!(families["usertrace_value_min"].samples[0].value, -5.0);
 }
 
@@ -614,14 +671,25 @@ fn forged_states_are_no_counters() {
     let process = Process::new(7);
     {
         let mut process = process.borrow_mut();
-        assert!(process.control.meta(START, "9 usertrace:count 6 str event;u64 count"));
+        assert!(
+            process
+                .control
+                .meta(START, "9 usertrace:count 6 str event;u64 count")
+        );
         assert!(process.main.event(9, START + 1, b"x\0\x01\0\0\0\0\0\0\0"));
         process.work();
         process.dead = true;
     }
-    session(directory.path(), false, &[&process]).finish().unwrap();
+    session(directory.path(), false, &[&process])
+        .finish()
+        .unwrap();
     let text = stdout(&usertrace(directory.path(), &["stat", "."]));
-    assert_eq!(text.lines().filter(|line| line.starts_with("libc:malloc  ")).count(), 1);
+    assert_eq!(
+        text.lines()
+            .filter(|line| line.starts_with("libc:malloc  "))
+            .count(),
+        1
+    );
     let read = babeltrace::lines(directory.path());
     assert_eq!(read.lines.len(), 7);
 }

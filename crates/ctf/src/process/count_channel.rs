@@ -115,7 +115,10 @@ impl CountWriter<'_> {
     /// different fields: they count as signed if any event of the process has such a field.
     fn is_signed(&self, id: Option<u16>, field: &str) -> bool {
         match id {
-            Some(id) => self.events.get(id).is_some_and(|event| has_signed(event, field)),
+            Some(id) => self
+                .events
+                .get(id)
+                .is_some_and(|event| has_signed(event, field)),
             None => self.events.iter().any(|event| has_signed(event, field)),
         }
     }

@@ -493,7 +493,12 @@ fn process(channel: &str, path: &Path) -> Option<(&'static str, Process)> {
     let mut rings = vec![LttRingPositions::default(); info.channel.nr_rings as usize];
     let flags = file.positions(&mut rings).ok()?;
     let ring_bytes = u64::from(info.channel.subbuf_size) * u64::from(info.channel.subbuf_count);
-    let waiting = |ring: &LttRingPositions| ring.head.saturating_sub(ring.consumed).min(ring_bytes);
+    // A table is never full of what was not consumed.
+    let is_table = info.channel.mode == LTT_MODE_COUNT;
+    let waiting = |ring: &LttRingPositions| match is_table {
+        true => 0,
+        false => ring.head.saturating_sub(ring.consumed).min(ring_bytes),
+    };
     let comm = info.comm.split(|&b| b == 0).next().unwrap_or_default();
     let process = Process {
         channel: channel.to_owned(),

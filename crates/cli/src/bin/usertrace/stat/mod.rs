@@ -93,7 +93,9 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         if self.program.is_empty() && self.trace.is_none() && self.directories.is_empty() {
-            output::say("name a program after --, directories with traces, or a trace with --trace");
+            output::say(
+                "name a program after --, directories with traces, or a trace with --trace",
+            );
             return WRONG_COMMAND_LINE.into();
         }
         let mut requests = self.event.clone();

@@ -17,11 +17,20 @@ pub(super) fn text(counters: &[Counter], lost: u64) -> String {
         let _ = writeln!(text, "usertrace_events_total{{{labels}}} {}", counter.count);
     }
     if with_values().next().is_some() {
-        begin(&mut text, "usertrace_value", "histogram", "Values of a field of events.");
+        begin(
+            &mut text,
+            "usertrace_value",
+            "histogram",
+            "Values of a field of events.",
+        );
         with_values().for_each(|counter| histogram(&mut text, counter));
         let gauges: [(&str, &str, fn(&Counter) -> i64); 2] = [
-            ("usertrace_value_min", "Lowest value of a field.", |of| of.min),
-            ("usertrace_value_max", "Highest value of a field.", |of| of.max),
+            ("usertrace_value_min", "Lowest value of a field.", |of| {
+                of.min
+            }),
+            ("usertrace_value_max", "Highest value of a field.", |of| {
+                of.max
+            }),
         ];
         for (name, help, value) in gauges {
             begin(&mut text, name, "gauge", help);
@@ -32,9 +41,19 @@ pub(super) fn text(counters: &[Counter], lost: u64) -> String {
     }
     if !overflow.is_empty() {
         let name = "usertrace_overflow_events";
-        begin(&mut text, name, "counter", "Events without room in a table.");
+        begin(
+            &mut text,
+            name,
+            "counter",
+            "Events without room in a table.",
+        );
         for counter in overflow {
-            let _ = writeln!(text, "{name}_total{{{}}} {}", labels(counter), counter.count);
+            let _ = writeln!(
+                text,
+                "{name}_total{{{}}} {}",
+                labels(counter),
+                counter.count
+            );
         }
     }
     let name = "usertrace_uncounted_events";
@@ -75,7 +94,11 @@ fn histogram(text: &mut String, counter: &Counter) {
         sum = sum.saturating_add(*bucket);
         let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{highest}.0\"}} {sum}");
     }
-    let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {}", counter.values);
+    let _ = writeln!(
+        text,
+        "{name}_bucket{{{labels},le=\"+Inf\"}} {}",
+        counter.values
+    );
     // With negative values, the sum would not be a counter. The two go together.
     if counter.min >= 0 {
         let _ = writeln!(text, "{name}_count{{{labels}}} {}", counter.values);

@@ -22,9 +22,8 @@ pub(super) struct Request {
 pub(super) fn request(text: &str) -> Result<Request, String> {
     let parsed = CountRequest::parse(text.as_bytes());
     let parsed = parsed.map_err(|error| error.with_caret(text.as_bytes()).to_string())?;
-    let name = |bytes: Option<&[u8]>| {
-        String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
-    };
+    let name =
+        |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
     let pattern = name(Some(parsed.pattern));
     Patterns::check(&[&pattern]).map_err(|error| error.to_string())?;
     Ok(Request {

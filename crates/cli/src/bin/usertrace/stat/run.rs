@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace_consumer::{
-    Limits, Notification, Options, RecorderEvent, Recording, TraceSetup,
-};
+use usertrace_consumer::{Limits, Notification, Options, RecorderEvent, Recording, TraceSetup};
 use usertrace_ctf::Version;
 
 use super::collected::Collected;

@@ -96,7 +96,11 @@ impl Display {
     }
 
     /// Shows a state. The problems of it are reported then. Returns false if nobody reads on.
-    pub(super) fn show(&mut self, collected: &mut Collected, is_last: bool) -> anyhow::Result<bool> {
+    pub(super) fn show(
+        &mut self,
+        collected: &mut Collected,
+        is_last: bool,
+    ) -> anyhow::Result<bool> {
         let counters = collected.counters.sums();
         if let Some(path) = &self.open_metrics {
             let text = open_metrics::text(&counters, collected.lost);
@@ -122,7 +126,9 @@ impl Display {
         }
         match self.print(&counters, collected.lost, is_last) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            printed => printed.context("cannot write the counters").map(|()| goes_on),
+            printed => printed
+                .context("cannot write the counters")
+                .map(|()| goes_on),
         }
     }
 
@@ -193,7 +199,11 @@ impl Display {
         }
         let text = before + &output::readable(&text);
         match self.to_stderr {
-            true => io::stderr().lock().write_all(text.as_bytes()),
+            true => {
+                // As for messages, a failure to write to standard error is no error.
+                let _ = io::stderr().lock().write_all(text.as_bytes());
+                Ok(())
+            }
             false => {
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes())?;

@@ -10,7 +10,9 @@ const RANGE: usize = 14;
 /// A table of counters. Columns that no counter uses are left out.
 pub(super) fn table(counters: &[&Counter]) -> String {
     let has_keys = counters.iter().any(|counter| !counter.key_name.is_empty());
-    let has_values = counters.iter().any(|counter| !counter.value_name.is_empty());
+    let has_values = counters
+        .iter()
+        .any(|counter| !counter.value_name.is_empty());
     let columns: [(&str, bool, fn(&Counter) -> String); 8] = [
         ("EVENT", true, name),
         ("KEY", has_keys, key),
@@ -102,9 +104,7 @@ pub(super) fn histogram(counter: &Counter, width: usize) -> String {
     let buckets = counter.histogram.iter().enumerate().skip(first);
     let most = counter.histogram.iter().max().copied().unwrap_or(1).max(1);
     let number = most.to_string().len();
-    let bar = width
-        .saturating_sub(RANGE + number + 4)
-        .clamp(1, MAX_BAR);
+    let bar = width.saturating_sub(RANGE + number + 4).clamp(1, MAX_BAR);
     let mut text = String::new();
     for (n, &count) in buckets {
         let len = (u128::from(count) * bar as u128 / u128::from(most)) as usize;
@@ -197,7 +197,13 @@ mod tests {
     fn ranges_name_powers_of_two() {
         let names = [0, 1, 2, 10, 11, 20, 62, 63].map(range);
         let expected = [
-            "(..., 0]", "[1]", "[2, 4)", "[512, 1K)", "[1K, 2K)", "[512K, 1M)", "[2E, 4E)",
+            "(..., 0]",
+            "[1]",
+            "[2, 4)",
+            "[512, 1K)",
+            "[1K, 2K)",
+            "[512K, 1M)",
+            "[2E, 4E)",
             "[4E, ...)",
         ];
         assert_eq!(names, expected);
