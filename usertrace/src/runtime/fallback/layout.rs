@@ -89,6 +89,7 @@ pub(super) struct Tables {
 
 impl Tables {
     /// No channel counts.
+    #[cfg(test)]
     pub(super) const NONE: Self = Self::new(0, [0; TABLES]);
 
     /// Tables for so many CPUs.

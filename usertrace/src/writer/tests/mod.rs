@@ -1,6 +1,8 @@
 //! Tests of the writer in plain shared memory instead of the kernel's.
 
 mod contexts;
+#[cfg(feature = "fallback")]
+mod count;
 mod lent;
 mod long;
 mod mm_cid;
