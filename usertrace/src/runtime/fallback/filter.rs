@@ -18,7 +18,7 @@ use crate::os::signal::SignalMaskGuard;
 
 /// What the environment says is to be counted: the sizes of cells of the channels that count it.
 /// Their rules are added to the filter.
-pub(super) fn counts(
+pub(super) fn cell_sizes(
     settings: &env::Fast,
     filter: &mut Filter,
 ) -> Result<[u32; TABLES], NoFallback> {
@@ -138,7 +138,7 @@ mod tests {
                 ..env::Fast::DEFAULT
             };
             let mut filter = Filter::new();
-            let sizes = super::counts(&settings, &mut filter)?;
+            let sizes = cell_sizes(&settings, &mut filter)?;
             let count = sizes.iter().take_while(|size| **size != 0).count();
             Ok((sizes[..count].to_vec(), filter.rules().to_vec()))
         };

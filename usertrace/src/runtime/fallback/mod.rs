@@ -155,7 +155,7 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; CHANNELS] {
 /// Maps the pool, and starts the daemons.
 fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, NoFallback> {
     let mut filter = filter::filter(settings)?;
-    let cell_sizes = filter::counts(settings, &mut filter)?;
+    let cell_sizes = filter::cell_sizes(settings, &mut filter)?;
     let channels = channels(settings, rseq);
     let tables = Tables::new(channels[LTT_CHANNEL_MAIN].nr_rings, cell_sizes);
     if tables.count() > 0 && !rseq {
