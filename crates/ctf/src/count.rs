@@ -34,6 +34,7 @@ pub(super) fn count_event() -> Event {
         Integer {
             signed,
             len,
+            hex: false,
             big_endian,
             hex: false,
         }

@@ -74,7 +74,9 @@ mod text;
 pub use self::callsite::{Callsite, Loglevel};
 pub use self::outcome::Outcome;
 
-pub(crate) use self::callsite::{ATTACH, CONDITIONAL, PROBED, WANTS_IP, is_name_byte, is_valid};
+pub(crate) use self::callsite::{
+    ATTACH, CONDITIONAL, COUNTED, PROBED, WANTS_IP, is_name_byte, is_valid,
+};
 pub(crate) use self::field::{Buffer, Payload, Scratch};
 pub(crate) use self::ip::ip_of;
 pub(crate) use self::section::{Entry, Section, own};

@@ -4,6 +4,7 @@
 //! signals.
 
 mod conditions;
+mod counting;
 
 use std::mem::offset_of;
 use std::process::ExitCode;
@@ -2098,5 +2099,6 @@ fn main() -> ExitCode {
         waiting_signal_handlers_follow_the_trace,
     ];
     trials.extend(conditions::trials());
+    trials.extend(counting::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
