@@ -36,7 +36,6 @@ pub(super) fn count_event() -> Event {
             len,
             hex: false,
             big_endian,
-            hex: false,
         }
     };
     let scalar = |signed, len| FieldType::Scalar(Scalar::Integer(integer(signed, len)));
