@@ -586,7 +586,6 @@ shop:served  path=/api \\\"x\\\"\\n\\\\  -          6              -            
     let metrics = fs::read_to_string(directory.path().join("m.prom")).unwrap();
     let families = open_metrics::parse(&metrics);
     let samples = |family: &str| &families[family].samples;
-    let of = |event: &str| move |sample: &&open_metrics::Sample| sample.labels["event"] == event;
     let total: f64 = samples("usertrace_events")
         .iter()
         .map(|sample| sample.value)
@@ -599,7 +598,8 @@ shop:served  path=/api \\\"x\\\"\\n\\\\  -          6              -            
             .get("key")
             .is_some_and(|key| key == "/api \"x\"\n\\")
     }));
-    let buckets = samples("usertrace_value").iter().filter(of("libc:malloc"));
+    let buckets = samples("usertrace_value").iter();
+    let buckets = buckets.filter(|sample| sample.labels["event"] == "libc:malloc");
     let below_four = buckets
         .clone()
         .find(|sample| sample.labels.get("le").is_some_and(|le| le == "3.0"));
