@@ -76,7 +76,7 @@ fn explain_status(status: Status) -> Option<String> {
         }
         NoFallback::Count(line) => {
             format!(
-                "USERTRACE_COUNT {}: it does not say what to count, or is too much",
+                "USERTRACE_COUNT {}: it does not say what to count",
                 Quoted(line)
             )
         }
