@@ -111,7 +111,7 @@ pub(crate) fn stat_counts_what_it_is_asked_for() {
     assert_eq!((sum_of(&state, "count"), sum_of(&state, "sum")), (10, 45));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!text.contains('@'), "no histogram is wanted: {text}");
-    let (output, directory) = stat("ten", &["-e", "other:*", "--json=state"]);
+    let (output, directory) = stat("idle", &["-e", "other:*", "--json=state"]);
     assert_success(output.status, &output.stderr);
     assert_eq!(sum_of(&json(&directory, "state"), "count"), 0);
     assert!(String::from_utf8_lossy(&output.stderr).contains("no event was counted"));

@@ -255,6 +255,8 @@ impl Layout {
             buffers_offset: self.len_before(channel) as u64,
             control_offset: (self.nr_rings_before(channel) * STRIDE) as u64,
             cell_size: cell_size.copied().unwrap_or(0),
+            // Of channels that count: all log levels.
+            filter: if table.is_some() { u32::MAX } else { 0 },
             subbuf_size: rings.subbuf_size,
             subbuf_count: rings.subbuf_count,
             nr_rings: rings.nr_rings,
