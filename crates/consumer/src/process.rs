@@ -388,10 +388,9 @@ impl<F: ConsumerFile> LiveProcess<F> {
     }
 
     fn write_completion(&mut self, writing: &mut Writing) -> Result<(), ProcessError> {
-        match self.write_counts(writing) {
-            Err(ProcessError::Write(error)) => return Err(ProcessError::Write(error)),
-            // The rest is completed without the files, of which the next drain reports errors.
-            Err(_) | Ok(()) => {}
+        // Without the files, the rest is completed: the next drain reports errors about them.
+        if let Err(ProcessError::Write(error)) = self.write_counts(writing) {
+            return Err(ProcessError::Write(error));
         }
         self.complete_streams(writing).map_err(ProcessError::Write)
     }
