@@ -45,6 +45,7 @@ pub(crate) const PER_CPU: &str = "per-CPU ring";
 pub(crate) const SHARED: &str = "shared ring of a thread, fallback";
 pub(crate) const FROM_C: &str = "per-CPU ring, from C";
 pub(crate) const LAYER: &str = "layer of `tracing`";
+pub(crate) const COUNTED: &str = "counted, with a histogram";
 /// `tracing`'s own row.
 pub(crate) const FORMATTED: &str = "formatted to a sink";
 /// The payload of events that go through `tracing`.
@@ -131,6 +132,12 @@ impl Results {
             "LTTng-UST's cheapest event of 32 bytes, against ours",
             "at least 6 ×",
             cheapest(1).map(|ratio| least(ratio, 6.0)),
+        );
+        targets.add(
+            "a counted event of 4 bytes with a histogram, against the floor of a record",
+            "at most 1.3 ×",
+            self.row(EventWriter::Usertrace, COUNTED, "4 bytes", 1)
+                .map(|row| most(row.floors, 1.3)),
         );
         // In floors: what the machine costs two threads is in both.
         targets.add(

@@ -25,7 +25,7 @@ PRESENT, LOST_PAGE, ADDRESS = 0x1, 0x2, 0xFFFFFFFFFFFFF000
 SUBBUF_MAGIC, SUBBUF_HEADER = 0x4C545453, 64
 NONE, LOST, META, LONG, TIME, PAD = 0, 0xFFFB, 0xFFFC, 0xFFFD, 0xFFFE, 0xFFFF
 DONE = 1 << 62
-PROTOCOL_SHARED = 1
+PROTOCOL_SHARED, PROTOCOL_COUNT = 1, 2
 LOST_WORD = struct.pack("<Q", 0x4C54544C4F53FFFB)
 CONTROL = 0
 
@@ -151,8 +151,8 @@ class Descriptions:
         if head.startswith("@"):
             self.contexts.setdefault(int(head[1:]), self.kinds(rest[0]))
             return
-        if head == "$":
-            # The command line.
+        if head.startswith(("$", "#")):
+            # The command line, and what a channel counts by.
             return
         described = rest[0].split(" ", 2)
         self.events.setdefault(int(head), self.kinds(described[2] if len(described) > 2 else ""))
@@ -236,7 +236,8 @@ def print_events(memory, root):
                 if kind == META:
                     described.add(text(line))
         for index, of in sorted(channels.items()):
-            if index == CONTROL:
+            # Tables of counters are not events: usertrace extract and stat show them.
+            if index == CONTROL or of.protocol == PROTOCOL_COUNT:
                 continue
             for number in range(of.rings):
                 length_of = lambda kind, data, at: described.length(index, kind, data, at)

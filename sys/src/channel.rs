@@ -1,8 +1,9 @@
 //! The properties of a channel's rings: scope, mode and protocol.
 
 use crate::uapi::{
-    LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED,
-    LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD,
+    LTT_MODE_BLOCK, LTT_MODE_COUNT, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_PROTOCOL_COUNT,
+    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
+    LTT_SCOPE_THREAD,
 };
 
 /// The unit that a ring belongs to.
@@ -30,13 +31,15 @@ pub enum Mode {
     Overwrite = LTT_MODE_OVERWRITE,
     /// Writers wait, as long as there is a reader.
     Block = LTT_MODE_BLOCK,
+    /// There are no rings: events are counted in tables.
+    Count = LTT_MODE_COUNT,
 }
 
 impl Mode {
     /// The mode with a number; none if it is unknown.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
-        let all = [Self::Discard, Self::Overwrite, Self::Block];
+        let all = [Self::Discard, Self::Overwrite, Self::Block, Self::Count];
         all.into_iter().find(|mode| *mode as u32 == number)
     }
 }
@@ -50,4 +53,6 @@ pub enum Protocol {
     Rseq = LTT_PROTOCOL_RSEQ,
     /// An atomic reservation, and an atomic commit count.
     Shared = LTT_PROTOCOL_SHARED,
+    /// A restartable sequence updates a cell of a table, and one store of its count commits that.
+    Count = LTT_PROTOCOL_COUNT,
 }

@@ -17,8 +17,8 @@ mod written;
 pub use self::condition::{Condition, Conditions, MAX_CONDITIONS};
 pub use self::patterns::{PatternError, PatternProblem, Patterns};
 pub use self::rules::{
-    ALL, Accepted, Filter, RuleError, Rules, TriggerCondition, add_rule, begins_with_all, each_word,
-    matches, put, words,
+    ALL, Accepted, Filter, RuleError, Rules, TriggerCondition, add_rule, begins_with_all,
+    each_word, matches, put, words,
 };
 pub use self::trigger::{
     Trigger, TriggerAction, TriggerError, TriggerProblem, TriggerRepeat, put_trigger,

@@ -8,11 +8,13 @@
 //! - [`description`] parses descriptions of events.
 //! - [`filter`] decides which events a trace accepts, and [`limits`] has the capacities of this
 //!   library.
+//! - [`count`] has the buckets of histograms, and parses what to count.
 //! - [`Scope`], [`Mode`] and [`Protocol`] are the properties of rings, and [`word`] encodes texts.
 
 pub mod calls;
 mod channel;
 pub mod clock;
+pub mod count;
 pub mod crash;
 pub mod description;
 pub mod files;

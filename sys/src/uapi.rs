@@ -178,10 +178,15 @@ pub const LTT_MODE_OVERWRITE: u32 = 1;
 /// A full ring makes its writers wait.
 pub const LTT_MODE_BLOCK: u32 = 2;
 
+/// There is no ring, but a table that counts events.
+pub const LTT_MODE_COUNT: u32 = 3;
+
 /// Whole records are committed by one store of `head`.
 pub const LTT_PROTOCOL_RSEQ: u32 = 0;
 /// Atomic reserve and commit.
 pub const LTT_PROTOCOL_SHARED: u32 = 1;
+/// A table of [`LttCountCell`].
+pub const LTT_PROTOCOL_COUNT: u32 = 2;
 
 /// The channel of the metadata records.
 pub const LTT_CHANNEL_CONTROL: usize = 0;
@@ -216,8 +221,10 @@ pub struct LttInfoChannel {
     pub protocol: u32,
     /// 32-bit filter mask, from channel 2 on; may change at any time, as `mode` may.
     pub filter: u32,
+    /// [`LTT_MODE_COUNT`]: `LTT_COUNT_CELL_*`; otherwise 0.
+    pub cell_size: u32,
     /// Zero.
-    pub reserved: [u32; 8],
+    pub reserved: [u32; 7],
 }
 
 /// A trace's part of the info area. [`LttInfo`] says where its channels, [`LttInfoChannel`], are.
@@ -294,6 +301,14 @@ pub const LTT_RULE_EXPR: u8 = 0x10;
 /// Flag of an entry that is not a rule: the pattern of a trigger. The channel is the trigger's
 /// number.
 pub const LTT_RULE_TRIGGER: u8 = 0x20;
+
+/// Flag of an entry that is not a rule: the pattern is the name of the field whose values the
+/// channel adds up.
+pub const LTT_RULE_VALUE: u8 = 0x40;
+
+/// Flag of an entry that is not a rule: the pattern is the name of the field, or `$ctx.NAME`, whose
+/// values the channel counts apart.
+pub const LTT_RULE_KEY: u8 = 0x80;
 
 /// The longest expression, in bytes.
 pub const LTT_EXPR_MAX: usize = 2048;
@@ -383,6 +398,68 @@ pub struct LttSubbuf {
     /// [`LTT_PROTOCOL_SHARED`]: number of times that the place was taken, modulo 2^32.
     pub takes: u32,
 }
+
+/// What a cell knows of the values of an event. The cell has two of these.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct LttCountState {
+    /// Lower half of the sum of all values, which is 128 bits in two's complement.
+    pub sum_low: u64,
+    /// Upper half of it.
+    pub sum_high: u64,
+    /// The lowest value, signed if the field is.
+    pub min: u64,
+    /// The highest value, likewise.
+    pub max: u64,
+    /// 0 before the first value. Otherwise the index of the last value's bucket, shifted by
+    /// [`LTT_COUNT_BUCKET_SHIFT`], and the number of values in that bucket.
+    pub bucket: u64,
+}
+
+/// Cells that a writer looks at before it takes the overflow cell, which is cell 0.
+pub const LTT_COUNT_PROBES: usize = 16;
+/// Buckets of a histogram. Bucket 0 has values up to 0, bucket `n` those from `2^(n-1)` and below
+/// `2^n`, and the last one all above, too.
+pub const LTT_COUNT_BUCKETS: usize = 64;
+/// Shift of the index in [`LttCountState::bucket`].
+pub const LTT_COUNT_BUCKET_SHIFT: u32 = 56;
+/// Bytes of a text as a key; the rest is cut off.
+pub const LTT_COUNT_KEY_MAX: usize = 32;
+/// [`LttCountCell::key_len`] of a number.
+pub const LTT_COUNT_KEY_NUMBER: u32 = u32::MAX;
+/// Size of a cell without values: the part up to `key`, and padding.
+pub const LTT_COUNT_CELL_PLAIN: u32 = 64;
+/// Size of a cell with values.
+pub const LTT_COUNT_CELL_VALUE: u32 = 640;
+
+/// A cell of a table that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LttCountCell {
+    /// Number of events; 0: the cell is free. The store of this commits an update.
+    pub count: u64,
+    /// Id of the event; 0 in the overflow cell.
+    pub id: u32,
+    /// Bytes of a text in `key`, or [`LTT_COUNT_KEY_NUMBER`]; 0: the event has no key.
+    pub key_len: u32,
+    /// The key, with zeros behind it.
+    pub key: [u64; LTT_COUNT_KEY_MAX / 8],
+    /// [`LTT_COUNT_CELL_VALUE`]: `state[count & 1]` is current.
+    pub state: [LttCountState; 2],
+    /// [`LTT_COUNT_CELL_VALUE`]: number of values in each bucket. The current state has a newer
+    /// value for one of them.
+    pub histogram: [u64; LTT_COUNT_BUCKETS],
+}
+
+impl Default for LttCountCell {
+    fn default() -> Self {
+        zerocopy::FromZeros::new_zeroed()
+    }
+}
+
+const _: () = assert!(size_of::<LttCountCell>() == LTT_COUNT_CELL_VALUE as usize);
 
 /// Bits of a record's header word for the event's id; the other bits are time.
 pub const LTT_ID_BITS: u32 = 16;

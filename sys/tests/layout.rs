@@ -71,7 +71,7 @@ fn facts() -> Facts {
     });
     structure!(f, LttInfoChannel = "ltt_info_channel" {
         name, buffers_offset, control_offset, subbuf_size, subbuf_count, nr_rings, control_stride,
-        scope, mode, protocol, filter, reserved,
+        scope, mode, protocol, filter, cell_size, reserved,
     });
     structure!(f, LttInfoTrace = "ltt_info_trace" {
         name, generation, clock, reserved0, clock_freq, reserved,
@@ -84,6 +84,8 @@ fn facts() -> Facts {
     structure!(f, LttSubbuf = "ltt_subbuf" {
         position, time, lost, cpu, magic, base, committed, contiguous, busy, takes,
     });
+    structure!(f, LttCountState = "ltt_count_state" { sum_low, sum_high, min, max, bucket });
+    structure!(f, LttCountCell = "ltt_count_cell" { count, id, key_len, key, state, histogram });
     structure!(f, LttClockSync = "ltt_clock_sync" { cycles, monotonic, realtime, freq });
     structure!(f, LttFileInfo = "ltt_file_info" {
         size, flags, pid, uid, start_time, process, trace_generation, comm, clock, channel_index,
@@ -119,8 +121,10 @@ fn facts() -> Facts {
         LTT_CLOCK_TIME, LTT_SCOPE_CPU, LTT_SCOPE_THREAD, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_MODE_DISCARD,
         LTT_MODE_OVERWRITE, LTT_MODE_BLOCK, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_CHANNEL_CONTROL,
         LTT_CHANNEL_MAIN, LTT_RULE_REFUSE, LTT_RULE_CONTEXT, LTT_MAX_CONTEXTS,
-        LTT_RULE_ACCEPT_IF, LTT_RULE_REFUSE_IF, LTT_RULE_EXPR, LTT_EXPR_MAX, LTT_EXPR_DEPTH,
-        LTT_RULE_TRIGGER, LTT_MAX_TRIGGERS,
+        LTT_RULE_ACCEPT_IF, LTT_RULE_REFUSE_IF, LTT_RULE_EXPR, LTT_RULE_TRIGGER, LTT_RULE_VALUE, LTT_RULE_KEY,
+        LTT_MAX_TRIGGERS, LTT_MODE_COUNT, LTT_PROTOCOL_COUNT, LTT_COUNT_PROBES, LTT_COUNT_BUCKETS,
+        LTT_COUNT_BUCKET_SHIFT, LTT_COUNT_KEY_MAX, LTT_COUNT_KEY_NUMBER, LTT_COUNT_CELL_PLAIN,
+        LTT_COUNT_CELL_VALUE, LTT_EXPR_MAX, LTT_EXPR_DEPTH,
         LTT_SUBBUF_MAGIC, LTT_PLACE_TAKEN, LTT_PLACE_LAP_SHIFT, LTT_ID_BITS, LTT_ID_NONE, LTT_ID_MIN, LTT_ID_MAX,
         LTT_ID_LOST, LTT_LOST_WORD, LTT_ID_META, LTT_ID_LONG, LTT_ID_TIME, LTT_ID_PAD, LTT_LONG_LEN_MASK, LTT_LONG_ID_SHIFT,
         LTT_LONG_ID_MASK, LTT_LONG_DONE, LTT_LONG_BUSY, LTT_META_MAX, LTT_FILE_DEAD,

@@ -83,6 +83,21 @@ impl Areas {
         self.next().expect("a trace").0
     }
 
+    /// The slot of the trace with this name, whose buffer this process has.
+    ///
+    /// # Panics
+    /// If there is no such trace.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Slot {
+        let is_it = |slot: &usize| {
+            let trace = self.info(*slot).1.trace;
+            trace.name.split(|byte| *byte == 0).next() == Some(name.as_bytes())
+        };
+        let index = (0..self.at.nr_slots as usize).find(is_it);
+        let index = index.expect("a trace of this name");
+        self.slot(self.at.buffers as usize + index * self.at.buffers_stride as usize)
+    }
+
     /// The slot with this address.
     fn slot(&self, address: usize) -> Slot {
         let len = self.at.buffers_stride as usize;

@@ -9,9 +9,10 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use usertrace_ring::schema::{Contexts, Description, Event, EventTable, InChannel};
+use usertrace_ring::schema::{Contexts, Counting, Description, Event, EventTable, InChannel};
 use usertrace_ring::{
-    Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions, RingReader, WaitPolicy,
+    CountCell, CountTable, Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions,
+    RingReader, WaitPolicy,
 };
 use usertrace_sys::limits::{CHANNELS, RULES_LEN, SLOTS};
 use usertrace_sys::uapi::*;
@@ -122,6 +123,8 @@ pub struct Fake {
     sizes: Sizes,
     /// The scopes of the channels, from control on; none: no channel has that index.
     scopes: Vec<Option<Scope>>,
+    /// The sizes of their cells; 0: they have rings.
+    cell_sizes: Vec<u32>,
     nr_rings: Vec<u32>,
     fd: libc::c_int,
     /// All areas, mapped for readers.
@@ -193,6 +196,20 @@ impl Fake {
     /// If there is no memory.
     #[must_use]
     pub fn with_channels(sizes: Sizes, scopes: &[Option<Scope>]) -> &'static Self {
+        Self::with_tables(sizes, scopes, &[])
+    }
+
+    /// As [`with_channels`](Self::with_channels). Behind these channels are some that count, with
+    /// cells of these sizes.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    #[must_use]
+    pub fn with_tables(
+        sizes: Sizes,
+        scopes: &[Option<Scope>],
+        cell_sizes: &[u32],
+    ) -> &'static Self {
         // SAFETY: the only pointer is to a constant string.
         let (nr_cpus, fd) = unsafe {
             (
@@ -220,11 +237,14 @@ impl Fake {
             Some(Scope::Thread) => 64,
             Some(Scope::Global) => 1,
         };
-        let scopes = [&[Some(Scope::Cpu)], scopes].concat();
+        let tables = vec![Some(Scope::Cpu); cell_sizes.len()];
+        let scopes = [&[Some(Scope::Cpu)], scopes, &tables].concat();
+        let rings = vec![0; scopes.len() - cell_sizes.len()];
         let mut fake = Self {
             sizes,
             nr_rings: scopes.iter().map(nr_rings).collect(),
             scopes,
+            cell_sizes: [&rings[..], cell_sizes].concat(),
             fd,
             memory: NonNull::dangling(),
             table,
@@ -381,7 +401,10 @@ impl Fake {
         let (buffers0, control0) = self.ring_offset(0, 0, 0, 0);
         let (subbuf_size, subbuf_count) = self.subbufs(channel);
         let (scope, protocol) = self.kind(channel);
-        let mode = trace.modes[channel].load(Ordering::Relaxed);
+        let mode = match protocol {
+            Protocol::Count => Mode::Count as u32,
+            _ => trace.modes[channel].load(Ordering::Relaxed),
+        };
         let filter = trace.filters[channel].load(Ordering::Relaxed);
         for (offset, value) in [
             (
@@ -404,6 +427,10 @@ impl Fake {
             (offset_of!(LttInfoChannel, protocol), protocol as u32),
             (offset_of!(LttInfoChannel, mode), mode),
             (offset_of!(LttInfoChannel, filter), filter),
+            (
+                offset_of!(LttInfoChannel, cell_size),
+                self.cell_sizes[channel],
+            ),
         ] {
             self.store32(at + offset, value);
         }
@@ -434,6 +461,9 @@ impl Fake {
 
     /// The scope and the protocol of a channel.
     fn kind(&self, channel: usize) -> (Scope, Protocol) {
+        if self.cell_sizes[channel] != 0 {
+            return (Scope::Cpu, Protocol::Count);
+        }
         match self.scopes[channel].unwrap_or(Scope::Cpu) {
             scope @ (Scope::Cpu | Scope::MmCid) => (scope, Protocol::Rseq),
             scope @ (Scope::Thread | Scope::Global) => (scope, Protocol::Shared),
@@ -717,7 +747,7 @@ impl Fake {
         let events = self.descriptions(process, slot).into_iter();
         let events = events.filter_map(|description| match description {
             Description::Event(event) => Some(event),
-            Description::Contexts(_) | Description::Cmdline(_) => None,
+            Description::Contexts(_) | Description::Counting(_) | Description::Cmdline(_) => None,
         });
         let mut table = EventTable::default();
         for event in events {
@@ -738,6 +768,52 @@ impl Fake {
         let first = contexts.next()?;
         assert!(contexts.all(|more| more == first), "they contradict");
         Some(first)
+    }
+
+    /// What a channel counts by, as a process's part of a trace describes it.
+    pub fn counting(&self, process: usize, slot: usize, channel: usize) -> Option<Counting> {
+        let described = self.descriptions(process, slot).into_iter();
+        let mut counting = described.filter_map(|description| match description {
+            Description::Counting(counting) if counting.channel as usize == channel => {
+                Some(counting)
+            }
+            _ => None,
+        });
+        let first = counting.next()?;
+        assert!(counting.next().is_none(), "described twice");
+        Some(first)
+    }
+
+    /// Reads a process's counters of a channel: the CPU and the cell.
+    ///
+    /// # Panics
+    /// If a cell is not whole.
+    pub fn cells(&self, process: usize, slot: usize, channel: usize) -> Vec<(u32, CountCell)> {
+        let (size, count) = self.subbufs(channel);
+        let geometry = Geometry::new(size, count).expect("a good geometry");
+        let table = CountTable::new(geometry, self.cell_sizes[channel]).expect("a table");
+        let mut cells = Vec::new();
+        for cpu in 0..self.nr_rings[channel] as usize {
+            let (buffers, _) = self.ring_offset(process, slot, channel, cpu);
+            let mut bytes = vec![0; self.ring_len(channel)];
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                // SAFETY: the offset is inside the memory.
+                *byte = unsafe { self.memory.as_ptr().add(buffers + at).read_volatile() };
+            }
+            let mut memory = Frozen::new(
+                &bytes,
+                Positions {
+                    head: 0,
+                    claimed: 0,
+                },
+            );
+            let gaps = table.read(&mut memory, |cell| {
+                cells.push((cpu as u32, cell));
+                Ok::<_, ()>(())
+            });
+            assert_eq!(gaps.map(|gaps| gaps.cells()), Ok(0), "whole cells");
+        }
+        cells
     }
 
     fn descriptions(&self, process: usize, slot: usize) -> Vec<Description> {
@@ -1026,7 +1102,7 @@ unsafe impl Kernel for Fake {
                 (&trace.stops, Trace::STOPPED),
                 (&trace.starts, Trace::STARTED),
             ] {
-                if action.load(Ordering::Relaxed) == trigger.into() {
+                if action.load(Ordering::Relaxed) == u32::from(trigger) {
                     trace.state.store(state, Ordering::Relaxed);
                     self.publish(table);
                 }

@@ -11,6 +11,7 @@
 
 mod c;
 mod contest;
+mod counted;
 mod fallback;
 mod floor;
 mod idle;
@@ -24,6 +25,7 @@ use criterion::{Criterion, Throughput};
 use usertrace_bench::{Event, EventWriter, Events, median, quantile};
 
 use self::contest::{Contestant, contest, pin, ratios, timed};
+use self::counted::Counting;
 use self::floor::Floors;
 use self::ours::{Ours, RING_SIZE};
 use usertrace_bench::lttng::{self, Lttng, SESSIONS};
@@ -120,6 +122,8 @@ fn main() {
     }
     eprintln!("three traces");
     three(&mut events.events, &ours, &floors, lttng.as_ref(), rounds);
+    eprintln!("events that are counted");
+    counted::measure(&mut events.events, &ours, &floors, rounds);
     eprintln!("events in C");
     c::measure(&mut events.events, &ours, &floors, rounds);
     eprintln!("the layer of tracing");
@@ -329,6 +333,12 @@ fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
         );
         bench(kind.name.into(), our(ours, kind), &kind.ours);
     }
+    let counting = Counting::new(ours);
+    for (name, events) in counted::WAYS {
+        let batch = Contestant::new(MAIN.batch(), |_| ());
+        bench(format!("{name}, 4 bytes"), batch, &events);
+    }
+    drop(counting);
     if let Some(lttng) = lttng {
         let session = SESSIONS[0].start(&lttng::output(), 0);
         let loop_ = lttng.events(MAIN.lttng);

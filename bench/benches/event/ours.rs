@@ -6,7 +6,9 @@ use std::hint::black_box;
 use usertrace::__private::init_with;
 use usertrace::fake::{Fake, Sizes};
 use usertrace::{Status, event};
+use usertrace_sys::Scope;
 use usertrace_sys::filter::{Filter, add_rule, written};
+use usertrace_sys::uapi::{LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE};
 
 pub(crate) mod points {
     usertrace::tracepoint! {
@@ -57,6 +59,13 @@ const SUBBUF_COUNT: u32 = 32;
 /// Bytes in a ring of the main channel.
 pub(crate) const RING_SIZE: usize = (SUBBUF_SIZE * SUBBUF_COUNT) as usize;
 
+/// The cells of the channels that count, from the second channel on.
+const TABLES: [u32; 3] = [
+    LTT_COUNT_CELL_PLAIN,
+    LTT_COUNT_CELL_VALUE,
+    LTT_COUNT_CELL_VALUE,
+];
+
 /// Traces at most.
 pub(crate) const TRACES: usize = 3;
 
@@ -69,10 +78,11 @@ pub(crate) struct Ours {
 impl Ours {
     /// Attaches to a fake kernel, in which so many traces are made.
     pub(crate) fn attach() -> Self {
-        let fake = Fake::new(Sizes {
+        let sizes = Sizes {
             subbuf_size: [4096, SUBBUF_SIZE],
             subbuf_count: [4, SUBBUF_COUNT],
-        });
+        };
+        let fake = Fake::with_tables(sizes, &[Some(Scope::Cpu)], &TABLES);
         assert_eq!(init_with(|| Ok(fake)), Status::Attached);
         let slots = (0..TRACES)
             .map(|_| fake.create().expect("a free slot"))
@@ -102,6 +112,12 @@ impl Ours {
             add_rule(&mut filter, &word).expect("a rule");
         }
         self.fake.set_rule_bytes(self.slots[0], filter.rules());
+        update();
+    }
+
+    /// Sets the rules of the first trace.
+    pub(crate) fn set_rules(&self, rules: &[(u8, u8, &str)]) {
+        self.fake.set_rules(self.slots[0], rules);
         update();
     }
 

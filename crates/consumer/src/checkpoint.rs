@@ -502,6 +502,8 @@ impl ProcessCheckpoint {
         descriptions.retain(|description| match description {
             Description::Event(event) => ids.insert(event.id),
             Description::Contexts(contexts) => channels.insert(contexts.channel),
+            // The control channel has it, whose start is never consumed.
+            Description::Counting(_) => false,
             Description::Cmdline(_) => !std::mem::replace(&mut has_cmdline, true),
         });
         Ok(descriptions)

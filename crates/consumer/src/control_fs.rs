@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use usertrace_ctf::recording::RecordingNote;
 use usertrace_os::procfs;
+use usertrace_sys::count::CountRequest;
 use usertrace_sys::filter::{join, words};
 use usertrace_sys::uapi::LTT_ABI_VERSION;
 
-use super::{CONTROL, MAIN};
+use super::{CONTROL, COUNT, MAIN};
 
 /// Its default mount point.
 pub const CONTROL_FS: &str = "/sys/kernel/ltt";
@@ -122,6 +123,9 @@ pub struct TraceSetup {
     /// Triggers: `PATTERN [if EXPR] then ACTION [once|every N]`. If there are any, they replace
     /// those of an existing trace.
     pub triggers: Vec<String>,
+    /// What to count instead of recording it, each in a channel of its own: see
+    /// [`CountRequest`].
+    pub counts: Vec<String>,
 }
 
 impl TraceSetup {
@@ -222,6 +226,9 @@ impl ControlFs {
         }
         if setup.block {
             write(&main.join("mode"), "block")?;
+        }
+        for (n, text) in setup.counts.iter().enumerate() {
+            trace.create_count_channel(n, text)?;
         }
         if let Some(filter) = setup.filter() {
             write(&trace.path.join("filter"), &filter)?;
@@ -382,6 +389,32 @@ impl TraceDir {
         let path = self.path.join("stats");
         let stats = fs::read_to_string(&path).map_err(io_error("read", &path))?;
         Ok(stats.lines().any(|line| line == "clock monotonic"))
+    }
+
+    /// Creates the channel `count<n>`, which counts what `text` says: see [`CountRequest`].
+    fn create_count_channel(&self, n: usize, text: &str) -> Result<(), ControlFsError> {
+        let path = self.channel(&format!("{COUNT}{n}"));
+        let request = CountRequest::parse(text.as_bytes()).map_err(|error| {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, error);
+            ControlFsError::Refused {
+                value: text.to_owned(),
+                path: path.clone(),
+                source,
+            }
+        })?;
+        fs::create_dir(&path).map_err(io_error("create the channel", &path))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        write(&path.join("mode"), "count")?;
+        if let Some(value) = request.value {
+            write(&path.join("value"), &text(value.name))?;
+        }
+        if let Some(key) = request.key {
+            write(&path.join("key"), &text(key))?;
+        }
+        write(
+            &path.join("filter"),
+            &filter_words(&[text(request.pattern)]),
+        )
     }
 
     /// Takes ownership: the trace is removed as if this program had created it.

@@ -197,6 +197,9 @@ fn command(options: &Options, directory: &Path) -> Command {
     if options.version == Version::V2 {
         command.env("USERTRACE_CTF", "2");
     }
+    if !options.setup.counts.is_empty() {
+        command.env("USERTRACE_COUNT", options.setup.counts.join("\n"));
+    }
     if let Some(filter) = options.setup.filter() {
         command.env("USERTRACE_FILTER", filter);
     }

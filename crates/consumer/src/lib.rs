@@ -35,7 +35,7 @@ mod tracepoints;
 mod trigger_watch;
 mod triggers;
 
-pub use channels::{CONTROL, MAIN};
+pub use channels::{CONTROL, COUNT, MAIN};
 pub use chunks::{Limits, finished_chunks};
 pub use control_fs::{
     CONTROL_FS, ControlFs, ControlFsError, TraceDir, TraceSetup, consumer_files, event_channels,

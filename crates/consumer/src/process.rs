@@ -79,6 +79,8 @@ struct LiveChannel<F> {
     /// One per ring.
     stalls: Vec<StallDetector>,
     saved: Vec<RingCheckpoint>,
+    /// The final state of its tables is written, if it counts.
+    is_final: bool,
 }
 
 impl<F: ConsumerFile> LiveChannel<F> {
@@ -95,6 +97,7 @@ impl<F: ConsumerFile> LiveChannel<F> {
             source,
             stalls: vec![StallDetector::default(); rings],
             saved,
+            is_final: false,
         })
     }
 
@@ -211,7 +214,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
             return Ok(drained);
         }
         self.with_writing(to, |process, writing| {
-            process.write(writing, last, now, &mut drained)
+            process.write(writing, last, dead, now, &mut drained)
         })?;
         Ok(drained)
     }
@@ -265,12 +268,38 @@ impl<F: ConsumerFile> LiveProcess<F> {
         &mut self,
         writing: &mut Writing,
         last: bool,
+        dead: bool,
         now: Instant,
         drained: &mut Drained,
     ) -> Result<(), ProcessError> {
         for channel in &self.channels[writing.writer.nr_channels()..] {
             writing.add(channel).map_err(ProcessError::Write)?;
         }
+        if !self.describe(writing, last, now)? {
+            drained.ended = false;
+            return Ok(());
+        }
+        for (number, channel) in self.channels.iter_mut().enumerate() {
+            if channel.counts() {
+                channel.is_final = last;
+                if last {
+                    channel.write_counts(number, writing, dead)?;
+                }
+                continue;
+            }
+            let (writer, checkpoint) = (&mut writing.writer, &writing.checkpoint);
+            channel.drain(number, writer, checkpoint, last, now, drained)?;
+        }
+        Ok(())
+    }
+
+    /// Reads descriptions. Returns false while some are incomplete.
+    fn describe(
+        &mut self,
+        writing: &mut Writing,
+        last: bool,
+        now: Instant,
+    ) -> Result<bool, ProcessError> {
         let described = match &mut self.control {
             // A program describes an event before it writes one. So descriptions that are read
             // after the events' positions cover all events below these.
@@ -286,13 +315,24 @@ impl<F: ConsumerFile> LiveProcess<F> {
             .add_descriptions(&descriptions[writing.saved_descriptions..])
             .map_err(ProcessError::Write)?;
         writing.saved_descriptions = descriptions.len();
-        if !described {
-            drained.ended = false;
+        Ok(described)
+    }
+
+    /// Writes the present states of counters, unless their final ones are written.
+    fn write_counts(&mut self, writing: &mut Writing) -> Result<(), ProcessError> {
+        let is_open = |channel: &LiveChannel<F>| channel.counts() && !channel.is_final;
+        if !self.channels.iter().any(is_open) {
             return Ok(());
         }
-        for (number, channel) in self.channels.iter_mut().enumerate() {
-            let (writer, checkpoint) = (&mut writing.writer, &writing.checkpoint);
-            channel.drain(number, writer, checkpoint, last, now, drained)?;
+        for channel in self.channels.iter_mut().filter(|channel| is_open(channel)) {
+            channel.update()?;
+        }
+        self.describe(writing, false, Instant::now())?;
+        let written = writing.writer.nr_channels();
+        for (number, channel) in self.channels.iter_mut().enumerate().take(written) {
+            if is_open(channel) {
+                channel.write_counts(number, writing, false)?;
+            }
         }
         Ok(())
     }
@@ -344,14 +384,18 @@ impl<F: ConsumerFile> LiveProcess<F> {
             return Ok(());
         }
         self.close_finished_chunk(to);
-        self.with_writing(to, |process, writing| {
-            process
-                .write_completion(writing)
-                .map_err(ProcessError::Write)
-        })
+        self.with_writing(to, |process, writing| process.write_completion(writing))
     }
 
-    fn write_completion(&mut self, writing: &mut Writing) -> io::Result<()> {
+    fn write_completion(&mut self, writing: &mut Writing) -> Result<(), ProcessError> {
+        // Without the files, the rest is completed: the next drain reports errors about them.
+        if let Err(ProcessError::Write(error)) = self.write_counts(writing) {
+            return Err(ProcessError::Write(error));
+        }
+        self.complete_streams(writing).map_err(ProcessError::Write)
+    }
+
+    fn complete_streams(&mut self, writing: &mut Writing) -> io::Result<()> {
         writing.writer.finish_streams()?;
         if let Some(clock) = self.newest_clock() {
             self.clock = clock;
@@ -461,11 +505,7 @@ impl<F: ConsumerFile> LiveProcess<F> {
     /// Ends the recording without reading more. After an error, the recording continues as before.
     pub(super) fn finish(&mut self, to: Destination<'_>) -> Result<ProcessSummary, ProcessError> {
         if self.writing.is_some() {
-            self.with_writing(to, |process, writing| {
-                process
-                    .write_completion(writing)
-                    .map_err(ProcessError::Write)
-            })?;
+            self.with_writing(to, |process, writing| process.write_completion(writing))?;
         }
         let channels = self.channels.iter();
         let infos = channels.filter_map(|channel| channel.source.file.info().ok());
@@ -541,6 +581,10 @@ impl<F: ConsumerFile> LiveChannel<F> {
     }
 
     fn unwritten(&self) -> u64 {
+        if self.counts() {
+            // Each later state of a table replaces the earlier ones.
+            return 0;
+        }
         let size = self.source.channel.geometry().ring_size();
         let rings = self.source.positions.iter().zip(&self.saved);
         let rings = rings.map(|(ring, saved)| {
@@ -548,6 +592,57 @@ impl<F: ConsumerFile> LiveChannel<F> {
             ring.head.saturating_sub(written).min(size)
         });
         rings.sum()
+    }
+
+    /// Whether it has tables of counters in place of rings.
+    fn counts(&self) -> bool {
+        self.source.channel.table().is_some()
+    }
+
+    /// Writes the present states of the counters of the channel that the writer calls `number`.
+    /// `dead`: they are final, so the kernel may free the tables then.
+    fn write_counts(
+        &mut self,
+        number: usize,
+        writing: &mut Writing,
+        dead: bool,
+    ) -> Result<(), ProcessError> {
+        let source = &self.source;
+        let time = source.file.info().map_err(ProcessError::File)?.now.cycles;
+        let (writer, checkpoint) = (&mut writing.writer, &writing.checkpoint);
+        for (n, (ring, saved)) in source.positions.iter().zip(&mut self.saved).enumerate() {
+            // A killed recorder may have written the final state.
+            let is_written = ring.head > 0 && saved.written() == Some(ring.head);
+            if ring.head > 0 && !is_written {
+                writer
+                    .write_counts(number, n, &mut source.ring(n), time, dead)
+                    .map_err(ProcessError::Write)?;
+            }
+            if ring.head == 0 && ring.lost == 0 {
+                continue;
+            }
+            writer
+                .end_ring(number, n, ring.lost)
+                .map_err(ProcessError::Write)?;
+            // In this order: write the data, save the checkpoint, let the kernel free the table.
+            let position = if dead { ring.head } else { 0 };
+            let state = writer.ring_state(number, n);
+            let counted = writer.ring_counts(number, n);
+            checkpoint
+                .set_ring(
+                    source.info.channel_index,
+                    n as u32,
+                    saved,
+                    position,
+                    state,
+                    counted,
+                )
+                .map_err(ProcessError::Write)?;
+            if position > ring.consumed {
+                consume(source, n as u32, position)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the available data of the channel that `writer` calls `number`.

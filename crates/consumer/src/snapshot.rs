@@ -196,6 +196,10 @@ impl<F: ConsumerFile> SnapshotReader<F> {
             return Ok(Err(error));
         }
         let dead = flags & LTT_FILE_DEAD != 0;
+        let time = match source.file.info() {
+            Ok(info) => info.now.cycles,
+            Err(error) => return Ok(Err(error)),
+        };
         let Self {
             writer,
             control,
@@ -209,6 +213,13 @@ impl<F: ConsumerFile> SnapshotReader<F> {
         }
         for (n, ring) in source.positions.iter().enumerate() {
             let mut memory = source.ring(n);
+            if source.channel.table().is_some() {
+                if ring.head > 0 {
+                    writer.write_counts(number, n, &mut memory, time, dead)?;
+                }
+                writer.end_ring(number, n, ring.lost)?;
+                continue;
+            }
             read_up_to(ring.head, dead, left, |policy| {
                 writer.read(number, n, &mut memory, ring.head, policy)
             })?;

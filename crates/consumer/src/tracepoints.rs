@@ -208,7 +208,11 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
                         let event = Event { id: 0, ..event };
                         events.insert(event.line(), event);
                     }
-                    Ok(Description::Contexts(_) | Description::Cmdline(_)) => {}
+                    Ok(
+                        Description::Contexts(_)
+                        | Description::Counting(_)
+                        | Description::Cmdline(_),
+                    ) => {}
                     Err(_) => bad += 1,
                 },
                 Item::Gap { .. } => bad += 1,

@@ -427,10 +427,21 @@ impl<M: PhysicalMemory> ProcessSource<'_, M> {
                 writer.read_control(n, &mut memory, ring.control.head, WaitPolicy::Last)?;
             }
         }
-        for (number, (_, _, rings)) in numbers.into_iter().zip(&channels.events) {
+        // Without the time of the crash, the time of the newest event.
+        let rings = || channels.events.iter().flat_map(|(_, _, rings)| rings);
+        let newest = rings().map(|ring| ring.control.time).max();
+        let time = self.crash.cycles.or(newest).unwrap_or(0);
+        for (number, (_, channel, rings)) in numbers.into_iter().zip(&channels.events) {
             for (n, ring) in rings.iter().enumerate() {
                 let mut memory = buffers.ring(ring.offset, ring.positions());
                 let head = ring.control.head;
+                if channel.table().is_some() {
+                    if head > 0 {
+                        writer.write_counts(number, n, &mut memory, time, true)?;
+                    }
+                    writer.end_ring(number, n, ring.control.lost)?;
+                    continue;
+                }
                 writer.read(number, n, &mut memory, head, WaitPolicy::Last)?;
                 if ring.is_cut {
                     writer.add_hole(number, n)?;
@@ -526,6 +537,17 @@ impl<M: PhysicalMemory> ProcessSource<'_, M> {
                         is_cut: false,
                     };
                 };
+                if channel.table().is_some() {
+                    // A table says itself what is in it.
+                    return DumpedRing {
+                        offset,
+                        control: LttRingControl {
+                            head: channel.geometry().ring_size(),
+                            ..LttRingControl::default()
+                        },
+                        is_cut: false,
+                    };
+                }
                 unknown.push(why);
                 let mut memory = buffers.ring(offset, Positions::default());
                 let newest = NewestSubbuf::find(channel.geometry(), &mut memory);

@@ -100,17 +100,22 @@ pub(super) fn loglevel(loglevel: u32) -> Option<u32> {
     (loglevel <= MAX_LOGLEVEL).then_some(loglevel)
 }
 
-/// A class of streams: those of channels of one scope without contexts, or those of one channel
-/// with contexts.
+/// A class of streams: those of channels of one scope without contexts, those of one channel with
+/// contexts, or those of channels that count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) scope: Scope,
     pub(super) contexts: Option<Contexts>,
+    /// It has the states of counters, and no events of the process.
+    pub(super) counts: bool,
 }
 
 impl Class {
     /// Number of the class, as packets have it.
     pub(super) fn id(&self) -> u32 {
+        if self.counts {
+            return COUNT_CLASS;
+        }
         let contexts = self.contexts.as_ref();
         contexts.map_or(plain_class(self.scope), |contexts| {
             class_of_channel(contexts.channel)
@@ -143,6 +148,9 @@ impl Class {
         Some(members(&contexts.fields))
     }
 }
+
+/// Number of the class of channels that count. Above the numbers of scopes.
+pub(super) const COUNT_CLASS: u32 = 8;
 
 /// Number of the class of channels of a scope without contexts.
 pub(super) fn plain_class(scope: Scope) -> u32 {

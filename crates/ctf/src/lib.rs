@@ -16,6 +16,9 @@
 //! The versions only differ in the `metadata` file. `description.rs` describes the declarations
 //! once; `tsdl.rs` and `json.rs` write them as TSDL or JSON.
 //!
+//! A channel that counts has an event [`COUNT_EVENT`] for each counter and moment at which its table
+//! was read, in a class of streams of its own. The last one of each counter is its final state.
+//!
 //! `events_discarded` of a stream counts the events that the ring lost, plus one for each gap in
 //! it, as the number of events in a gap is unknown. A reader only learns what was discarded between
 //! two packets. So the event behind a loss is in a packet of its own, and empty packets mark losses
@@ -25,6 +28,7 @@
 pub const METADATA: &str = "metadata";
 
 mod clock;
+mod count;
 mod description;
 mod file;
 mod info;
@@ -44,6 +48,7 @@ mod unwritten;
 mod version;
 
 pub use clock::Clock;
+pub use count::COUNT_EVENT;
 pub use description::{CREATED, PROCESS_NUMBER, format_uuid};
 pub use info::{Crash, TraceInfo, TraceOrigin};
 pub use json::{LOGLEVELS, READER_NAMESPACE};

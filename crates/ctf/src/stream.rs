@@ -9,7 +9,7 @@ use usertrace_ring::{MAX_RINGS, Run, TIME_MASK};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
-use crate::description::{class_of_channel, plain_class};
+use crate::description::{COUNT_CLASS, class_of_channel, plain_class};
 use crate::file::StreamFile;
 use crate::names::file_name;
 use crate::packet::{Packet, ROOM};
@@ -41,6 +41,7 @@ pub struct StreamChannel {
     number: u32,
     index: u32,
     has_contexts: bool,
+    counts: bool,
 }
 
 impl StreamChannel {
@@ -68,7 +69,14 @@ impl StreamChannel {
             number: index.saturating_sub(LTT_CHANNEL_MAIN as u32),
             index,
             has_contexts: false,
+            counts: false,
         }
+    }
+
+    /// Marks its records as states of counters, see
+    /// [`TraceWriter::declare_counts`](super::TraceWriter::declare_counts).
+    pub fn set_counts(&mut self) {
+        self.counts = true;
     }
 
     /// Its index in its trace.
@@ -85,7 +93,9 @@ impl StreamChannel {
 
     /// Number of the class of its streams.
     fn class(&self, scope: Scope) -> u32 {
-        if self.has_contexts {
+        if self.counts {
+            COUNT_CLASS
+        } else if self.has_contexts {
             class_of_channel(self.index)
         } else {
             plain_class(scope)

@@ -8,6 +8,7 @@ use usertrace_os::random;
 use usertrace_ring::schema::{Contexts, Description, Event};
 use usertrace_sys::Scope;
 
+use crate::count::count_event;
 use crate::description::{Class, environment};
 use crate::version::RECORD_SEPARATOR;
 use crate::{
@@ -126,8 +127,23 @@ impl TraceWriter {
     /// # Errors
     /// When the metadata cannot be written.
     pub fn declare_class(&mut self, scope: Scope) -> io::Result<()> {
-        let contexts = None;
-        self.declare_streams(Class { scope, contexts })
+        self.declare_streams(Class {
+            scope,
+            contexts: None,
+            counts: false,
+        })
+    }
+
+    /// Declares the class of streams for channels that count.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written.
+    pub fn declare_counts(&mut self) -> io::Result<()> {
+        self.declare_streams(Class {
+            scope: Scope::Cpu,
+            contexts: None,
+            counts: true,
+        })
     }
 
     /// Declares the class of streams for a channel with contexts.
@@ -138,6 +154,7 @@ impl TraceWriter {
         self.declare_streams(Class {
             scope,
             contexts: Some(contexts.clone()),
+            counts: false,
         })?;
         let description = Description::Contexts(contexts.clone());
         if !self.descriptions.contains(&description) {
@@ -163,7 +180,7 @@ impl TraceWriter {
     /// # Errors
     /// If the metadata cannot be written. They then end with a complete event, if possible.
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
-        let classes = self.classes.iter();
+        let classes = self.classes.iter().filter(|class| !class.counts);
         let text: String = classes
             .map(|class| self.version.event(event, class))
             .collect();
@@ -264,10 +281,13 @@ impl TraceWriter {
 
     /// The declarations of a class of streams and its events.
     fn class_text(&self, class: &Class) -> String {
+        if class.counts {
+            return self.version.class(class) + &self.version.event(&count_event(), class);
+        }
         let described = self.descriptions.iter();
         let events = described.filter_map(|described| match described {
             Description::Event(event) => Some(self.version.event(event, class)),
-            Description::Contexts(_) | Description::Cmdline(_) => None,
+            Description::Contexts(_) | Description::Counting(_) | Description::Cmdline(_) => None,
         });
         std::iter::once(self.version.class(class))
             .chain(events)

@@ -4,7 +4,7 @@ use usertrace_sys::uapi::{LttInfoChannel, LttRingControl};
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use crate::geometry::MAX_POSITION;
-use crate::{Geometry, GeometryError, Positions};
+use crate::{CountTable, Geometry, GeometryError, Positions};
 
 /// Upper limit of rings in a channel. Linux supports no more CPUs.
 pub const MAX_RINGS: u32 = 8192;
@@ -28,6 +28,18 @@ pub enum ChannelError {
     /// Unknown scope.
     #[error("scope {0} is not known")]
     Scope(u32),
+    /// A channel that counts without tables, or tables in another channel.
+    #[error("protocol {protocol}, mode {mode} and scope {scope} with cells of {cell_size} bytes")]
+    Cells {
+        /// The protocol.
+        protocol: u32,
+        /// The mode.
+        mode: u32,
+        /// The scope.
+        scope: u32,
+        /// Size of a cell in bytes.
+        cell_size: u32,
+    },
     /// Rings or control blocks that overflow the address space, overlap, or are misaligned.
     #[error("rings at {buffers:#x}, control blocks at {control:#x}, {stride} apart")]
     Layout {
@@ -75,6 +87,7 @@ pub struct Channel {
     buffers: u64,
     control: u64,
     stride: u32,
+    table: Option<CountTable>,
 }
 
 impl Channel {
@@ -87,18 +100,30 @@ impl Channel {
         if info.nr_rings > MAX_RINGS {
             return Err(ChannelError::Rings(info.nr_rings));
         }
-        let protocol = [Protocol::Rseq, Protocol::Shared]
+        let protocol = [Protocol::Rseq, Protocol::Shared, Protocol::Count]
             .into_iter()
             .find(|protocol| *protocol as u32 == info.protocol)
             .ok_or(ChannelError::Protocol(info.protocol))?;
-        let mode = [Mode::Discard, Mode::Overwrite, Mode::Block]
-            .into_iter()
-            .find(|mode| *mode as u32 == info.mode)
-            .ok_or(ChannelError::Mode(info.mode))?;
+        let mode = Mode::from_number(info.mode).ok_or(ChannelError::Mode(info.mode))?;
         let scope = [Scope::Cpu, Scope::Thread, Scope::Global, Scope::MmCid]
             .into_iter()
             .find(|scope| *scope as u32 == info.scope)
             .ok_or(ChannelError::Scope(info.scope))?;
+        let table = CountTable::new(geometry, info.cell_size);
+        let counts = table.is_some() && scope == Scope::Cpu;
+        let is_consistent = match (mode, protocol) {
+            (Mode::Count, Protocol::Count) => counts,
+            (Mode::Count, _) | (_, Protocol::Count) => false,
+            _ => info.cell_size == 0,
+        };
+        if !is_consistent {
+            return Err(ChannelError::Cells {
+                protocol: info.protocol,
+                mode: info.mode,
+                scope: info.scope,
+                cell_size: info.cell_size,
+            });
+        }
         let is_valid_range = |offset: u64, step: u64| {
             offset
                 .checked_add(u64::from(info.nr_rings) * step)
@@ -126,7 +151,14 @@ impl Channel {
             buffers: info.buffers_offset,
             control: info.control_offset,
             stride: info.control_stride,
+            table,
         })
+    }
+
+    /// The layout of its tables, if it counts.
+    #[must_use]
+    pub fn table(&self) -> Option<CountTable> {
+        self.table
     }
 
     /// Sizes of each ring.
@@ -209,7 +241,44 @@ mod tests {
             assert_eq!(channel(0, 0, protocol).unwrap().format().protocol, want);
         }
         assert_eq!(channel(4, 0, 0), Err(ChannelError::Scope(4)));
-        assert_eq!(channel(0, 3, 0), Err(ChannelError::Mode(3)));
-        assert_eq!(channel(0, 0, 2), Err(ChannelError::Protocol(2)));
+        assert_eq!(channel(0, 4, 0), Err(ChannelError::Mode(4)));
+        assert_eq!(channel(0, 0, 3), Err(ChannelError::Protocol(3)));
+    }
+
+    /// A channel counts with everything that belongs to that, or not at all.
+    #[test]
+    fn tables_are_validated() {
+        let channel = |scope, mode, protocol, cell_size| {
+            Channel::new(&LttInfoChannel {
+                subbuf_size: 4096,
+                subbuf_count: 2,
+                nr_rings: 1,
+                control_stride: 128,
+                scope,
+                mode,
+                protocol,
+                cell_size,
+                ..LttInfoChannel::default()
+            })
+        };
+        for (cell_size, cells) in [(64, 128), (640, 12)] {
+            let table = channel(0, 3, 2, cell_size).unwrap().table().unwrap();
+            assert_eq!(
+                (table.cells(), table.has_values()),
+                (cells, cell_size == 640)
+            );
+        }
+        assert_eq!(channel(0, 0, 0, 0).unwrap().table(), None);
+        for (scope, mode, protocol, cell_size) in [
+            (0, 3, 2, 0),
+            (0, 3, 2, 128),
+            (0, 3, 0, 64),
+            (0, 0, 2, 64),
+            (1, 3, 2, 64),
+            (0, 0, 0, 64),
+        ] {
+            let error = channel(scope, mode, protocol, cell_size).unwrap_err();
+            assert!(matches!(error, ChannelError::Cells { .. }), "{error}");
+        }
     }
 }

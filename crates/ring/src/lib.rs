@@ -17,8 +17,11 @@
 //! died. In an overwriting ring, the reader checks the positions after each copy and drops a copy
 //! that the writer overtook. A reader never blocks: it returns where it would have to wait, and its
 //! caller decides for how long to retry ([`WaitPolicy`], [`StallDetector`]).
+//!
+//! Channels that count have tables in place of rings: [`CountTable`].
 
 mod channel;
+mod count;
 mod geometry;
 mod item;
 mod memory;
@@ -31,6 +34,7 @@ mod shared;
 mod wait_policy;
 
 pub use channel::{Channel, ChannelError, Format, MAX_RINGS};
+pub use count::{CountCell, CountGaps, CountKey, CountTable, CountValues};
 pub use geometry::{Geometry, GeometryError, MAX_RING_SIZE, MIN_SUBBUF_SIZE};
 pub use item::{Counts, GapKind, Item};
 pub use memory::{Frozen, Positions, RingMemory, SharedBytes};

@@ -466,7 +466,8 @@ impl RingReader {
         let (geometry, position) = (self.format.geometry, self.position);
         let limit = self.end().min(head);
         let readable = match self.format.protocol {
-            Protocol::Rseq => Readable::UpTo(limit),
+            // `Channel` refuses channels that count.
+            Protocol::Rseq | Protocol::Count => Readable::UpTo(limit),
             Protocol::Shared => {
                 SharedSubbuf::of(geometry, position).readable(memory, position, head, policy)
             }

@@ -364,6 +364,17 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/counting.md",
+        &[
+            case("usertrace stat -e", Each, ""),
+            case("usertrace stat --malloc", Each, ""),
+            case("usertrace stat --interval 1 --top", Each, ""),
+            case("usertrace stat --interval 1 --openmetrics", Each, ""),
+            root("mkdir /sys/kernel/ltt/mine /sys", Patched, ""),
+            then("usertrace snapshot mine", Patched),
+        ],
+    ),
+    (
         "docs/how-to/channels.md",
         &[
             root("mkdir /sys/kernel/ltt/mine\n", Patched, ""),

@@ -141,11 +141,15 @@ fn name(text: &str, len: usize) -> Vec<u8> {
 }
 
 /// `struct ltt_info_channel`.
-fn channel(title: &str, buffers: u64, control: u64, rings: u32) -> Vec<u8> {
+fn channel(title: &str, buffers: u64, control: u64, rings: u32, cell_size: u32) -> Vec<u8> {
     let mut bytes = name(title, 32);
     words(&mut bytes, &[buffers, control]);
     words(&mut bytes, &[SUBBUF_SIZE | SUBBUF_COUNT << 32]);
     words(&mut bytes, &[u64::from(rings) | STRIDE << 32]);
+    if cell_size != 0 {
+        // Mode and protocol of tables.
+        words(&mut bytes, &[3 << 32, 2, cell_size.into()]);
+    }
     bytes.resize(32 + 16 + 16 + 12 + 36, 0);
     bytes
 }
@@ -232,6 +236,8 @@ struct PlacedChannel<'a> {
     buffers: u64,
     control: u64,
     rings: u64,
+    /// Size of a cell, if it has tables of counters.
+    cell_size: u32,
 }
 
 /// The channels of a trace, and the lengths of its processes' areas.
@@ -246,6 +252,7 @@ fn layout(trace: &Trace) -> (Vec<PlacedChannel<'_>>, [u64; 2]) {
         buffers,
         control,
         rings,
+        cell_size: 0,
     };
     let mut channels = vec![
         channel(0, "control", 0, 64, cpus),
@@ -255,8 +262,12 @@ fn layout(trace: &Trace) -> (Vec<PlacedChannel<'_>>, [u64; 2]) {
     let (mut buffers_len, mut control_len) = (main_buffers + cpus * RING + PAGE, 8192 + PAGE);
     let further = trace.processes.first().map_or(&[][..], |p| &p.further);
     for (index, title, rings) in further {
+        let cell_size = rings.first().map_or(0, |ring| ring.cell_size);
         let rings = rings.len() as u64;
-        channels.push(channel(*index, title, buffers_len, control_len, rings));
+        channels.push(PlacedChannel {
+            cell_size,
+            ..channel(*index, title, buffers_len, control_len, rings)
+        });
         buffers_len += rings * RING;
         control_len += PAGE;
     }
@@ -305,6 +316,7 @@ impl Entries {
                 placed.buffers,
                 placed.control,
                 placed.rings as u32,
+                placed.cell_size,
             ));
             self.push(2, &content);
         }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 26] = [
     "record",
     "ctl",
     "start",
@@ -30,6 +30,7 @@ pub const COMMANDS: [&str; 25] = [
     "send",
     "list",
     "top",
+    "stat",
     "doctor",
     "generate",
     "generate man",

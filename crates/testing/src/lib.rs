@@ -1,11 +1,12 @@
 //! Support for the tests of several crates.
 //!
-//! - [`RingWriter`], [`shared`] and [`dump`] simulate a kernel and traced programs. They are
+//! - [`RingWriter`], [`shared`], [`count_table`] and [`dump`] simulate a kernel and traced programs. They are
 //!   written from the headers alone and do not use the numbers of the crates under test, so that a
 //!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
 //!   [`expression_model`] makes filter expressions, and evaluates them.
 //! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
 //!   which judge traces.
+//! - [`open_metrics`] parses metrics.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`], [`exited`], [`seccomp`] and [`containers`] are for tests
 //!   that run programs; [`shop`] checks the trace of one.
@@ -25,6 +26,7 @@ pub mod babeltrace;
 pub mod browser;
 pub mod c_library;
 pub mod containers;
+pub mod count_table;
 pub mod counts;
 pub mod daemons;
 pub mod documents;
@@ -34,6 +36,7 @@ pub mod exited;
 pub mod expression_model;
 pub mod extraction;
 pub mod fields;
+pub mod open_metrics;
 pub mod processes;
 mod relay_log;
 pub mod relayd;

@@ -53,6 +53,8 @@ pub struct RingWriter {
     pub overwrites: bool,
     pub claimed: u64,
     pub cpu: u32,
+    /// Size of a cell, if it is a table of counters.
+    pub cell_size: u32,
     /// Accepted events: id, time, payload.
     pub accepted: Vec<(u16, u64, Vec<u8>)>,
     /// Position of each accepted event.
@@ -71,6 +73,7 @@ impl RingWriter {
             overwrites: false,
             claimed: 0,
             cpu,
+            cell_size: 0,
             accepted: Vec::new(),
             places: Vec::new(),
         }

@@ -144,9 +144,11 @@ struct ltt_info {
 #define LTT_MODE_DISCARD	0	/* a full ring drops new records */
 #define LTT_MODE_OVERWRITE	1	/* a full ring drops the oldest sub-buffer */
 #define LTT_MODE_BLOCK		2	/* a full ring makes its writers wait */
+#define LTT_MODE_COUNT		3	/* no ring: a table that counts events; never changes */
 
 #define LTT_PROTOCOL_RSEQ	0	/* whole records committed by one store of head */
 #define LTT_PROTOCOL_SHARED	1	/* atomic reserve and commit */
+#define LTT_PROTOCOL_COUNT	2	/* struct ltt_count_cell, see there */
 
 /*
  * Channel 0 of each trace is "control". It has one record of LTT_ID_META for
@@ -170,7 +172,8 @@ struct ltt_info_channel {
 	__u32 mode;		/* LTT_MODE_*, can change at any time */
 	__u32 protocol;		/* LTT_PROTOCOL_* */
 	__u32 filter;		/* 32-bit filter mask, from channel 2 on; can change, too */
-	__u32 reserved[8];
+	__u32 cell_size;	/* LTT_MODE_COUNT: LTT_COUNT_CELL_*; otherwise 0 */
+	__u32 reserved[7];
 };
 
 /* The trace in a slot. struct ltt_info says where its channels are. */
@@ -218,6 +221,11 @@ struct ltt_info_trace {
  * pattern matches and the expression is true, the program calls ltt_switch() with
  * the number. Rules do not matter for that, nor whether the trace is active. What
  * is no expression never matches.
+ *
+ * An entry with LTT_RULE_VALUE or LTT_RULE_KEY is not a rule, either. It names
+ * what a channel that counts takes from an event: the field whose values it
+ * adds up, and the field or context ($ctx.NAME) whose values it tells apart.
+ * Neither changes once there are buffers.
  */
 struct ltt_info_filter {
 	__u64 generation;	/* of the trace */
@@ -232,6 +240,8 @@ struct ltt_info_filter {
 #define LTT_RULE_REFUSE_IF	0x8	/* refuses what matches if the expression is true */
 #define LTT_RULE_EXPR		0x10	/* the pattern is a piece of an expression */
 #define LTT_RULE_TRIGGER	0x20	/* the pattern is that of a trigger */
+#define LTT_RULE_VALUE		0x40	/* the pattern is the name of a field */
+#define LTT_RULE_KEY		0x80	/* the pattern is the name of a field or $ctx.NAME */
 
 #define LTT_EXPR_MAX		2048	/* bytes of an expression */
 #define LTT_EXPR_DEPTH		64	/* parentheses inside each other */
@@ -301,6 +311,57 @@ struct ltt_subbuf {
 };
 
 /*
+ * A channel of LTT_MODE_COUNT has a table in place of each ring: cells of
+ * cell_size bytes, as many as fit into subbuf_size * subbuf_count bytes. Cell 0
+ * counts what found no other cell. The others are a hash table. A writer probes
+ * up to LTT_COUNT_PROBES cells in order, from cell 1 + hash(id, key) % (cells -
+ * 1). Each library can have its own hash: readers go through the whole table,
+ * and add up the cells of the same event and key.
+ *
+ * An event's payload goes nowhere. Its update reads count, and stores everything
+ * in one restartable sequence, which commits by the store of count + 1. So a
+ * state is whole between any two instructions:
+ *
+ * - state[count & 1] is the current one. An update fills the other.
+ * - The count of one histogram bucket is in "bucket" of the current state. The
+ *   next update stores it in the histogram, before anything else. Until then,
+ *   the histogram may have the value before.
+ *
+ * A reader reads count, copies the cell, reads count again, and repeats that if
+ * it has changed. Of a table, ltt_ring_control.head is 0, or the size of the
+ * table once something was counted; lost counts events that no cell has.
+ */
+struct ltt_count_state {
+	__u64 sum_low;		/* of all values: 128 bits, two's complement */
+	__u64 sum_high;
+	__u64 min;		/* signed if the field is */
+	__u64 max;
+	__u64 bucket;		/* 0 before the first value, or the index of the last */
+				/* value's bucket in bits 56..63, and that bucket's */
+				/* count in bits 0..55 */
+};
+
+#define LTT_COUNT_PROBES	16
+#define LTT_COUNT_BUCKETS	64	/* 0: values <= 0; n: 2^(n-1) <= value < 2^n; 63: and more */
+#define LTT_COUNT_BUCKET_SHIFT	56
+#define LTT_COUNT_KEY_MAX	32	/* bytes of a text key; the rest is cut off */
+#define LTT_COUNT_KEY_NUMBER	0xffffffff
+
+#define LTT_COUNT_CELL_PLAIN	64	/* cell_size without a value: up to key, and padding */
+#define LTT_COUNT_CELL_VALUE	640	/* cell_size with a value */
+
+struct ltt_count_cell {
+	__u64 count;		/* of events; 0: the cell is free */
+	__u32 id;		/* of the event; 0 in cell 0 */
+	__u32 key_len;		/* bytes of a text in key; LTT_COUNT_KEY_NUMBER: key[0] is */
+				/* a number; 0: the event has no key */
+	__u64 key[4];		/* zeros behind the key */
+	/* LTT_COUNT_CELL_VALUE: */
+	struct ltt_count_state state[2];
+	__u64 histogram[LTT_COUNT_BUCKETS];	/* of values */
+};
+
+/*
  * A record is a header word, a payload, and padding to a multiple of 8. It is
  * always within one sub-buffer. The header has the id of the event in bits
  * 0..15, and the low 48 bits of the time in bits 16..63. The full time is that
@@ -333,7 +394,7 @@ struct ltt_subbuf {
  * If there was no memory for a page, what was written there is lost. Until the
  * sub-buffer is consumed, readers see a page of these words in its place. A
  * record that lies in it, even in part, is lost, and so is everything after it
- * in the sub-buffer.
+ * in the sub-buffer. Of a table, the cells that lie in it are lost.
  */
 #define LTT_LOST_WORD		(0x4c54544c4f530000ULL | LTT_ID_LOST)
 
@@ -382,6 +443,11 @@ struct ltt_subbuf {
  *			the inode numbers of the thread's namespaces
  *	app.NAME	what the program says
  *
+ * If a channel counts, this line comes before its first event. VALUE and KEY are
+ * what "value" and "key" of the channel name, or - if they name nothing:
+ *
+ *	#CHANNEL VALUE KEY
+ *
  * One line can contain the command line, with its arguments separated by spaces,
  * as far as the program knew it when it started:
  *
@@ -396,7 +462,8 @@ struct ltt_subbuf {
  * channel in the control file system. mmap() maps the rings read-only, from
  * offset 0. poll() reports POLLIN while a ring has records that were not
  * consumed, and POLLHUP when the process is dead and all records of the channel
- * were consumed (those of all channels, for the control channel).
+ * were consumed (those of all channels, for the control channel). A table is
+ * consumed once consumed is head. It is never reported by POLLIN.
  */
 struct ltt_clock_sync {
 	__u64 cycles;		/* of the trace's clock */

@@ -7,7 +7,8 @@ use usertrace_expression::{Expression, ParseError};
 use crate::limits::{CHANNELS, RULES_LEN};
 use crate::uapi::{
     LTT_CHANNEL_CONTROL, LTT_EXPR_MAX, LTT_MAX_TRIGGERS, LTT_RULE_ACCEPT_IF, LTT_RULE_CONTEXT,
-    LTT_RULE_EXPR, LTT_RULE_REFUSE, LTT_RULE_REFUSE_IF, LTT_RULE_TRIGGER,
+    LTT_RULE_EXPR, LTT_RULE_KEY, LTT_RULE_REFUSE, LTT_RULE_REFUSE_IF, LTT_RULE_TRIGGER,
+    LTT_RULE_VALUE,
 };
 
 /// The pattern that matches everything.
@@ -172,6 +173,24 @@ impl Rules {
                 each(rule.pattern);
             }
         }
+    }
+
+    /// The name of the field whose values a channel adds up.
+    #[must_use]
+    pub fn value_of(&self, channel: usize) -> Option<&[u8]> {
+        self.named(LTT_RULE_VALUE, channel)
+    }
+
+    /// The name of the field or context whose values a channel counts apart.
+    #[must_use]
+    pub fn key_of(&self, channel: usize) -> Option<&[u8]> {
+        self.named(LTT_RULE_KEY, channel)
+    }
+
+    fn named(&self, flags: u8, channel: usize) -> Option<&[u8]> {
+        let mut rules = self.rules();
+        let found = rules.find(|rule| rule.flags == flags && usize::from(rule.channel) == channel);
+        found.map(|rule| rule.pattern)
     }
 
     /// The rules with conditions, in their order.
@@ -662,6 +681,20 @@ mod tests {
             assert_eq!(accepted(&whole[..len]), u32::from(len >= 4), "{len}");
         }
         assert_eq!(accepted(&whole), 5);
+    }
+
+    #[test]
+    fn values_and_keys_are_no_rules() {
+        let bytes = encode(&[
+            (2, LTT_RULE_VALUE, "size"),
+            (3, LTT_RULE_KEY, "$ctx.vtid"),
+            (2, 0, "*"),
+        ]);
+        let rules = rules(&bytes);
+        assert_eq!(rules.value_of(2), Some(&b"size"[..]));
+        assert_eq!(rules.key_of(3), Some(&b"$ctx.vtid"[..]));
+        assert!(rules.key_of(2).is_none() && rules.value_of(3).is_none());
+        assert_eq!(accepted(&bytes), 4);
     }
 
     /// A filter as people write it.

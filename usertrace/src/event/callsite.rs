@@ -75,6 +75,9 @@ pub(crate) const CONDITIONAL: u32 = 1 << 28;
 /// A bit of [`Callsite::mask`]: the event may fire triggers. It takes the slow path.
 pub(crate) const TRIGGERING: u32 = 1 << 27;
 
+/// A bit of [`Callsite::mask`]: a trace counts the event. It takes the slow path.
+pub(crate) const COUNTED: u32 = 1 << 26;
+
 /// A bit of a call site's channel: the trace does not want the event. The bits below are main, for
 /// threads that saw an older mask.
 const UNWANTED: u8 = 1 << 7;
@@ -94,14 +97,15 @@ pub struct Callsite {
     /// The event's id in each slot's trace; 0: not described there.
     ids: [AtomicU16; SLOTS],
     /// A bit for each slot whose trace wants the event, [`ATTACH`], [`PROBED`], [`WANTS_IP`],
-    /// [`CONDITIONAL`], and [`TRIGGERING`].
+    /// [`CONDITIONAL`], [`TRIGGERING`] and [`COUNTED`].
     mask: AtomicU32,
     /// The channel that the event goes to in each slot's trace, or [`UNWANTED`].
     channels: [AtomicU8; SLOTS],
     description: Text,
     /// A bit for each probe that the event calls.
     probes: AtomicU64,
-    /// Where each slot's trace has the conditions of the event; 0: it has none. They take what was
+    /// Where each slot's trace has the conditions of the event, and what it counts the event by; 0:
+    /// it has none of these. They take what was
     /// padding, so the size is the same for libraries that do not know them.
     decisions: [AtomicU16; SLOTS],
     /// Where the table of conditions has the triggers that the event may fire; 0: there are none.
@@ -466,6 +470,7 @@ mod tests {
             protocol: Protocol::Rseq,
             wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
+            cell_size: 0,
             contexts: false,
             clock: crate::clock::Source::Processor,
             quiescence: None,

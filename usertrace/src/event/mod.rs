@@ -75,7 +75,7 @@ pub use self::callsite::{Callsite, Loglevel};
 pub use self::outcome::Outcome;
 
 pub(crate) use self::callsite::{
-    ATTACH, CONDITIONAL, PROBED, TRIGGERING, WANTS_IP, is_name_byte, is_valid,
+    ATTACH, CONDITIONAL, COUNTED, PROBED, TRIGGERING, WANTS_IP, is_name_byte, is_valid,
 };
 pub(crate) use self::field::{Buffer, Payload, Scratch};
 pub(crate) use self::ip::ip_of;

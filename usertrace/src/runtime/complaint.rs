@@ -74,7 +74,16 @@ fn explain_status(status: Status) -> Option<String> {
         NoFallback::Context(name) => {
             format!("USERTRACE_CONTEXTS {}: it is no context", Quoted(name))
         }
-        NoFallback::Memory(_) | NoFallback::Process(_) | NoFallback::Directory => {
+        NoFallback::Count(line) => {
+            format!(
+                "USERTRACE_COUNT {}: it does not say what to count",
+                Quoted(line)
+            )
+        }
+        NoFallback::CountWithoutRseq
+        | NoFallback::Memory(_)
+        | NoFallback::Process(_)
+        | NoFallback::Directory => {
             return Some(format!("cannot trace this program: {why}"));
         }
         // A privileged program does not trust its environment; without the fallback, its variables

@@ -8,9 +8,10 @@ use usertrace_sys::limits::SLOTS;
 use super::condition::TriggerList;
 use super::{condition, current};
 use crate::event::{
-    ATTACH, Buffer, CONDITIONAL, Callsite, Outcome, PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of,
+    ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, Outcome, PROBED, Scratch, TRIGGERING, WANTS_IP,
+    ip_of,
 };
-use crate::writer::{self, Channel, Cursor, Dropped, Payload, Refusal, Rseq};
+use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
 
 /// Writes an event whose payload has a constant length.
@@ -141,7 +142,8 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    if mask & (ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING) != 0 {
+    const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
+    if mask & FLAGGED != 0 {
         return record_flagged(callsite, mask, payload());
     }
     let mut outcome = Outcome::Off;
@@ -186,6 +188,9 @@ fn record_in_slot(
     // SAFETY: as in `record_each`: the slot is one of a mask, and the channel the call site's.
     let (rseq, channel) = unsafe { current::place(slot, index) };
     let id = callsite.id(slot);
+    if channel.counts() {
+        return Some(count(callsite, (slot, index), (rseq, channel), payload));
+    }
     let result = match channel.in_contexts() {
         Some(inside) => {
             let (list, stamp) = current::contexts(slot, index)?;
@@ -211,6 +216,27 @@ fn record_in_slot(
     Some(result)
 }
 
+/// Counts an event in a slot's channel that counts.
+fn count(
+    callsite: &Callsite,
+    (slot, index): (usize, usize),
+    (rseq, channel): (Option<Rseq>, &Channel),
+    payload: Payload<'_>,
+) -> Result<(), Dropped> {
+    let counted = match callsite.decision(slot) {
+        0 => Some(Counted::PLAIN),
+        _ => current::conditions()
+            .zip(current::context_sources(ip_of(callsite)))
+            .and_then(|(conditions, sources)| {
+                condition::counted(conditions, callsite, (slot, index), payload, &sources)
+            }),
+    };
+    match counted {
+        Some(counted) => writer::count(rseq, channel, callsite.id(slot), &counted),
+        None => Err(writer::lose_count(rseq, channel)),
+    }
+}
+
 /// Runs an update if the channel was closed during a long record: this writer may have been the
 /// last one that kept the slot from becoming quiescent.
 fn refresh_if_closed(channel: &Channel) {
@@ -219,15 +245,16 @@ fn refresh_if_closed(channel: &Channel) {
     }
 }
 
-/// Writes an event that calls probes, needs its address, has conditions or triggers, or is the
-/// first one after a `fork`.
+/// Writes an event that calls probes, needs its address, has conditions or triggers, is counted, or
+/// is the first one after a `fork`.
 #[cold]
 #[inline(never)]
 fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     if mask & PROBED != 0 {
         probe::call(callsite, payload);
     }
-    if mask & ATTACH != 0 || mask & (CONDITIONAL | TRIGGERING) != 0 && !current::is_attached() {
+    const ATTACHED: u32 = CONDITIONAL | TRIGGERING | COUNTED;
+    if mask & ATTACH != 0 || mask & ATTACHED != 0 && !current::is_attached() {
         return record_after_fork(callsite, payload);
     }
     record_all(callsite, mask, payload)

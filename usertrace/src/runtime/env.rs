@@ -96,6 +96,9 @@ pub(super) struct Fast {
     pub(super) filter: &'static [u8],
     /// `USERTRACE_CONTEXTS`: names of contexts, with blanks or commas between them.
     pub(super) contexts: &'static [u8],
+    /// `USERTRACE_COUNT`: what to count in place of events: a line for each channel, as
+    /// [`CountRequest`](usertrace_sys::count::CountRequest) parses it.
+    pub(super) count: &'static [u8],
     /// `USERTRACE_CLOCK`: the wall-clock offset of the recording that the program belongs to.
     pub(super) clock: Option<Clock>,
 }
@@ -175,6 +178,7 @@ impl Fast {
         prefault: Prefault::Ahead,
         filter: b"",
         contexts: b"",
+        count: b"",
         clock: None,
     };
 }
@@ -378,6 +382,7 @@ fn fast(variables: &mut Variables<'_>) -> Fast {
         contexts: variables
             .filled(c"USERTRACE_CONTEXTS")
             .unwrap_or(fast.contexts),
+        count: variables.filled(c"USERTRACE_COUNT").unwrap_or(fast.count),
         clock: variables.read(
             c"USERTRACE_CLOCK",
             [None; 2],

@@ -257,6 +257,20 @@ impl<'a> StateGuard<'a> {
         unsafe { (&*rules.get(), &mut *self.0.scratch.get()) }
     }
 
+    /// Likewise, and the rules of the slot's own trace, which say what its channels count.
+    pub(super) fn all_rules_and_scratch(&mut self, slot: usize) -> (&Rules, &Rules, &mut Scratch) {
+        let own = self.0.rules[slot].get();
+        let (rules, scratch) = self.rules_and_scratch(slot);
+        // SAFETY: as in `rules`; both are only read as long as `self` is borrowed.
+        (rules, unsafe { &*own }, scratch)
+    }
+
+    /// The rules of a slot, and the buffer in which descriptions are composed.
+    pub(super) fn rules_and_text(&mut self, slot: usize) -> (&Rules, &mut [u64; LTT_META_MAX / 8]) {
+        // SAFETY: as in `rules`; these are two objects.
+        unsafe { (&*self.0.rules[slot].get(), &mut *self.0.text.get()) }
+    }
+
     /// Calls `body` on a stack of its own, with little use of the current one. Signals are blocked,
     /// as always with the lock.
     pub(super) fn on_spare_stack(&mut self, mut body: impl FnMut(&mut Self)) {

@@ -45,7 +45,12 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
         };
         let (bytes, lost) = state
             .event_channels(slot)
-            .flat_map(|(_, channel)| channel.positions())
+            .flat_map(|(_, channel)| {
+                let counts = channel.counts();
+                let positions = channel.positions();
+                // Tables have no positions.
+                positions.map(move |(head, lost)| (if counts { 0 } else { head }, lost))
+            })
             .fold((0, 0), |(bytes, losses), (head, lost)| {
                 (bytes + head, losses + lost)
             });

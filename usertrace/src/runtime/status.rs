@@ -57,6 +57,10 @@ pub enum NoFallback {
     Condition(&'static [u8], Option<ParseError>),
     /// The environment names an unknown context, or too many contexts.
     Context(&'static [u8]),
+    /// This line does not say what to count, or there are too many.
+    Count(&'static [u8]),
+    /// Events are to be counted, but there are no restartable sequences.
+    CountWithoutRseq,
     /// No memory for its buffers.
     Memory(Errno),
     /// Its daemons cannot be started.
@@ -89,6 +93,14 @@ impl fmt::Display for NoFallback {
                 let name = name.escape_ascii();
                 write!(f, "no context is called \"{name}\", or there are too many")
             }
+            Self::Count(line) => {
+                let line = line.escape_ascii();
+                write!(
+                    f,
+                    "\"{line}\" does not say what to count, or there are too many"
+                )
+            }
+            Self::CountWithoutRseq => f.write_str("counting needs restartable sequences (rseq)"),
             Self::Memory(errno) => write!(f, "no memory for buffers: {errno}"),
             Self::Process(errno) => write!(f, "its process cannot be started: {errno}"),
         }

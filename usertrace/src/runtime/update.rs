@@ -11,13 +11,14 @@ use usertrace_sys::filter::{Accepted, Rules};
 use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{
     LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_CLOCK_MONOTONIC, LTT_ID_META, LTT_MAX_TRACES,
-    LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID,
-    LTT_SCOPE_THREAD, LttInfo, LttInfoChannel, LttInfoSlot, LttRingControl, LttTracebuf,
+    LTT_PROTOCOL_COUNT, LTT_PROTOCOL_RSEQ, LTT_PROTOCOL_SHARED, LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL,
+    LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttInfo, LttInfoChannel, LttInfoSlot, LttRingControl,
+    LttTracebuf,
 };
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::cmdline;
-use super::condition::{Builder, Built, TriggerList};
+use super::condition::{Builder, Built, CountNames, TriggerList};
 use super::info::{AreaField, BadArea, Info, InfoArea, is_laid_out};
 use super::kernel::Kernel;
 use super::modules::Modules;
@@ -27,7 +28,7 @@ use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
-use crate::event::{CONDITIONAL, Callsite, Section, TRIGGERING, WANTS_IP};
+use crate::event::{CONDITIONAL, COUNTED, Callsite, Section, TRIGGERING, WANTS_IP};
 use crate::os::membarrier;
 use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, WakeupMethod};
 
@@ -468,7 +469,11 @@ impl Updater {
         let described = info.channel(slot, now.generation, index)?;
         let mut geometry = self.geometry(slot, index, &described)?;
         geometry.clock = clock;
-        geometry.contexts = self.describe_contexts(guard, slot, index);
+        if geometry.protocol == Protocol::Count {
+            self.describe_counts(guard, slot, index)?;
+        } else {
+            geometry.contexts = self.describe_contexts(guard, slot, index);
+        }
         let scope = geometry.scope;
         if index > LTT_CHANNEL_MAIN {
             if scope == Scope::MmCid && !writer::has_mm_cid() {
@@ -540,6 +545,23 @@ impl Updater {
         written
     }
 
+    /// Writes to the control channel what a channel counts by. None if there is no room.
+    #[inline(never)]
+    fn describe_counts(&self, guard: &mut StateGuard<'_>, slot: usize, index: usize) -> Option<()> {
+        let (rules, room) = guard.rules_and_text(slot);
+        let mut text = Text::new(room);
+        text.put(b"#");
+        text.put_number(index as u16);
+        for name in [rules.value_of(index), rules.key_of(index)] {
+            text.put(b" ");
+            text.put(name.unwrap_or(b"-"));
+        }
+        let words = text.finish()?;
+        let channel = self.state.control(slot);
+        // SAFETY: as in `describe`.
+        unsafe { writer::write_words(self.rseq, channel, &META, words) }.ok()
+    }
+
     /// Follows changes of a trace with open rings: its modes, which events it wants, and in which
     /// channel.
     fn sync_channels(
@@ -575,7 +597,10 @@ impl Updater {
             let accepted = accept(rules, callsite);
             callsite.set_channel(slot, self.channel(slot, callsite, &accepted));
         }
-        let conditional = u32::from(rules.has_conditions());
+        let has_conditions = rules.has_conditions();
+        let rules = guard.rules(slot);
+        let counts_by = |index| rules.value_of(index).or(rules.key_of(index)).is_some();
+        let conditional = u32::from(has_conditions || (0..CHANNELS).any(counts_by));
         if conditional | at.conditional.swap(conditional, Ordering::Relaxed) != 0 {
             state.conditions_stale.store(1, Ordering::Relaxed);
         }
@@ -653,7 +678,8 @@ impl Updater {
         }
     }
 
-    /// Builds what decides about an event in a slot's trace; 0: no condition does.
+    /// Builds what decides about an event in a slot's trace, and what that counts it by; 0: nothing
+    /// does.
     fn decide(
         &self,
         guard: &mut StateGuard<'_>,
@@ -661,13 +687,18 @@ impl Updater {
         slot: usize,
         callsite: &Callsite,
     ) -> Built {
-        let (rules, scratch) = guard.rules_and_scratch(slot);
+        let (rules, own, scratch) = guard.all_rules_and_scratch(slot);
         let accepted = accept(rules, callsite);
-        let conditions = accepted.conditions();
-        if conditions.is_empty() {
-            return Built::Decision(0);
-        }
-        builder.resolve(slot, callsite, conditions.list(), scratch, &shared().apps)
+        let counts = callsite
+            .wanted_channel(slot)
+            .filter(|index| self.state.channels[*index][slot].counts())
+            .map(|index| CountNames {
+                channel: index,
+                value: own.value_of(index),
+                key: own.key_of(index),
+            });
+        let decides = (accepted.conditions().list(), counts);
+        builder.resolve(slot, callsite, decides, scratch, &shared().apps)
     }
 
     /// The channel of a slot that an event goes to, given which rules accept its name; none if the
@@ -715,8 +746,14 @@ impl Updater {
         let protocol = match channel.protocol {
             LTT_PROTOCOL_RSEQ => Protocol::Rseq,
             LTT_PROTOCOL_SHARED => Protocol::Shared,
+            LTT_PROTOCOL_COUNT => Protocol::Count,
             _ => return None,
         };
+        let mode = mode(index, channel, true)?;
+        let counts = protocol == Protocol::Count;
+        if (mode == Mode::Count) != counts || counts && index == LTT_CHANNEL_MAIN {
+            return None;
+        }
         let place = |area: *mut u8, slot_len: u64, offset: u64| {
             area.wrapping_add(slot * slot_len as usize + offset as usize)
         };
@@ -736,7 +773,8 @@ impl Updater {
             subbuf_count,
             nr_rings: channel.nr_rings,
             scope,
-            mode: mode(index, channel, true)?,
+            mode,
+            cell_size: channel.cell_size,
             contexts: false,
             clock: Source::Processor,
             protocol,
@@ -893,9 +931,14 @@ impl Updater {
                 if self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip) {
                     flags |= WANTS_IP;
                 }
+                if self.state.channels[callsite.channel(slot)][slot].counts() {
+                    flags |= COUNTED;
+                }
                 let decision = callsite.decision(slot);
                 if decision != 0 {
-                    flags |= CONDITIONAL;
+                    if self.state.conditions.has_conditions(decision) {
+                        flags |= CONDITIONAL;
+                    }
                     if self.state.conditions.wants_ip(decision) {
                         flags |= WANTS_IP;
                     }

@@ -2,15 +2,19 @@
 
 use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use usertrace_sys::uapi::{LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf};
+use usertrace_sys::uapi::{
+    LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE, LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf,
+};
 use usertrace_sys::{Mode, Protocol, Scope};
 
 use super::prefault::{self, Prefault};
 use super::quiescence::{ReadSideGuard, Readers};
 use super::remembered::Remembered;
-use super::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
+use super::ring_index::{
+    CPU_ID, CPU_ID_OF_TABLE, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT,
+};
 use super::wakeup::{ReaderWakeup, WakeupMethod};
 use crate::clock::Source;
 use crate::os;
@@ -46,6 +50,8 @@ pub(crate) struct Geometry {
     pub wakeup: WakeupMethod,
     /// When writers populate the pages of the rings.
     pub prefault: Prefault,
+    /// Size of a cell of a table, [`Protocol::Count`]; 0: there are rings.
+    pub cell_size: u32,
     /// Payloads begin with contexts: the event path does not know of these rings.
     pub contexts: bool,
     /// The clock of the records. If it is not the processor's counter, the event path does not know
@@ -96,6 +102,13 @@ impl Geometry {
                 Scope::Cpu => true,
                 Scope::MmCid => self.protocol == Protocol::Rseq,
                 Scope::Thread | Scope::Global => self.protocol == Protocol::Shared,
+            }
+            && match self.protocol {
+                Protocol::Rseq | Protocol::Shared => self.cell_size == 0,
+                // The smallest ring has more than two cells.
+                Protocol::Count => {
+                    [LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE].contains(&self.cell_size)
+                }
             };
         if good { Ok(()) } else { Err(GeometryError) }
     }
@@ -123,9 +136,9 @@ pub(crate) struct Channel {
     pub(super) control: AtomicPtr<u8>,
     pub(super) control_stride: AtomicU64,
     pub(super) ring_size: AtomicU64,
-    /// Size of a ring, minus 1.
+    /// Size of a ring, minus 1. Of tables: the number of their cells.
     pub(super) ring_mask: AtomicU64,
-    /// Size of a sub-buffer, minus 1.
+    /// Size of a sub-buffer, minus 1. Of tables: the size of a cell.
     pub(super) subbuf_mask: AtomicU64,
     /// 0 unless each thread has a ring of its own. Then it is unique among all channels that this
     /// process and the processes that forked it ever opened.
@@ -150,15 +163,17 @@ struct Cold {
     rings: AtomicU32,
     /// [`Mode`] and [`Protocol`], as numbers.
     mode: AtomicU32,
-    protocol: AtomicU32,
-    prefault: AtomicU32,
+    protocol: AtomicU16,
+    prefault: AtomicU16,
     /// Id of the process that opened the channel.
     process: AtomicU32,
-    /// Why the event path does not know of the rings: [`CONTEXTS`], [`MONOTONIC`].
+    /// Why the event path does not know of the rings: [`CONTEXTS`], [`MONOTONIC`], [`COUNTS`].
     flags: AtomicU32,
     /// As `nr_rings` and `nr_cids`, in a channel whose `flags` are not 0.
     nr_rings_flagged: AtomicU32,
     nr_cids_flagged: AtomicU32,
+    /// As `nr_rings`, in a channel that has tables in place of rings.
+    nr_tables: AtomicU32,
     /// Number of writers that store into the rings outside of a restartable sequence: writers of
     /// long records, and threads without a slot in [`Readers`]. It is never reset, as writers may
     /// leave after [`Channel::close`].
@@ -169,6 +184,8 @@ struct Cold {
 const CONTEXTS: u32 = 1;
 /// Times are those of [`Source::Monotonic`].
 const MONOTONIC: u32 = 2;
+/// There are tables in place of rings.
+const COUNTS: u32 = 4;
 
 /// Counts a writer that stores into rings outside of a restartable sequence, until it is dropped.
 #[derive(Debug)]
@@ -256,6 +273,19 @@ impl Control {
     }
 }
 
+/// A snapshot of one table of a channel.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    pub(super) control: &'a Control,
+    /// The first cell.
+    pub(super) start: *mut u8,
+    /// The number of cells, at least 2.
+    pub(super) cells: u64,
+    pub(super) cell_size: u64,
+    /// The channel's epoch, loaded before the other fields.
+    pub(super) epoch: u32,
+}
+
 /// A snapshot of one ring of a channel.
 #[derive(Debug)]
 pub(super) struct Ring<'a> {
@@ -300,14 +330,17 @@ impl Channel {
             .store(geometry.control_stride, Ordering::Relaxed);
         self.ring_size
             .store(geometry.ring_size(), Ordering::Relaxed);
-        self.ring_mask
-            .store(geometry.ring_size() - 1, Ordering::Relaxed);
-        self.subbuf_mask
-            .store(geometry.subbuf_size - 1, Ordering::Relaxed);
+        let counts = geometry.protocol == Protocol::Count;
+        let (ring_mask, subbuf_mask) = match u64::from(geometry.cell_size) {
+            0 => (geometry.ring_size() - 1, geometry.subbuf_size - 1),
+            cell_size => (geometry.ring_size() / cell_size, cell_size),
+        };
+        self.ring_mask.store(ring_mask, Ordering::Relaxed);
+        self.subbuf_mask.store(subbuf_mask, Ordering::Relaxed);
         let cold = &self.cold;
         cold.mode.store(geometry.mode as u32, Ordering::Relaxed);
         cold.protocol
-            .store(geometry.protocol as u32, Ordering::Relaxed);
+            .store(geometry.protocol as u16, Ordering::Relaxed);
         let (reader_wakeup, buffer) = match geometry.wakeup {
             WakeupMethod::None => (null_mut(), null_mut()),
             WakeupMethod::Futex(reader_wakeup) => (reader_wakeup.cast_mut(), null_mut()),
@@ -316,7 +349,7 @@ impl Channel {
         cold.reader_wakeup.store(reader_wakeup, Ordering::Relaxed);
         cold.buffer.store(buffer, Ordering::Relaxed);
         cold.prefault
-            .store(geometry.prefault as u32, Ordering::Relaxed);
+            .store(geometry.prefault as u16, Ordering::Relaxed);
         let (visitors, slot) = geometry.quiescence.map_or((null_mut(), 0), |visits| {
             (visits.readers.as_ptr(), visits.slot)
         });
@@ -328,9 +361,10 @@ impl Channel {
         }
         cold.process.store(os::process::id(), Ordering::Relaxed);
         let contexts = if geometry.contexts { CONTEXTS } else { 0 };
+        let kind = contexts | if counts { COUNTS } else { 0 };
         let flags = match geometry.clock {
-            Source::Processor => contexts,
-            Source::Monotonic => contexts | MONOTONIC,
+            Source::Processor => kind,
+            Source::Monotonic => kind | MONOTONIC,
         };
         cold.flags.store(flags, Ordering::Relaxed);
         let serial = match geometry.scope {
@@ -350,6 +384,9 @@ impl Channel {
             };
             // Pairs with the loads of the sequences, likewise.
             nr.store(geometry.nr_rings, Ordering::Release);
+        } else if counts {
+            // Pairs with the load in `table_at`, and with those of the sequences, likewise.
+            cold.nr_tables.store(geometry.nr_rings, Ordering::Release);
         }
         Ok(())
     }
@@ -361,6 +398,7 @@ impl Channel {
         self.nr_cids.store(0, Ordering::Relaxed);
         self.cold.nr_rings_flagged.store(0, Ordering::Relaxed);
         self.cold.nr_cids_flagged.store(0, Ordering::Relaxed);
+        self.cold.nr_tables.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
         // Last: pairs with the order in `ring_at`. A writer that still saw rings has the epoch
         // before this one. SeqCst: pairs with `enter`.
@@ -412,7 +450,7 @@ impl Channel {
     pub(crate) fn is_shared(&self) -> bool {
         // Pairs with the store in `open`: an open channel's protocol is known.
         self.cold.rings.load(Ordering::Acquire) != 0
-            && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u32
+            && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u16
     }
 
     /// Offset of the field with the number of rings for sequences whose index is the field at
@@ -423,6 +461,7 @@ impl Channel {
             MM_CID => offset_of!(Self, nr_cids),
             CPU_ID_WITH_CONTEXT => offset_of!(Self, cold.nr_rings_flagged),
             MM_CID_WITH_CONTEXT => offset_of!(Self, cold.nr_cids_flagged),
+            CPU_ID_OF_TABLE => offset_of!(Self, cold.nr_tables),
             _ => panic!("no index of rings"),
         }
     }
@@ -434,6 +473,7 @@ impl Channel {
             MM_CID => &self.nr_cids,
             CPU_ID_WITH_CONTEXT => &self.cold.nr_rings_flagged,
             MM_CID_WITH_CONTEXT => &self.cold.nr_cids_flagged,
+            CPU_ID_OF_TABLE => &self.cold.nr_tables,
             _ => &self.nr_rings,
         };
         // Pairs with the store in `open`: a writer that sees the number of rings sees the rest.
@@ -444,6 +484,12 @@ impl Channel {
     /// CPUs.
     pub(crate) fn is_of_cpus(&self) -> bool {
         self.is_by::<CPU_ID>()
+    }
+
+    /// Whether the channel is open, and has tables that count events.
+    #[inline]
+    pub(crate) fn counts(&self) -> bool {
+        self.is_by::<CPU_ID_OF_TABLE>()
     }
 
     /// Whether no writer is inside the rings, other than in a restartable sequence.
@@ -598,10 +644,51 @@ impl Channel {
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
             mode: Mode::from_number(cold.mode.load(Ordering::Relaxed)).unwrap_or(Mode::Discard),
-            // SAFETY: `open`'s caller promised that it is mapped as long as the rings, or it is
-            // NULL. All in it is atomic.
-            reader_wakeup: unsafe { cold.reader_wakeup.load(Ordering::Relaxed).as_ref() },
-            prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed)),
+            reader_wakeup: self.reader_wakeup(),
+            prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed).into()),
+            epoch,
+        })
+    }
+
+    /// The reader's futex, if it has one.
+    pub(super) fn reader_wakeup(&self) -> Option<&ReaderWakeup> {
+        // SAFETY: `open`'s caller promised that it is mapped as long as the rings, or it is NULL.
+        // All in it is atomic.
+        unsafe { self.cold.reader_wakeup.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// The table of a CPU. None if there is no such table, as in a closed channel.
+    #[inline]
+    pub(super) fn table_at(&self, cpu: u32) -> Option<Table<'_>> {
+        // The epoch comes first: pairs with the order in `close`, as in `ring_at`.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        // Pairs with the store in `open`.
+        if cpu >= self.cold.nr_tables.load(Ordering::Acquire) {
+            return None;
+        }
+        let control = self.control.load(Ordering::Relaxed);
+        let stride = self.control_stride.load(Ordering::Relaxed);
+        let ring_size = self.ring_size.load(Ordering::Relaxed);
+        let buffers = self.buffers.load(Ordering::Relaxed);
+        let cells = self.ring_mask.load(Ordering::Relaxed);
+        let cell_size = self.subbuf_mask.load(Ordering::Relaxed);
+        // The caller reads cells before its sequence compares the epoch, so all fields must be of
+        // one opening. Pairs with the barrier in all threads between `close` and `open`: a thread
+        // that saw a field of a later opening sees the later epoch.
+        fence(Ordering::Acquire);
+        if self.epoch.load(Ordering::Relaxed) != epoch {
+            return None;
+        }
+        Some(Table {
+            // SAFETY: as in `ring_at`.
+            control: unsafe {
+                &*control
+                    .add(cpu as usize * stride as usize)
+                    .cast::<Control>()
+            },
+            start: buffers.wrapping_add(cpu as usize * ring_size as usize),
+            cells,
+            cell_size,
             epoch,
         })
     }

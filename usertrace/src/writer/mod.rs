@@ -9,6 +9,9 @@
 //! - The shared protocol (`reserve_commit/`) reserves and commits records by atomic instructions.
 //!   It serves processes without rseq, and rings that belong to no CPU.
 //!
+//! A channel may have tables in place of rings, which count events (`count.rs`). Only restartable
+//! sequences write them.
+//!
 //! A thread may be killed, or the kernel may panic, at any instruction: readers can always tell
 //! committed records from others (A10).
 //!
@@ -21,6 +24,7 @@
 //! signal handlers, `malloc` itself, and code that interrupts another event may write events.
 
 mod channel;
+mod count;
 mod hooks;
 mod payload;
 mod percpu;
@@ -47,6 +51,7 @@ pub use self::prefault::Prefault;
 pub use self::rseq::{Rseq, RseqError};
 
 pub(crate) use self::channel::{Channel, Geometry, GuardedChannel, QuiescenceSlot};
+pub(crate) use self::count::{CountKey, Counted, CountedValue};
 pub(crate) use self::hooks::{Hooks, set as set_hooks};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::quiescence::Readers;
@@ -208,6 +213,25 @@ unsafe fn write_flagged(
         .ok_or(Dropped::Closed)?;
     // SAFETY: as in `write_slowly`; the channel has no contexts as long as `inside` lives.
     unsafe { write_in_contexts(rseq, &inside, id, payload) }
+}
+
+/// Counts an event in a channel that counts.
+#[inline]
+pub(crate) fn count(
+    rseq: Option<Rseq>,
+    channel: &Channel,
+    id: &AtomicU16,
+    counted: &Counted,
+) -> Result<(), Dropped> {
+    match rseq {
+        Some(rseq) => count::count(rseq, channel, id, counted),
+        None => Err(count::lose(None, channel)),
+    }
+}
+
+/// Counts an event as lost in a channel that counts.
+pub(crate) fn lose_count(rseq: Option<Rseq>, channel: &Channel) -> Dropped {
+    count::lose(rseq, channel)
 }
 
 /// Writes a record whose payload begins with the contexts of the channel, if that has any, on the

@@ -26,7 +26,7 @@ use crate::clock::{self, Source};
 
 /// How often the slow path tries again before it drops a record. Each time, another writer on the
 /// same CPU came first.
-const ROUNDS: u32 = 100;
+pub(super) const ROUNDS: u32 = 100;
 
 /// Length of the header of a sub-buffer.
 const HEADER: u64 = size_of::<LttSubbuf>() as u64;
@@ -507,7 +507,7 @@ fn note_time<const INDEX: i32>(
 }
 
 /// Counts a lost record in this CPU's ring, or in ring 0 if the thread has no ring.
-fn lose<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
+pub(super) fn lose<const INDEX: i32>(rseq: Rseq, channel: &Channel) -> Result<(), Dropped> {
     let mut aborts = 0;
     for _ in 0..ROUNDS {
         let (ring, step) = match channel.ring_at(rseq.index::<INDEX>()) {

@@ -14,6 +14,9 @@ pub(super) const MM_CID: i32 = 24;
 /// Likewise, for channels that the event path does not know of.
 pub(super) const MM_CID_WITH_CONTEXT: i32 = 1 << 8 | MM_CID;
 
+/// Likewise, for tables of channels that count.
+pub(super) const CPU_ID_OF_TABLE: i32 = 2 << 8 | CPU_ID;
+
 /// Offset in `struct rseq` of the field that an `INDEX` stands for.
 pub(super) const fn offset(index: i32) -> i32 {
     index & 0xff

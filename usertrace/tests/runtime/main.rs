@@ -4,6 +4,7 @@
 //! signals.
 
 mod conditions;
+mod counting;
 mod random_conditions;
 mod triggers;
 
@@ -2102,5 +2103,6 @@ fn main() -> ExitCode {
     trials.extend(conditions::trials());
     trials.extend(random_conditions::trials());
     trials.extend(triggers::trials());
+    trials.extend(counting::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

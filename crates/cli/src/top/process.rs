@@ -147,7 +147,10 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             return Ok(());
         }
         let from = |ring: &LttRingPositions| if from_now { ring.head } else { 0 };
+        // Tables have no events to read.
+        let is_table = source.channel.table().is_some();
         let readers: Vec<_> = rings
+            .filter(|_| !is_table)
             .map(|ring| RingReader::live(format, from(ring), u64::MAX))
             .collect();
         self.channels.push(Channel {
@@ -263,7 +266,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                                 contexts.push(new);
                             }
                         }
-                        Ok(Description::Cmdline(_)) | Err(_) => {}
+                        Ok(Description::Counting(_) | Description::Cmdline(_)) | Err(_) => {}
                     }
                 }
                 Ok::<_, std::convert::Infallible>(())
@@ -416,6 +419,9 @@ impl<F: ConsumerFile> Channel<F> {
 
     /// Unconsumed part of the fullest ring, in 1/1000.
     fn fill(&self) -> u64 {
+        if self.source.channel.table().is_some() {
+            return 0;
+        }
         let ring_size = self.source.channel.format().geometry.ring_size();
         let rings = self.source.positions.iter();
         let waiting = rings.map(|ring| ring.head.saturating_sub(ring.consumed).min(ring_size));

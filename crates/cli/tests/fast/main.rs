@@ -19,6 +19,7 @@ mod programs;
 mod relay;
 mod relay_send;
 mod run;
+mod stat;
 mod stepped;
 mod tables;
 mod trace;
@@ -103,6 +104,11 @@ fn of_output() -> Vec<Trial> {
         complaints::process_family_reports_it_once,
         complaints::reports_need_no_reader,
         complaints::filter_variable_takes_patterns_of_record,
+        stat::stat_counts_all_processes,
+        stat::stat_counts_what_it_is_asked_for,
+        stat::stat_counts_killed_programs,
+        stat::stat_shows_intervals,
+        stat::stat_reports_overflow,
     ]
 }
 

@@ -105,6 +105,9 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("until_chunks", super::chunks::until_chunks),
     ("two", super::chunks::two),
     ("some_children", super::chunks::some_children),
+    ("counts_and_dies", super::stat::counts_and_dies),
+    ("counts_slowly", super::stat::counts_slowly),
+    ("counts_many_keys", super::stat::counts_many_keys),
 ];
 
 /// Runs the program that the environment names. False: it names none.

@@ -16,9 +16,11 @@ use usertrace_crash::{
     find_roots,
 };
 use usertrace_ctf::Crash;
+use usertrace_reader::{Counters, Item, Reader, Selection};
 use usertrace_sys::crash::LttCrashRoot;
 
 use usertrace_testing::babeltrace;
+use usertrace_testing::count_table::{CountTableWriter, Key};
 use usertrace_testing::dump::{
     Machine, PAGE, Process, SYNC, Style, Trace, elf, file, machine, save, save_raw, save_reserved,
 };
@@ -239,6 +241,65 @@ fn further_channels_are_extracted() {
         "net_1",
     ];
     assert_eq!(files, names);
+}
+
+/// Counters are extracted as they were at the crash, also of a table whose control block is not in
+/// the dump.
+///
+/// Requirements: C7, E7
+#[test]
+fn counters_are_extracted() {
+    for has_control in [true, false] {
+        let mut process = process(1, 2, 10);
+        process.control[0].meta(at(2), "#2 n -");
+        let mut tables: Vec<_> = (0..2).map(|_| CountTableWriter::new(16384, true)).collect();
+        for n in 0..1000 {
+            tables[n as usize % 2].count(1, &Key::None, Some(n));
+        }
+        // The kernel stopped in the middle of an update.
+        let update = tables[0].update(1, &Key::None, Some(5));
+        for store in &update[..update.len() - 1] {
+            tables[0].store(*store);
+        }
+        let mut rings: Vec<_> = tables.iter().map(|table| table.in_ring(4096)).collect();
+        rings[0].lost = 3;
+        process.further.push((2, "sizes".into(), rings));
+        let mut machine = machine(&[trace(7, "mine", vec![process])]);
+        if !has_control {
+            // The control blocks of the channel are on a page of their own: the last one.
+            let [_, control] = machine.trees[0];
+            let entries = machine.memory.copy(control & !1);
+            let last = entries
+                .chunks_exact(8)
+                .rev()
+                .map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+            let last = last.into_iter().find(|&word| word != 0).unwrap();
+            machine.memory.pages.remove(&(last & !1));
+        }
+        let extracted = extract_machine(&machine);
+        assert_eq!(extracted.extraction.is_damaged(), !has_control);
+        let out = extracted.directory.path().join("out");
+        let mut reader = Reader::open(&[out], Selection::default()).unwrap();
+        let (mut counters, mut lost) = (Counters::default(), 0);
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Event(event) => drop(counters.add(&event)),
+                Item::Lost(_) => lost += 1,
+                Item::Error(error) => panic!("{error}"),
+            }
+        }
+        let sums = counters.sums();
+        assert_eq!(sums.len(), 1, "{sums:?}");
+        let sum = &sums[0];
+        assert_eq!(
+            (&*sum.event, &*sum.channel, sum.count),
+            ("t:number", "sizes", 1000)
+        );
+        assert_eq!((sum.sum, sum.min, sum.max), (499_500, 0, 999));
+        let values = [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 488];
+        assert_eq!(sum.histogram, values);
+        assert_eq!(lost, u64::from(has_control));
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod columns;
 mod command;
 mod conditions;
 mod consumer;
+mod counts;
 mod crash;
 mod ctf;
 mod ctf2;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use usertrace_ring::schema::{Contexts, Description, EventTable};
+use usertrace_ring::schema::{Contexts, Counting, Description, EventTable};
 
 use super::event_channel::EventChannel;
 use crate::TraceWriter;
@@ -12,6 +12,7 @@ pub(super) struct DescriptionSink<'a> {
     pub(super) trace: &'a mut TraceWriter,
     pub(super) events: &'a mut EventTable,
     pub(super) contexts: &'a mut Vec<Contexts>,
+    pub(super) counting: &'a mut Vec<Counting>,
     pub(super) channels: &'a mut [EventChannel],
 }
 
@@ -25,12 +26,22 @@ impl DescriptionSink<'_> {
                 Err(_) => return Ok(false),
             },
             Ok(Description::Contexts(contexts)) => return self.take_contexts(contexts),
+            Ok(Description::Counting(counting)) => return Ok(self.take_counting(counting)),
             // Several copies of the library in a process may describe it.
             Ok(Description::Cmdline(_)) if self.trace.cmdline().is_some() => {}
             Ok(Description::Cmdline(cmdline)) => self.trace.declare_cmdline(cmdline)?,
             Err(_) => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn take_counting(&mut self, counting: Counting) -> bool {
+        let of_same = |other: &&Counting| other.channel == counting.channel;
+        if let Some(before) = self.counting.iter().find(of_same) {
+            return *before == counting;
+        }
+        self.counting.push(counting);
+        true
     }
 
     fn take_contexts(&mut self, contexts: Contexts) -> io::Result<bool> {
@@ -41,7 +52,7 @@ impl DescriptionSink<'_> {
         }
         let mut channels = self.channels.iter_mut();
         if let Some(channel) = channels.find(|channel| channel.of.index() == contexts.channel) {
-            if channel.is_read {
+            if channel.is_read || channel.counts.is_some() {
                 return Ok(false);
             }
             channel.set_contexts(self.trace, &contexts)?;

@@ -6,6 +6,7 @@ use usertrace_ring::schema::Contexts;
 use usertrace_ring::{Counts, RingReader};
 use usertrace_sys::Scope;
 
+use super::count_channel::CountChannel;
 use super::lazy_stream::{LazyStream, StreamTarget};
 use super::summary::RingSummary;
 use crate::{StreamChannel, TraceWriter};
@@ -16,6 +17,8 @@ pub(super) struct EventChannel {
     pub(super) of: StreamChannel,
     pub(super) scope: Scope,
     pub(super) contexts: Option<Contexts>,
+    /// Set if it counts.
+    pub(super) counts: Option<CountChannel>,
     /// A ring was read, so contexts cannot change any more.
     pub(super) is_read: bool,
     pub(super) rings: Vec<EventRing>,

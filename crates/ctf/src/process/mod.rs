@@ -1,5 +1,6 @@
 //! Writes the rings of one process as a CTF trace.
 
+mod count_channel;
 mod description_sink;
 mod event_channel;
 mod event_sink;
@@ -10,13 +11,14 @@ mod summary;
 use std::io;
 use std::path::Path;
 
-use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
+use usertrace_ring::schema::{Contexts, Counting, Description, EventTable, InChannel};
 use usertrace_ring::{Channel, Counts, Item, MetaLengths, RingMemory, RingReader, WaitPolicy};
 
+use self::count_channel::{CountChannel, CountWriter};
 use self::description_sink::DescriptionSink;
 use self::event_channel::{EventChannel, EventRing, ring_target};
 use self::event_sink::{EventSink, SinceFilter};
-use self::lazy_stream::LazyStream;
+use self::lazy_stream::{LazyStream, StreamTarget};
 pub use self::ring_state::{RingCounts, RingState};
 pub use self::summary::{Identity, ProcessSummary, RingSummary};
 use crate::packet::BLOCK;
@@ -37,6 +39,8 @@ pub struct ProcessWriter {
     channels: Vec<EventChannel>,
     /// Contexts that the process described, each for one channel.
     contexts: Vec<Contexts>,
+    /// What channels count by, likewise.
+    counting: Vec<Counting>,
     /// Stream files may exist already.
     resumed: bool,
     /// Earlier events are left out.
@@ -60,6 +64,7 @@ impl ProcessWriter {
             control: Vec::new(),
             channels: Vec::new(),
             contexts: Vec::new(),
+            counting: Vec::new(),
             resumed: false,
             since: 0,
             is_one_shot: false,
@@ -104,7 +109,7 @@ impl ProcessWriter {
             match description {
                 Description::Event(event) => events.push(event.clone()),
                 Description::Contexts(of_channel) => contexts.push(of_channel.clone()),
-                Description::Cmdline(_) => {}
+                Description::Counting(_) | Description::Cmdline(_) => {}
             }
         }
         let info = trace_info(&identity);
@@ -115,6 +120,7 @@ impl ProcessWriter {
             control: Vec::new(),
             channels: Vec::new(),
             contexts,
+            counting: Vec::new(),
             resumed: true,
             since: 0,
             is_one_shot: false,
@@ -140,8 +146,18 @@ impl ProcessWriter {
         readers: Vec<RingReader>,
         states: &[RingState],
     ) -> io::Result<usize> {
-        self.trace.declare_class(channel.scope())?;
-        let of = StreamChannel::new(name, index);
+        let mut of = StreamChannel::new(name, index);
+        let counts = channel.table().map(|table| CountChannel {
+            name: name.to_owned(),
+            table,
+        });
+        match counts {
+            Some(_) => {
+                self.trace.declare_counts()?;
+                of.set_counts();
+            }
+            None => self.trace.declare_class(channel.scope())?,
+        }
         let mut rings = Vec::new();
         for (ring, mut reader) in (0..).zip(readers) {
             if self.is_one_shot {
@@ -166,10 +182,12 @@ impl ProcessWriter {
             of,
             scope: channel.scope(),
             contexts: None,
+            counts,
             is_read: false,
             rings,
         };
-        let is_of_this = |contexts: &&Contexts| contexts.channel == index;
+        let is_of_this =
+            |contexts: &&Contexts| contexts.channel == index && channel.counts.is_none();
         if let Some(contexts) = self.contexts.iter().find(is_of_this) {
             channel.set_contexts(&mut self.trace, contexts)?;
         }
@@ -306,6 +324,7 @@ impl ProcessWriter {
             trace: &mut self.trace,
             events: &mut self.events,
             contexts: &mut self.contexts,
+            counting: &mut self.counting,
             channels: &mut self.channels,
         };
         let bad = &mut self.bad_descriptions;
@@ -375,6 +394,49 @@ impl ProcessWriter {
             stream.flush()?;
         }
         Ok(reader.position())
+    }
+
+    /// Writes the state of a table of counters, as it is now, in place of [`ProcessWriter::read`].
+    /// All descriptions of its events must have been read before. `time` is the present by the clock
+    /// of the trace. The last state that is written is final. `ended`: the process has ended, so it
+    /// describes no further event.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn write_counts(
+        &mut self,
+        channel: usize,
+        ring: usize,
+        memory: &mut impl RingMemory,
+        time: u64,
+        ended: bool,
+    ) -> io::Result<()> {
+        let time = time.clamp(self.trace.clock().start(), self.trace.clock().max_time());
+        let Some(channel) = self.channels.get_mut(channel) else {
+            return Ok(());
+        };
+        let (Some(counts), Some(of_ring)) = (&channel.counts, channel.rings.get_mut(ring)) else {
+            return Ok(());
+        };
+        let index = channel.of.index();
+        let mut counting = self.counting.iter();
+        let writer = CountWriter {
+            channel: counts,
+            counting: counting.find(|counting| counting.channel == index),
+            events: &self.events,
+            target: StreamTarget {
+                trace: &self.trace,
+                channel: &channel.of,
+            },
+            cpu: ring as u32,
+            time,
+            ended,
+        };
+        writer.write(of_ring, memory)?;
+        match &mut of_ring.stream.stream {
+            Some(stream) => stream.flush(),
+            None => Ok(()),
+        }
     }
 
     /// Counts a hole at the end of a ring.

@@ -11,7 +11,7 @@ use super::pairing::{Action, Pairs};
 use super::pyramid::Pyramid;
 use super::rules::{self, HeapUse};
 use super::spans::{Span, Spans};
-use usertrace_reader::{EnvValue, Event, Field, Item, Metadata, Printer, Reader, value};
+use usertrace_reader::{Counters, EnvValue, Event, Field, Item, Metadata, Printer, Reader, value};
 
 /// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
@@ -43,6 +43,8 @@ pub struct Report {
     pub(super) open: Vec<Span>,
     pub(super) detail: Detail,
     pub(super) losses: Losses,
+    /// Counters of channels that count.
+    pub(super) counters: Counters,
     pub(super) problems: Vec<String>,
     pub(super) nr_problems: u64,
     is_damaged: bool,
@@ -194,6 +196,7 @@ impl Report {
             open: Vec::new(),
             detail: Detail::new(detail),
             losses: Losses::default(),
+            counters: Counters::default(),
             problems: Vec::new(),
             nr_problems: 0,
             is_damaged: false,
@@ -279,6 +282,7 @@ impl Report {
     }
 
     fn event(&mut self, cache: &mut SchemaCache, printer: &Printer, event: &Event<'_>) {
+        self.counters.add(event);
         let time = self.advance(event.ns);
         let process = event.trace.process() as u32;
         let (stream, used) = self.usage(cache, event);

@@ -15,6 +15,10 @@ use super::collect::Crash;
 use super::lanes::LaneOwner;
 use super::spans::Span;
 use crate::varint;
+use usertrace_reader::Counter;
+
+/// Maximum number of counters, those with the most events.
+const COUNTERS: usize = 10_000;
 
 const HTML: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -51,6 +55,7 @@ struct Data<'a> {
     classes: Vec<Class<'a>>,
     pairs: Vec<Pair<'a>>,
     losses: Vec<Loss>,
+    counters: Vec<CounterRow>,
     parts: Vec<[u64; 4]>,
     problems: &'a [String],
     nr_problems: u64,
@@ -99,6 +104,38 @@ struct Pair<'a> {
     max: u64,
     unbegun: u64,
     unended: u64,
+}
+
+#[derive(Serialize)]
+struct CounterRow {
+    event: String,
+    key_name: String,
+    key: String,
+    value_name: String,
+    count: u64,
+    values: u64,
+    /// The sum, as exactly as JavaScript has it.
+    sum: f64,
+    min: i64,
+    max: i64,
+    histogram: Vec<u64>,
+}
+
+impl CounterRow {
+    fn of(counter: Counter) -> Self {
+        Self {
+            sum: counter.sum as f64,
+            event: counter.event,
+            key_name: counter.key_name,
+            key: counter.key,
+            value_name: counter.value_name,
+            count: counter.count,
+            values: counter.values,
+            min: counter.min,
+            max: counter.max,
+            histogram: counter.histogram,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -192,6 +229,7 @@ impl Report {
             classes: classes.collect(),
             pairs: self.pair_rows(),
             losses: self.loss_rows(),
+            counters: self.counter_rows(),
             parts: parts
                 .map(|part| [part.number, part.begin, part.end, part.events])
                 .collect(),
@@ -252,6 +290,11 @@ impl Report {
             unended: pair.unended,
         });
         rows.collect()
+    }
+
+    fn counter_rows(&self) -> Vec<CounterRow> {
+        let counters = self.counters.sums().into_iter().take(COUNTERS);
+        counters.map(CounterRow::of).collect()
     }
 
     fn loss_rows(&self) -> Vec<Loss> {

@@ -1,6 +1,6 @@
 //! Descriptions: the lines of the control channel.
 
-use super::{Contexts, DescriptionError, Event, cmdline, line};
+use super::{Contexts, Counting, DescriptionError, Event, cmdline, line};
 
 /// A parsed description.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub enum Description {
     Event(Event),
     /// The contexts of a channel.
     Contexts(Contexts),
+    /// What a channel counts by.
+    Counting(Counting),
     /// The command line of the process: arguments separated by spaces. A long one is truncated.
     Cmdline(String),
 }
@@ -23,6 +25,9 @@ impl Description {
         if Contexts::is_described_by(line) {
             return Contexts::parse(line).map(Self::Contexts);
         }
+        if Counting::is_described_by(line) {
+            return Counting::parse(line).map(Self::Counting);
+        }
         if cmdline::is_described_by(line) {
             return cmdline::parse(line).map(Self::Cmdline);
         }
@@ -35,6 +40,7 @@ impl Description {
         match self {
             Self::Event(event) => event.line(),
             Self::Contexts(contexts) => contexts.line(),
+            Self::Counting(counting) => counting.line(),
             Self::Cmdline(text) => cmdline::line(text),
         }
     }

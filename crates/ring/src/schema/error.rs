@@ -34,6 +34,9 @@ pub enum DescriptionError {
     /// The contexts name no channel, or have a format.
     #[error("bad contexts of a channel")]
     Channel,
+    /// What a channel counts by is not `#CHANNEL VALUE KEY`.
+    #[error("bad description of what a channel counts by")]
+    Counting,
     /// The command line is empty or not properly encoded.
     #[error("bad command line")]
     Cmdline,

@@ -1,13 +1,14 @@
-//! Descriptions in the control channel: events, contexts, command lines (E6).
+//! Descriptions in the control channel: events, contexts, counting, command lines (E6).
 //!
 //! A description of an event is one line of text, `ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE
 //! FIELD]...]`. `LTT_ID_META` in `sys/include/linux/ltt.h` specifies it. A line `@CHANNEL TYPE
-//! FIELD[;TYPE FIELD]...` describes the contexts of a channel, and `$ TEXT` the command line of the
-//! process. The traced process wrote these lines, so they may be anything (F4): the parser refuses
+//! FIELD[;TYPE FIELD]...` describes the contexts of a channel, `#CHANNEL VALUE KEY` what a channel
+//! counts by, and `$ TEXT` the command line of the process. The traced process wrote these lines, so they may be anything (F4): the parser refuses
 //! invalid lines, and an id keeps its first description.
 
 mod cmdline;
 mod contexts;
+mod counting;
 mod description;
 mod error;
 mod event;
@@ -17,6 +18,7 @@ mod percent;
 mod table;
 
 pub use contexts::{Contexts, InChannel};
+pub use counting::Counting;
 pub use description::Description;
 pub use error::DescriptionError;
 pub use event::Event;

@@ -457,6 +457,12 @@ impl Crashed {
         self.check(|dump| dump.check_traces(traces));
     }
 
+    /// There must be these counters of threads: the thread, how many events it had, and whether
+    /// there may be more.
+    pub(crate) fn expect_counts(&self, threads: &[(u64, u64, bool)]) {
+        self.check(|dump| dump.check_counts(threads));
+    }
+
     /// There must be these active traces, in which one process has the first so many of its events,
     /// and has lost the others.
     pub(crate) fn expect_rings(&self, written: u64, traces: &[(&str, u64)]) {

@@ -124,6 +124,26 @@ fn panic_in_the_middle_of_an_event() {
         .expect_at_least(&[Writer::exactly(0, 20_000), Writer::at_least(1, 1)]);
 }
 
+/// One thread has counted its events, and another is in the middle of an update, on another CPU,
+/// when the kernel dies. A trace that records them has the same ones of the first thread.
+///
+/// Requirements: C7
+fn counts_survive_a_panic_exactly() {
+    let events = 20_000;
+    Crash::of((1 << 20, 32))
+        .before("mkdir $ltt/counted $ltt/counted/counts; cd $ltt/counted/counts")
+        .before("echo count > mode; echo number > value; echo thread > key; echo numbered > filter")
+        .before("echo 1 > ../start")
+        .numbered(&[
+            "--panic-meanwhile",
+            "--threads",
+            "2",
+            "--events",
+            &events.to_string(),
+        ])
+        .expect_counts(&[(0, events, false), (1, 1, true)]);
+}
+
 /// Two traces, one of them stopped, and two processes, one of them dead.
 fn two_traces() -> Crashed {
     Crash::of(DEFAULT)
@@ -290,6 +310,10 @@ const CASES: &[(&str, fn())] = &[
     (
         "panic_in_the_middle_of_an_event",
         panic_in_the_middle_of_an_event,
+    ),
+    (
+        "counts_survive_a_panic_exactly",
+        counts_survive_a_panic_exactly,
     ),
     (
         "panic_with_a_dead_process_and_a_stopped_trace",

@@ -250,6 +250,32 @@ impl Dump {
         );
     }
 
+    /// Checks counters by thread, of the numbers from 0 on: how many there are, and whether there may
+    /// be more.
+    pub(crate) fn check_counts(&self, threads: &[(u64, u64, bool)]) {
+        let counters = self.read.events.iter();
+        let counters: Vec<_> = counters
+            .filter(|event| event.name == "usertrace:count")
+            .collect();
+        for &(thread, events, more) in threads {
+            let key = thread.to_string();
+            let of_thread = counters.iter().filter(|event| event.text("key") == key);
+            let [counter] = of_thread.collect::<Vec<_>>()[..] else {
+                panic!("not one counter of thread {thread}: {counters:?}");
+            };
+            let count = counter.field("count");
+            assert!(
+                count == events || more && count > events,
+                "{count} of {events}"
+            );
+            assert_eq!(counter.field("values"), count);
+            assert_eq!(counter.field("sum"), count * (count - 1) / 2);
+            assert_eq!((counter.field("min"), counter.field("max")), (0, count - 1));
+            assert_eq!(counter.text("value_name"), "number");
+        }
+        assert_eq!(counters.len(), threads.len(), "{counters:?}");
+    }
+
     pub(crate) fn check_traces(&self, expected: &[(&str, bool, &[u64])]) {
         assert_eq!(self.status, 0);
         let found: Vec<_> = self

@@ -12,6 +12,7 @@ mod commands;
 mod consumer;
 mod contexts;
 mod control;
+mod counting;
 mod cycles;
 mod discovery;
 mod events;
@@ -94,6 +95,7 @@ const ALL: &[&[Case]] = &[
     neighbours::CASES,
     commands::CASES,
     channels::CASES,
+    counting::CASES,
     flight::CASES,
     clock::CASES,
     recorder::CASES,

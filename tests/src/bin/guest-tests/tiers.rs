@@ -24,6 +24,8 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     // Channels, modes.
     "ten_thousand_mode_changes_tear_no_record_and_count_all_losses",
     "each_event_reaches_its_traces_and_memory_is_freed",
+    // Tables in place of rings.
+    "tables_without_memory_lose_nothing_else",
     // Processes that share memory. The adversary kills them in each way.
     "children_of_every_kind_of_clone_have_their_own_buffers",
     "areas_live_until_the_last_sharing_process_ends",

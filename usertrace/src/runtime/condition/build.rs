@@ -26,8 +26,11 @@ const HEAD: usize = Decision::QUICK_TEST + QUICK_TEST_WORDS;
 /// A bit of a decision: it needs the address of the event.
 const WANTS_IP: u32 = 1 << 31;
 
+/// A bit of a decision: it has the places of a value and of a key.
+const COUNTS: u32 = 1 << 30;
+
 /// A bit of a [`TriggerList`] in the place of [`WANTS_IP`]'s word. No decision equals one with it.
-const LIST: u32 = 1 << 30;
+const LIST: u32 = 1 << 29;
 
 /// In the place of the expression of a trigger: it has none, and fires for any event.
 const ANY: u16 = u16::MAX;
@@ -94,11 +97,13 @@ pub(in crate::runtime) enum Built {
 /// The words of a decision: the conditions of one event in one trace.
 ///
 /// 1. The next decision of the chain (16 bits), the number of conditions (8), and of steps (8).
-/// 2. The number of words, and [`WANTS_IP`].
+/// 2. The number of words (16 bits), the channel that counts the event (8), [`WANTS_IP`] and
+///    [`COUNTS`].
 /// 3. The [`QuickTest`], in [`QUICK_TEST_WORDS`].
 /// 4. For each condition its expression (16 bits), the number of references (8), and whether it
 ///    refuses (8); then the places.
-/// 5. The steps.
+/// 5. With [`COUNTS`], the places of the value and the key that the event is counted by.
+/// 6. The steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decision {
     head: u32,
@@ -142,7 +147,7 @@ impl Decision {
     }
 
     fn len(self) -> usize {
-        (self.len & !WANTS_IP) as usize
+        usize::from(self.len as u16)
     }
 
     /// The offset of the first condition.
@@ -155,6 +160,13 @@ impl Decision {
     #[inline]
     pub(super) fn steps(self, at: usize) -> usize {
         (at + self.len()).saturating_sub(self.step_count())
+    }
+
+    /// The offset of the places of a value and a key, if it has these for a channel.
+    #[inline]
+    pub(super) fn counts(self, at: usize, channel: usize) -> Option<usize> {
+        let is = self.len & COUNTS != 0 && (self.len >> 16 & 0xff) as usize == channel;
+        is.then(|| self.steps(at).saturating_sub(2 * PLACE_WORDS))
     }
 
     #[inline]
@@ -173,6 +185,29 @@ impl ConditionTable {
     pub(in crate::runtime) fn wants_ip(&self, decision: u16) -> bool {
         let (bank, at) = self.find(decision);
         Decision::read(bank, at).len & WANTS_IP != 0
+    }
+
+    /// Whether a decision has conditions.
+    pub(in crate::runtime) fn has_conditions(&self, decision: u16) -> bool {
+        let (bank, at) = self.find(decision);
+        Decision::read(bank, at).condition_count() > 0
+    }
+}
+
+/// What a channel counts an event by.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::runtime) struct CountNames<'a> {
+    /// The index of the channel.
+    pub(in crate::runtime) channel: usize,
+    /// The field whose values it adds up.
+    pub(in crate::runtime) value: Option<&'a [u8]>,
+    /// The field or context whose values it tells apart.
+    pub(in crate::runtime) key: Option<&'a [u8]>,
+}
+
+impl CountNames<'_> {
+    fn is_empty(&self) -> bool {
+        self.value.is_none() && self.key.is_none()
     }
 }
 
@@ -223,6 +258,7 @@ impl<'a> Builder<'a> {
             expressions,
             text,
             workspace,
+            ..
         } = scratch;
         let (mut at, mut unusable) = (0, 0);
         rules.each_expression(text, |text| {
@@ -268,18 +304,24 @@ impl<'a> Builder<'a> {
         unusable
     }
 
-    /// Resolves the names in the conditions that a slot's trace has for an event.
+    /// Resolves the names in the conditions that a slot's trace has for an event, and those that
+    /// it is counted by.
     pub(in crate::runtime) fn resolve(
         &mut self,
         slot: usize,
         callsite: &Callsite,
-        conditions: Option<&[Condition]>,
+        (conditions, counts): (Option<&[Condition]>, Option<CountNames<'_>>),
         scratch: &mut Scratch,
         apps: &Apps,
     ) -> Built {
+        let counts = counts.filter(|names| !names.is_empty());
+        if counts.is_none() && conditions.is_some_and(<[_]>::is_empty) {
+            return Built::Decision(0);
+        }
         let conditions = conditions.and_then(|conditions| scratch.conditions(slot, conditions));
         let decision = conditions.and_then(|conditions| {
-            self.whole(|builder| builder.decision(callsite, conditions.list(), scratch, apps))
+            let conditions = conditions.list();
+            self.whole(|builder| builder.decision(callsite, (conditions, counts), scratch, apps))
         });
         decision.map_or(Built::Unusable, |offset| {
             Built::Decision(self.bank | offset)
@@ -302,8 +344,10 @@ impl<'a> Builder<'a> {
         let decision = match expression {
             None | Some(0) => None,
             Some(ANY) => Some(0),
-            Some(expression) => self
-                .whole(|builder| builder.decision(callsite, &[(expression, false)], scratch, apps)),
+            Some(expression) => {
+                let conditions = [(expression, false)];
+                self.whole(|builder| builder.decision(callsite, (&conditions, None), scratch, apps))
+            }
         };
         if let Some(decision) = decision {
             list.push(TriggerEntry {
@@ -352,7 +396,7 @@ impl<'a> Builder<'a> {
     fn decision(
         &mut self,
         callsite: &Callsite,
-        conditions: &[(u16, bool)],
+        (conditions, counts): (&[(u16, bool)], Option<CountNames<'_>>),
         scratch: &mut Scratch,
         apps: &Apps,
     ) -> Option<u16> {
@@ -374,11 +418,23 @@ impl<'a> Builder<'a> {
             let word = u32::from(expression) | count << 16 | u32::from(refuses) << 24;
             table.set(at as usize, word);
         }
+        let mut flags = 0;
+        if let Some(names) = counts {
+            flags |= COUNTS | (names.channel as u32 & 0xff) << 16;
+            for (name, is) in [
+                (names.value, Place::is_integer as fn(&Place) -> bool),
+                (names.key, Place::is_key),
+            ] {
+                let place = self.push_named(name, is, callsite.description(), scratch, apps)?;
+                step_count = step_count.max(place.step_count);
+                wants_ip |= place.has_ip;
+            }
+        }
         for step in steps(callsite.description()).take(step_count.into()) {
             table.push(step.to_word())?;
         }
-        let ip = if wants_ip { WANTS_IP } else { 0 };
-        table.set(start as usize + 1, (table.end() - start) | ip);
+        flags |= if wants_ip { WANTS_IP } else { 0 };
+        table.set(start as usize + 1, (table.end() - start) | flags);
         let quick = quick.map_or([0; QUICK_TEST_WORDS], QuickTest::to_words);
         for (at, word) in (start as usize + Decision::QUICK_TEST..).zip(quick) {
             table.set(at, word);
@@ -423,6 +479,39 @@ impl<'a> Builder<'a> {
             }
         }
         Some(places)
+    }
+
+    /// Appends the place of what a name refers to in the event with this description. Other values
+    /// than those that `is` accepts count as missing.
+    #[inline(never)]
+    fn push_named(
+        &mut self,
+        name: Option<&[u8]>,
+        is: fn(&Place) -> bool,
+        description: &str,
+        scratch: &mut Scratch,
+        apps: &Apps,
+    ) -> Option<Places> {
+        let place = name.map_or(Place::Missing, |name| {
+            // A name is an expression.
+            let expression = scratch.workspace.parse(name).ok();
+            let reference = expression.and_then(|expression| expression.references(name).next());
+            reference.map_or(Place::Missing, |reference| {
+                Place::resolve(&reference, description, apps, self.host)
+            })
+        });
+        let place = if is(&place) { place } else { Place::Missing };
+        for word in place.to_words() {
+            self.table.push(word)?;
+        }
+        Some(Places {
+            step_count: match place {
+                Place::Field { steps, .. } => steps,
+                _ => 0,
+            },
+            has_ip: place == Place::Context(Kind::Ip),
+            quick: None,
+        })
     }
 
     /// The offset of a decision that is equal to the last one, which is removed then; or that of

@@ -13,7 +13,7 @@ use super::table::{Bank, ConditionTable};
 use super::trigger_list::{self, TriggerList};
 use crate::context::{ContextSources, ContextValue};
 use crate::event::Callsite;
-use crate::writer::Payload;
+use crate::writer::{CountKey, Counted, CountedValue, Payload};
 
 /// Bytes of texts that the conditions of an event may read, apart from [`PER_BYTE`]. A pattern can
 /// retry at each byte of a text.
@@ -146,6 +146,98 @@ fn decide(
             let bytes = PayloadBytes::made(len, fill, &mut window);
             all_let(bank, at, contexts, description, bytes)
         }
+    }
+}
+
+/// What a channel of a slot's trace counts of an event. `contexts` has the values of contexts.
+///
+/// If an update has just moved the event to this channel, that is the event alone. None if updates replace the places again and again.
+#[inline]
+pub(in crate::runtime) fn counted(
+    table: &ConditionTable,
+    callsite: &Callsite,
+    (slot, channel): (usize, usize),
+    payload: Payload<'_>,
+    contexts: &ContextSources<'_>,
+) -> Option<Counted> {
+    for _ in 0..TRIES {
+        let decision = callsite.decision(slot);
+        if decision == 0 {
+            return Some(Counted::PLAIN);
+        }
+        let (bank, at) = table.find(decision);
+        let description = callsite.description();
+        let take = || match payload {
+            Payload::Words(words) => counted_at(
+                bank,
+                (at, channel),
+                contexts,
+                description,
+                PayloadBytes::words(words),
+            ),
+            Payload::Made { len, fill } => {
+                let mut window = [0; WINDOW];
+                let bytes = PayloadBytes::made(len, fill, &mut window);
+                counted_at(bank, (at, channel), contexts, description, bytes)
+            }
+        };
+        let counted = bank.read(take);
+        // As in `lets`.
+        if callsite.decision(slot) == decision && counted.is_some() {
+            return counted;
+        }
+    }
+    None
+}
+
+/// What a decision says that a channel counts of an event.
+#[inline]
+fn counted_at(
+    bank: &Bank,
+    (at, channel): (usize, usize),
+    contexts: &ContextSources<'_>,
+    description: &str,
+    bytes: PayloadBytes<'_>,
+) -> Counted {
+    let decision = Decision::read(bank, at);
+    let Some(places) = decision.counts(at, channel) else {
+        return Counted::PLAIN;
+    };
+    let values = &mut Values {
+        left: READS.saturating_add(bytes.len().saturating_mul(PER_BYTE)),
+        bank,
+        contexts,
+        places,
+        steps: decision.steps(at),
+        step_count: decision.step_count(),
+        bytes,
+        description,
+    };
+    let value = match values.value(0) {
+        Value::Signed(number) => Some((number.cast_unsigned(), true)),
+        Value::Unsigned(number) => Some((number, false)),
+        Value::Bool(is) => Some((is.into(), false)),
+        Value::Enumeration(Number::Signed(number), _) => Some((number.cast_unsigned(), true)),
+        Value::Enumeration(Number::Unsigned(number), _) => Some((number, false)),
+        _ => None,
+    };
+    let key = match values.value(1) {
+        Value::Signed(number) | Value::Enumeration(Number::Signed(number), _) => {
+            CountKey::number(number.cast_unsigned())
+        }
+        Value::Unsigned(number) | Value::Enumeration(Number::Unsigned(number), _) => {
+            CountKey::number(number)
+        }
+        Value::Bool(is) => CountKey::number(is.into()),
+        Value::Text(text) => {
+            let bytes = (0..).map_while(|at| values.byte(text, at));
+            CountKey::text(bytes)
+        }
+        _ => CountKey::NONE,
+    };
+    Counted {
+        value: value.map(|(bits, signed)| CountedValue { bits, signed }),
+        key,
     }
 }
 

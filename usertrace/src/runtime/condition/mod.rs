@@ -6,6 +6,8 @@
 //! That evaluates the condition on the payload before it reserves anything (`evaluate.rs`,
 //! `payload_bytes.rs`). Other events cost what they cost without conditions.
 //!
+//! The table also has the places of the value and the key by which a channel counts an event.
+//!
 //! Later updates may replace the conditions while a thread evaluates them. The table is therefore
 //! made of atomic words under sequence locks, and a reader never trusts an offset in it. There are
 //! two banks: threads go on with the conditions in one while an update fills the other. A reader
@@ -24,8 +26,8 @@ mod stack;
 mod table;
 mod trigger_list;
 
-pub(super) use self::build::{Builder, Built, Scratch};
-pub(super) use self::evaluate::{find_fired, lets, refuse_quickly};
+pub(super) use self::build::{Builder, Built, CountNames, Scratch};
+pub(super) use self::evaluate::{counted, find_fired, lets, refuse_quickly};
 pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;
 pub(super) use self::trigger_list::TriggerList;

@@ -150,6 +150,29 @@ impl Place {
         }
     }
 
+    /// Whether this is an integer, or what counts as one: a bool or an enumeration.
+    pub(super) fn is_integer(&self) -> bool {
+        let Self::Field { part, .. } = self else {
+            return false;
+        };
+        matches!(
+            part,
+            Part::Number(Scalar::Integer(_) | Scalar::Bool) | Part::Enumeration { .. }
+        )
+    }
+
+    /// Whether events can be counted apart by this: an integer, a text or a context.
+    pub(super) fn is_key(&self) -> bool {
+        self.is_integer()
+            || match self {
+                Self::Context(_) => true,
+                Self::Field { part, .. } => {
+                    matches!(part, Part::Text | Part::Array { .. } | Part::Sequence)
+                }
+                Self::Missing | Self::Host { .. } => false,
+            }
+    }
+
     #[inline]
     pub(super) fn from_words([head, at, more]: [u32; PLACE_WORDS]) -> Self {
         let [tag, code, steps, _] = head.to_le_bytes();

@@ -1,17 +1,47 @@
 //! The filter of the trace for its info area: rules for events, and contexts.
 
+use usertrace_sys::count::CountRequest;
 use usertrace_sys::filter::{
     ALL, Filter, RuleError, Written, add_rule, begins_with_all, put, written,
 };
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE,
+    LTT_MAX_CONTEXTS, LTT_RULE_CONTEXT, LTT_RULE_KEY, LTT_RULE_VALUE,
 };
 
 use super::super::env;
 use super::super::shared::shared;
 use super::super::status::NoFallback;
+use super::layout::{CHANNELS, TABLES};
 use crate::context::Kind;
 use crate::os::signal::SignalMaskGuard;
+
+/// What the environment says is to be counted: the sizes of cells of the channels that count it.
+/// Their rules are added to the filter.
+pub(super) fn cell_sizes(
+    settings: &env::Fast,
+    filter: &mut Filter,
+) -> Result<[u32; TABLES], NoFallback> {
+    let mut sizes = [0; TABLES];
+    let lines = settings.count.split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| !line.trim_ascii().is_empty());
+    for (n, line) in lines.enumerate() {
+        let bad = NoFallback::Count(line);
+        let request = CountRequest::parse(line).map_err(|_| bad)?;
+        let size = sizes.get_mut(n).ok_or(bad)?;
+        let channel = CHANNELS + n;
+        put(filter, channel, 0, request.pattern).ok_or(bad)?;
+        *size = LTT_COUNT_CELL_PLAIN;
+        if let Some(value) = request.value {
+            put(filter, channel, LTT_RULE_VALUE, value.name).ok_or(bad)?;
+            *size = LTT_COUNT_CELL_VALUE;
+        }
+        if let Some(key) = request.key {
+            put(filter, channel, LTT_RULE_KEY, key).ok_or(bad)?;
+        }
+    }
+    Ok(sizes)
+}
 
 /// The filter that the environment specifies, in the kernel's form.
 pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
@@ -98,6 +128,32 @@ mod tests {
                 "{filter:?}"
             );
         }
+    }
+
+    #[test]
+    fn channels_that_count_have_rules() {
+        let counts = |count: &'static str| {
+            let settings = env::Fast {
+                count: count.as_bytes(),
+                ..env::Fast::DEFAULT
+            };
+            let mut filter = Filter::new();
+            let sizes = cell_sizes(&settings, &mut filter)?;
+            let count = sizes.iter().take_while(|size| **size != 0).count();
+            Ok((sizes[..count].to_vec(), filter.rules().to_vec()))
+        };
+        assert_eq!(counts(""), Ok((vec![], vec![])));
+        let (sizes, rules) = counts("libc:malloc hist(size)\n\n* by $ctx.vtid\n").unwrap();
+        assert_eq!(sizes, [640, 64]);
+        let expected = b"\x02\0\x0blibc:malloc\x02\x40\x04size\x03\0\x01*\x03\x80\x09$ctx.vtid";
+        assert_eq!(rules, expected);
+        let bad = NoFallback::Count(b"a hist(");
+        assert_eq!(counts("a\na hist("), Err(bad));
+        assert_eq!(counts(&*"a\n".repeat(14).leak()).unwrap().0, [64; 14]);
+        assert_eq!(
+            counts(&*"a\n".repeat(15).leak()),
+            Err(NoFallback::Count(b"a"))
+        );
     }
 
     #[test]

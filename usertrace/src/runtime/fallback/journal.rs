@@ -100,9 +100,9 @@ impl StartId {
     }
 }
 
-/// Bytes of the journal of a slot with `nr_rings` rings.
-pub(super) fn slot_len(nr_rings: u32) -> usize {
-    size_of::<SlotJournal>() + nr_rings as usize * size_of::<RingCheckpoint>()
+/// Bytes of the journal of a slot with `nr_rings` rings and tables.
+pub(super) fn slot_len(nr_rings: usize) -> usize {
+    size_of::<SlotJournal>() + nr_rings * size_of::<RingCheckpoint>()
 }
 
 impl SlotJournal {

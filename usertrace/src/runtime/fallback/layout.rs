@@ -13,10 +13,10 @@
 //! - Slots: the areas of one process each. A process can access its own slot, daemons all of them.
 
 use usertrace_ring::Geometry;
-use usertrace_sys::limits::RULES_LEN;
+use usertrace_sys::limits::{self, RULES_LEN};
 use usertrace_sys::uapi::{
-    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttInfoFilter, LttInfoSlot,
-    LttInfoTrace, LttRingControl,
+    LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_MODE_COUNT, LTT_PROTOCOL_COUNT, LTT_SCOPE_CPU,
+    LttInfo, LttInfoChannel, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
 };
 
 use super::header::Header;
@@ -35,11 +35,13 @@ pub(super) const INFO_CHANNELS: usize = size_of::<LttInfoTrace>();
 pub(super) const INFO_FILTER: usize = 2 * 4096;
 const INFO_LEN: usize = 3 * 4096;
 const _: () = assert!(INFO_SLOT + size_of::<LttInfoSlot>() <= INFO_TRACE);
-const _: () = assert!(INFO_CHANNELS + CHANNELS * size_of::<LttInfoChannel>() <= 4096);
+const _: () = assert!(INFO_CHANNELS + limits::CHANNELS * size_of::<LttInfoChannel>() <= 4096);
 const _: () = assert!(size_of::<LttInfoFilter>() + RULES_LEN <= INFO_LEN - INFO_FILTER);
 const STRIDE: usize = size_of::<LttRingControl>();
-/// Number of channels of the trace.
+/// Channels with rings: control and main. Those that count follow.
 pub(super) const CHANNELS: usize = 2;
+/// The most channels that count.
+pub(super) const TABLES: usize = limits::CHANNELS - CHANNELS;
 
 /// Number, sizes and properties of a channel's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,38 +77,97 @@ impl Rings {
     }
 }
 
+/// The channels that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Tables {
+    /// The space of the tables of each channel.
+    rings: Rings,
+    /// The sizes of their cells; 0: there is no such channel, and none after it.
+    cell_sizes: [u32; TABLES],
+}
+
+impl Tables {
+    /// No channel counts.
+    #[cfg(test)]
+    pub(super) const NONE: Self = Self::new(0, [0; TABLES]);
+
+    /// Tables for so many CPUs.
+    pub(super) const fn new(nr_cpus: u32, cell_sizes: [u32; TABLES]) -> Self {
+        Self {
+            rings: Rings {
+                // 1 MiB: 16384 cells, or 1638 with values. Memory is taken for those in use.
+                subbuf_size: 65536,
+                subbuf_count: 16,
+                nr_rings: nr_cpus,
+                scope: LTT_SCOPE_CPU,
+                mode: LTT_MODE_COUNT,
+                protocol: LTT_PROTOCOL_COUNT,
+            },
+            cell_sizes,
+        }
+    }
+
+    /// Number of channels that count.
+    pub(super) fn count(&self) -> usize {
+        let sizes = self.cell_sizes.iter();
+        sizes.take_while(|size| **size != 0).count()
+    }
+
+    /// The tables of each CPU.
+    pub(super) fn nr_rings(&self) -> u32 {
+        self.rings.nr_rings
+    }
+
+    /// Number of all tables.
+    fn nr_tables(&self) -> usize {
+        self.count() * self.rings.nr_rings as usize
+    }
+}
+
 /// Offsets of everything in the pool, from its start.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Layout {
     /// The control channel and the main channel.
     pub(super) channels: [Rings; CHANNELS],
+    /// The channels behind these.
+    pub(super) tables: Tables,
     /// Number of slots.
     pub(super) slots: usize,
 }
 
 impl Layout {
     /// A layout; none if the sizes are invalid.
-    pub(super) fn new(channels: [Rings; CHANNELS], slots: usize) -> Option<Self> {
+    pub(super) fn new(channels: [Rings; CHANNELS], tables: Tables, slots: usize) -> Option<Self> {
         for rings in &channels {
             Geometry::new(rings.subbuf_size, rings.subbuf_count).ok()?;
         }
-        Some(Self { channels, slots })
+        Some(Self {
+            channels,
+            tables,
+            slots,
+        })
     }
 
-    /// The largest layout with at most `slots` slots and these rings that fits into `len` bytes.
+    /// The largest layout with at most as many slots, and these rings, that fits into `len` bytes.
     ///
     /// If not even one slot fits, the larger rings shrink. None if the smallest rings do not fit.
-    pub(super) fn within(channels: [Rings; CHANNELS], slots: usize, len: usize) -> Option<Self> {
-        let mut layout = Self { channels, slots };
+    pub(super) fn within(self, len: usize) -> Option<Self> {
+        let mut layout = self;
         while layout.len() > len {
             if layout.slots > 1 {
                 layout.slots /= 2;
                 continue;
             }
-            let can_shrink = |rings: &&mut Rings| rings.halved().is_some();
-            let larger = layout.channels.iter_mut().filter(can_shrink);
-            let larger = larger.max_by_key(|rings| rings.ring_size() * rings.nr_rings as usize)?;
+            let tables = layout.tables.count();
+            let all = (layout.channels.iter_mut().map(|rings| (rings, 1)))
+                .chain([(&mut layout.tables.rings, tables)]);
+            let larger = all.filter(|(rings, count)| *count > 0 && rings.halved().is_some());
+            let size = |(rings, count): &(&mut Rings, usize)| {
+                rings.ring_size() * rings.nr_rings as usize * count
+            };
+            let (larger, _) = larger.max_by_key(size)?;
             *larger = larger.halved()?;
         }
         Some(layout)
@@ -126,7 +187,8 @@ impl Layout {
 
     /// Bytes of the journal of one slot.
     pub(super) fn slot_journal_len(&self) -> usize {
-        journal::slot_len(self.channels[LTT_CHANNEL_MAIN].nr_rings).next_multiple_of(PAGE)
+        let rings = self.channels[LTT_CHANNEL_MAIN].nr_rings as usize;
+        journal::slot_len(rings + self.tables.nr_tables()).next_multiple_of(PAGE)
     }
 
     pub(super) fn journal_len(&self) -> usize {
@@ -137,18 +199,34 @@ impl Layout {
         self.journal() + PAGE + slot * self.slot_journal_len()
     }
 
-    fn nr_rings(&self) -> usize {
-        self.channels.iter().map(|c| c.nr_rings as usize).sum()
+    /// Number of channels.
+    pub(super) fn nr_channels(&self) -> usize {
+        CHANNELS + self.tables.count()
+    }
+
+    /// The rings of a channel, or the space of its tables.
+    pub(super) fn rings(&self, channel: usize) -> &Rings {
+        self.channels.get(channel).unwrap_or(&self.tables.rings)
+    }
+
+    /// Rings and tables of the channels before this one.
+    fn nr_rings_before(&self, channel: usize) -> usize {
+        let rings = (0..channel).map(|channel| self.rings(channel).nr_rings as usize);
+        rings.sum()
+    }
+
+    /// Bytes of rings and tables of the channels before this one.
+    fn len_before(&self, channel: usize) -> usize {
+        let len = |rings: &Rings| rings.ring_size() * rings.nr_rings as usize;
+        (0..channel).map(|channel| len(self.rings(channel))).sum()
     }
 
     pub(super) fn control_len(&self) -> usize {
-        (self.nr_rings() * STRIDE).next_multiple_of(PAGE)
+        (self.nr_rings_before(self.nr_channels()) * STRIDE).next_multiple_of(PAGE)
     }
 
     pub(super) fn buffers_len(&self) -> usize {
-        let len = |rings: &Rings| rings.ring_size() * rings.nr_rings as usize;
-        let len: usize = self.channels.iter().map(len).sum();
-        len.next_multiple_of(PAGE)
+        self.len_before(self.nr_channels()).next_multiple_of(PAGE)
     }
 
     pub(super) fn slot_len(&self) -> usize {
@@ -165,14 +243,20 @@ impl Layout {
 
     /// A channel as the info area describes it.
     pub(super) fn info_channel(&self, channel: usize) -> LttInfoChannel {
-        let rings = &self.channels[channel];
-        let first = &self.channels[LTT_CHANNEL_CONTROL];
-        let name: &[u8] = if channel == LTT_CHANNEL_CONTROL {
-            b"control"
-        } else {
-            b"main"
+        let rings = self.rings(channel);
+        let name = match channel {
+            LTT_CHANNEL_CONTROL => "control".to_owned(),
+            LTT_CHANNEL_MAIN => "main".to_owned(),
+            table => format!("count{}", table - CHANNELS),
         };
+        let table = channel.checked_sub(CHANNELS);
+        let cell_size = table.and_then(|table| self.tables.cell_sizes.get(table));
         let mut info = LttInfoChannel {
+            buffers_offset: self.len_before(channel) as u64,
+            control_offset: (self.nr_rings_before(channel) * STRIDE) as u64,
+            cell_size: cell_size.copied().unwrap_or(0),
+            // Of channels that count: all log levels.
+            filter: if table.is_some() { u32::MAX } else { 0 },
             subbuf_size: rings.subbuf_size,
             subbuf_count: rings.subbuf_count,
             nr_rings: rings.nr_rings,
@@ -182,11 +266,7 @@ impl Layout {
             protocol: rings.protocol,
             ..LttInfoChannel::default()
         };
-        info.name[..name.len()].copy_from_slice(name);
-        if channel != LTT_CHANNEL_CONTROL {
-            info.buffers_offset = (first.ring_size() * first.nr_rings as usize) as u64;
-            info.control_offset = (STRIDE * first.nr_rings as usize) as u64;
-        }
+        info.name[..name.len()].copy_from_slice(name.as_bytes());
         info
     }
 }
@@ -209,14 +289,19 @@ mod tests {
     #[test]
     fn nothing_overlaps() {
         for nr_rings in [1, 2, 31, 256, 8192] {
-            let layout = Layout::new([rings(nr_rings), rings(nr_rings)], 3).unwrap();
+            let rings = rings(nr_rings);
+            let mut cell_sizes = [0; TABLES];
+            cell_sizes[..2].copy_from_slice(&[64, 640]);
+            let tables = Tables::new(nr_rings, cell_sizes);
+            let layout = Layout::new([rings, rings], tables, 3).unwrap();
             let mut parts = vec![
                 (0, size_of::<Header>()),
                 (layout.info(), layout.info_len()),
                 (layout.journal(), PAGE),
             ];
             for slot in 0..3 {
-                parts.push((layout.slot_journal(slot), journal::slot_len(nr_rings)));
+                let len = journal::slot_len(3 * nr_rings as usize);
+                parts.push((layout.slot_journal(slot), len));
             }
             for slot in 0..3 {
                 parts.push((layout.slot(slot), layout.control_len()));
@@ -228,13 +313,28 @@ mod tests {
                 assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
                 assert_eq!(pair[1].0 % PAGE, 0);
             }
-            let [control, main] = [0, 1].map(|channel| layout.info_channel(channel));
-            let end = |offset, step| offset + u64::from(nr_rings) * step;
-            assert_eq!(end(control.buffers_offset, 16384), main.buffers_offset);
-            let buffers_end = end(main.buffers_offset, 16384).next_multiple_of(PAGE as u64);
-            assert_eq!(buffers_end, layout.buffers_len() as u64);
-            assert_eq!(end(control.control_offset, 128), main.control_offset);
-            assert!(end(main.control_offset, 128) <= layout.control_len() as u64);
+            assert_eq!(layout.nr_channels(), 4);
+            let (mut buffers, mut control) = (0, 0);
+            for (channel, (size, cell_size)) in
+                [(16384, 0), (16384, 0), (1 << 20, 64), (1 << 20, 640)]
+                    .into_iter()
+                    .enumerate()
+            {
+                let info = layout.info_channel(channel);
+                assert_eq!(
+                    (info.buffers_offset, info.control_offset),
+                    (buffers, control)
+                );
+                assert_eq!(info.cell_size, cell_size);
+                buffers += u64::from(nr_rings) * size;
+                control += u64::from(nr_rings) * 128;
+            }
+            assert_eq!(layout.info_channel(3).name[..7], *b"count1\0");
+            assert_eq!(
+                buffers.next_multiple_of(PAGE as u64),
+                layout.buffers_len() as u64
+            );
+            assert!(control <= layout.control_len() as u64);
         }
     }
 
@@ -246,8 +346,10 @@ mod tests {
             ..rings(2)
         };
         let channels = [large, large];
-        let whole = Layout::new(channels, 64).unwrap();
-        let within = |len| Layout::within(channels, 64, len);
+        let mut cell_sizes = [0; TABLES];
+        cell_sizes[0] = 64;
+        let whole = Layout::new(channels, Tables::new(2, cell_sizes), 64).unwrap();
+        let within = |len| whole.within(len);
         assert_eq!(within(usize::MAX).unwrap().len(), whole.len());
         let mut before = whole.len();
         for shift in 0..16 {
@@ -258,7 +360,11 @@ mod tests {
                     subbuf_count: 2,
                     ..rings
                 });
-                assert!(room < Layout::new(smallest, 1).unwrap().len());
+                let mut tables = Tables::new(2, cell_sizes);
+                while let Some(rings) = tables.rings.halved() {
+                    tables.rings = rings;
+                }
+                assert!(room < Layout::new(smallest, tables, 1).unwrap().len());
                 return;
             };
             assert!(layout.len() <= room && layout.len() <= before);
@@ -275,6 +381,6 @@ mod tests {
             subbuf_size: 5000,
             ..rings(1)
         };
-        assert!(Layout::new([rings(1), bad], 1).is_none());
+        assert!(Layout::new([rings(1), bad], Tables::NONE, 1).is_none());
     }
 }

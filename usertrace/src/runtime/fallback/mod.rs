@@ -49,7 +49,7 @@ use self::clock::TraceClock;
 use self::daemon::Task;
 use self::destination::Output;
 use self::header::{Entry, PROCESSES};
-use self::layout::{Layout, Rings};
+use self::layout::{CHANNELS, Layout, Rings, Tables};
 use self::pool::Pool;
 use self::state::ProcessState;
 pub(super) use self::state::{Fallback, LEN};
@@ -110,10 +110,11 @@ fn output(settings: &env::Fast) -> Result<Output, NoFallback> {
 }
 
 /// Sizes and properties of the control channel and the main channel.
-fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
+fn channels(settings: &env::Fast, rseq: bool) -> [Rings; CHANNELS] {
     // SAFETY: the call accesses no memory of this program.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 8192) as u32;
-    let per_cpu = rseq && settings.rings == env::Rings::Cpu;
+    // Tables belong to CPUs, and a process that uses them has rings of CPUs, too.
+    let per_cpu = rseq && (settings.rings == env::Rings::Cpu || !settings.count.is_empty());
     let mode = match settings.mode {
         env::Mode::Discard => LTT_MODE_DISCARD,
         env::Mode::Overwrite => LTT_MODE_OVERWRITE,
@@ -153,9 +154,14 @@ fn channels(settings: &env::Fast, rseq: bool) -> [Rings; layout::CHANNELS] {
 
 /// Maps the pool, and starts the daemons.
 fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, NoFallback> {
-    let filter = filter::filter(settings)?;
+    let mut filter = filter::filter(settings)?;
+    let cell_sizes = filter::cell_sizes(settings, &mut filter)?;
     let channels = channels(settings, rseq);
-    let asked = Layout::new(channels, PROCESSES).ok_or(NoFallback::Sizes)?;
+    let tables = Tables::new(channels[LTT_CHANNEL_MAIN].nr_rings, cell_sizes);
+    if tables.count() > 0 && !rseq {
+        return Err(NoFallback::CountWithoutRseq);
+    }
+    let asked = Layout::new(channels, tables, PROCESSES).ok_or(NoFallback::Sizes)?;
     let (pool, limited) = map(&asked)?;
     let channels = pool.layout().channels;
     // SAFETY: zeros are the state of a process without a slot.
@@ -221,7 +227,8 @@ fn map(asked: &Layout) -> Result<(Pool, Option<u64>), NoFallback> {
         share = usize::try_from(limit.rlim_cur / SHARE).unwrap_or(share);
     }
     loop {
-        let layout = Layout::within(asked.channels, asked.slots, share)
+        let layout = asked
+            .within(share)
             .ok_or(NoFallback::Memory(Errno::ENOMEM))?;
         let len = layout.len();
         match Pool::map(layout) {
@@ -365,13 +372,18 @@ impl Fallback {
         self.any_ring(slot, |head, _| head != 0)
     }
 
-    /// Whether a condition holds for `head` and `consumed` of any ring of a slot.
+    /// Whether a condition holds for `head` and `consumed` of any ring or table of a slot. Those of
+    /// a table differ as soon as anything was counted.
     fn any_ring(&self, slot: usize, is_so: impl Fn(u64, u64) -> bool) -> bool {
-        let main = &self.pool.layout().channels[LTT_CHANNEL_MAIN];
-        (0..main.nr_rings).any(|ring| {
-            let control = self.pool.ring_control(slot, LTT_CHANNEL_MAIN, ring);
+        let layout = self.pool.layout();
+        let is_so = |channel: usize, ring: u32| {
+            let control = self.pool.ring_control(slot, channel, ring);
             let head = control.head().load(Ordering::Relaxed);
             is_so(head, control.consumed().load(Ordering::Relaxed))
+        };
+        (LTT_CHANNEL_MAIN..layout.nr_channels()).any(|channel| {
+            let mut rings = 0..layout.rings(channel).nr_rings;
+            rings.any(|ring| is_so(channel, ring))
         })
     }
 

@@ -18,6 +18,7 @@ use usertrace_sys::{Mode, Scope};
 use super::clock::TraceClock;
 use super::destination::Output;
 use super::journal::{Checkpoint, SlotJournal, Trace};
+use super::layout::CHANNELS;
 use super::namespace;
 use super::place::{ChunkLock, Places, recreate};
 use super::pool::{Pool, RingControl};
@@ -41,6 +42,8 @@ pub(super) enum Until {
     Filled,
     /// Everything that is committed (D4: ACTIVE).
     Now,
+    /// Likewise, and what is counted.
+    Request,
     /// Everything that there will ever be (D4: FLUSH).
     End,
 }
@@ -67,6 +70,8 @@ pub(super) struct Recording<'a> {
     /// valid here.
     knows_threads: bool,
     channel: Channel,
+    /// The channels that count, with their indexes.
+    tables: Vec<(usize, Channel)>,
     writer: Option<ProcessWriter>,
     /// The mark of an unfinished trace, once it is begun.
     mark: Option<Unfinished>,
@@ -136,8 +141,14 @@ impl<'a> Recording<'a> {
         };
         let comm = entry.comm();
         let len = comm.iter().position(|&b| b == 0).unwrap_or(comm.len());
-        let channel = Channel::new(&pool.layout().info_channel(LTT_CHANNEL_MAIN))
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let channel = |index| {
+            Channel::new(&pool.layout().info_channel(index))
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        };
+        let tables = (CHANNELS..pool.layout().nr_channels())
+            .map(|index| Ok((index, channel(index)?)))
+            .collect::<io::Result<Vec<_>>>()?;
+        let channel = channel(LTT_CHANNEL_MAIN)?;
         let recording = Self {
             pool,
             slot,
@@ -152,6 +163,7 @@ impl<'a> Recording<'a> {
             },
             knows_threads: namespace == 0,
             channel,
+            tables,
             writer: None,
             mark: None,
             lock: None,
@@ -224,7 +236,7 @@ impl<'a> Recording<'a> {
     /// Completes the trace in its old place, with all events so far. Later events begin another
     /// trace.
     fn end_elsewhere(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
-        let drained = self.write(Until::Now, places)?;
+        let drained = self.write(Until::Request, places)?;
         // Not if `write` found the chunk gone, and has begun another trace.
         if self.is_elsewhere(places) {
             self.complete(false)?;
@@ -295,7 +307,7 @@ impl<'a> Recording<'a> {
                 let geometry = self.channel.geometry();
                 geometry.subbuf_start(head) > geometry.subbuf_start(position)
             }
-            Until::Now | Until::End => head != position,
+            Until::Now | Until::Request | Until::End => head != position,
         }
     }
 
@@ -342,7 +354,11 @@ impl<'a> Recording<'a> {
     /// Writes what there is to read. `places`: where a trace is begun.
     fn write(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
         let wanted = self.wanted_rings(until);
-        if wanted.is_empty() && self.writer.is_none() {
+        // A trace begins with the first event that is counted, so that the chunk of that time has
+        // it.
+        let counts =
+            self.has_counted() && (until >= Until::Request || self.journal().trace().is_none());
+        if wanted.is_empty() && self.writer.is_none() && !counts {
             return Ok(Drained::Nothing);
         }
         let mut writer = match self.writer.take() {
@@ -362,6 +378,9 @@ impl<'a> Recording<'a> {
         let mut drained = Drained::Nothing;
         for ring in &wanted {
             drained = drained.max(self.write_ring(&mut writer, ring, chunk, until, now)?);
+        }
+        if counts {
+            drained = drained.max(self.write_counts(&mut writer, chunk, until == Until::End)?);
         }
         self.writer = Some(writer);
         Ok(drained)
@@ -440,6 +459,67 @@ impl<'a> Recording<'a> {
         self.store_checkpoint(writer, ring, chunk, position);
         if position == head {
             free_ring(self.control(ring.index), ring.owner);
+        }
+        Ok(drained)
+    }
+
+    /// All tables, with the indexes of their channels among those that count, and in the trace.
+    fn each_table(&self) -> impl Iterator<Item = (usize, usize, u32)> + use<> {
+        let nr_rings = self.pool.layout().tables.nr_rings();
+        let channels: Vec<usize> = self.tables.iter().map(|(index, _)| *index).collect();
+        let channels = channels.into_iter().enumerate();
+        channels.flat_map(move |(n, index)| (0..nr_rings).map(move |ring| (n, index, ring)))
+    }
+
+    /// Whether something was counted, or lost, that is not written for good.
+    fn has_counted(&self) -> bool {
+        self.each_table().any(|(_, channel, ring)| {
+            let control = self.pool.ring_control(self.slot, channel, ring);
+            let head = control.head().load(Ordering::Relaxed);
+            let checkpoint = self.pool.table_checkpoint(self.slot, channel, ring).load();
+            head != checkpoint.position
+                || control.lost().load(Ordering::Relaxed) != checkpoint.state.lost
+        })
+    }
+
+    /// Writes the present states of all counters. `ended`: the process has ended, so they are
+    /// final.
+    fn write_counts(
+        &self,
+        writer: &mut ProcessWriter,
+        chunk: u64,
+        ended: bool,
+    ) -> io::Result<Drained> {
+        let mut drained = Drained::Nothing;
+        for (n, channel, ring) in self.each_table() {
+            let control = self.pool.ring_control(self.slot, channel, ring);
+            let head = control.head().load(Ordering::Acquire);
+            let lost = control.lost().load(Ordering::Relaxed);
+            let checkpoint = self.pool.table_checkpoint(self.slot, channel, ring);
+            if head == 0 && lost == 0 {
+                continue;
+            }
+            // The main channel is the first one in the trace.
+            let (number, n_ring) = (1 + n, ring as usize);
+            // A worker that was killed may have written the final state.
+            if head != 0 && checkpoint.load().position != head {
+                let mut memory = self.memory(channel, ring);
+                let time = self.clock.now().cycles;
+                writer.write_counts(number, n_ring, &mut memory, time, ended)?;
+                drained = Drained::Some;
+            }
+            writer.end_ring(number, n_ring, lost)?;
+            // As in `store_checkpoint`. Each later state replaces this one, so nothing is consumed
+            // before the last.
+            checkpoint.store(&Checkpoint {
+                position: if ended { head } else { 0 },
+                chunk,
+                state: writer.ring_state(number, n_ring),
+                counted: writer.ring_counts(number, n_ring),
+            });
+            if ended {
+                consume(control, head);
+            }
         }
         Ok(drained)
     }
@@ -617,6 +697,19 @@ impl<'a> Recording<'a> {
         let index = LTT_CHANNEL_MAIN as u32;
         let number =
             writer.add_channel("main", index, &self.channel, readers.collect(), &states)?;
+        for (index, channel) in &self.tables {
+            let rings = 0..channel.nr_rings();
+            let pages: Vec<Checkpoint> = rings
+                .map(|ring| self.pool.table_checkpoint(self.slot, *index, ring).load())
+                .collect();
+            let states: Vec<_> = pages.iter().map(|page| page.state(chunk)).collect();
+            let readers = pages.iter().map(|_| reader(channel, 0)).collect();
+            let name = format!("count{}", index - CHANNELS);
+            let number = writer.add_channel(&name, *index as u32, channel, readers, &states)?;
+            for (ring, page) in pages.iter().enumerate() {
+                writer.set_ring_counts(number, ring, page.counted);
+            }
+        }
         // The summary counts all events of the process, of all workers and chunks.
         for (ring, page) in pages.iter().enumerate() {
             writer.set_ring_counts(number, ring, page.counted);
@@ -768,7 +861,9 @@ mod tests {
                 mode,
                 protocol,
             };
-            let pool = Pool::map(layout::Layout::new([rings, rings], 1).unwrap()).unwrap();
+            let tables = layout::Tables::NONE;
+            let layout = layout::Layout::new([rings, rings], tables, 1).unwrap();
+            let pool = Pool::map(layout).unwrap();
             let directory = tempfile::tempdir().unwrap();
             let clock = TraceClock::start(None);
             for output in [

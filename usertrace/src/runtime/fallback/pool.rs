@@ -9,14 +9,14 @@ use usertrace_ring::SharedBytes;
 use usertrace_sys::filter::Filter;
 use usertrace_sys::limits::RULES_LEN;
 use usertrace_sys::uapi::{
-    LTT_ABI_VERSION, LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN, LTT_INFO_MAGIC, LttInfo,
-    LttInfoChannel, LttInfoFilter, LttInfoSlot, LttInfoTrace, LttRingControl,
+    LTT_ABI_VERSION, LTT_CHANNEL_MAIN, LTT_INFO_MAGIC, LttInfo, LttInfoChannel, LttInfoFilter,
+    LttInfoSlot, LttInfoTrace, LttRingControl,
 };
 use zerocopy::IntoBytes;
 
 use super::header::Header;
 use super::journal::{Journal, RingCheckpoint, SlotJournal};
-use super::layout::Layout;
+use super::layout::{CHANNELS, Layout};
 use crate::os::memory;
 
 /// The mapping of the pool, which stays as long as the process.
@@ -118,7 +118,8 @@ impl Pool {
 
     /// Writes the info area, before any other code reads it.
     pub(super) fn write_info(&self, trace: &LttInfoTrace, nr_cpus: u32, filter: &Filter) {
-        use super::layout::{CHANNELS, INFO_CHANNELS, INFO_FILTER, INFO_SLOT, INFO_TRACE};
+        use super::layout::{INFO_CHANNELS, INFO_FILTER, INFO_SLOT, INFO_TRACE};
+        let nr_channels = self.layout.nr_channels();
         let info = LttInfo {
             magic: LTT_INFO_MAGIC,
             version: LTT_ABI_VERSION,
@@ -127,7 +128,7 @@ impl Pool {
             active: 1,
             nr_cpus,
             nr_slots: 1,
-            nr_channels: CHANNELS as u32,
+            nr_channels: nr_channels as u32,
             slot_offset: INFO_SLOT as u32,
             slot_stride: size_of::<LttInfoSlot>() as u32,
             trace_offset: INFO_TRACE as u32,
@@ -143,7 +144,7 @@ impl Pool {
             generation: trace.generation,
             active: 1,
             filter: u32::MAX,
-            nr_channels: CHANNELS as u32,
+            nr_channels: nr_channels as u32,
             ..LttInfoSlot::default()
         };
         let head = LttInfoFilter {
@@ -151,8 +152,8 @@ impl Pool {
             len: filter.rules().len() as u32,
             reserved: 0,
         };
-        let channels = [LTT_CHANNEL_CONTROL, LTT_CHANNEL_MAIN]
-            .map(|channel| self.layout.info_channel(channel));
+        let channels = (0..nr_channels).map(|channel| self.layout.info_channel(channel));
+        let channels: Vec<LttInfoChannel> = channels.collect();
         let area = self.at(self.layout.info());
         for (offset, bytes) in [
             (0, info.as_bytes()),
@@ -276,16 +277,35 @@ impl Pool {
 
     /// The checkpoint of a ring of the main channel. For daemons only.
     pub(super) fn checkpoint(&self, slot: usize, ring: u32) -> &'static RingCheckpoint {
-        let main = &self.layout.channels[LTT_CHANNEL_MAIN];
-        assert!(slot < self.layout.slots && ring < main.nr_rings);
-        let offset = size_of::<SlotJournal>() + ring as usize * size_of::<RingCheckpoint>();
+        let main = self.layout.rings(LTT_CHANNEL_MAIN);
+        assert!(ring < main.nr_rings);
+        self.checkpoint_at(slot, ring as usize)
+    }
+
+    /// The checkpoint of a table of a channel that counts. For daemons only.
+    pub(super) fn table_checkpoint(
+        &self,
+        slot: usize,
+        channel: usize,
+        ring: u32,
+    ) -> &'static RingCheckpoint {
+        let nr_rings = self.layout.rings(channel).nr_rings;
+        assert!((CHANNELS..self.layout.nr_channels()).contains(&channel) && ring < nr_rings);
+        let before = self.layout.rings(LTT_CHANNEL_MAIN).nr_rings as usize;
+        let tables = (channel - CHANNELS) * nr_rings as usize + ring as usize;
+        self.checkpoint_at(slot, before + tables)
+    }
+
+    fn checkpoint_at(&self, slot: usize, index: usize) -> &'static RingCheckpoint {
+        assert!(slot < self.layout.slots);
+        let offset = size_of::<SlotJournal>() + index * size_of::<RingCheckpoint>();
         // SAFETY: as in `journal`; `journal::slot_len` has room for all rings.
         unsafe { self.get(self.layout.slot_journal(slot) + offset) }
     }
 
     /// The control block of a ring.
     pub(super) fn ring_control(&self, slot: usize, channel: usize, ring: u32) -> RingControl {
-        assert!(slot < self.layout.slots && ring < self.layout.channels[channel].nr_rings);
+        assert!(slot < self.layout.slots && ring < self.layout.rings(channel).nr_rings);
         let info = self.layout.info_channel(channel);
         let offset = info.control_offset as usize + ring as usize * info.control_stride as usize;
         RingControl(self.control(slot).wrapping_add(offset))
@@ -294,7 +314,7 @@ impl Pool {
     /// The bytes of a ring.
     pub(super) fn ring(&self, slot: usize, channel: usize, ring: u32) -> SharedBytes<'static> {
         let at = self.ring_start(slot, channel, ring);
-        let len = self.layout.channels[channel].ring_size();
+        let len = self.layout.rings(channel).ring_size();
         // SAFETY: in the slot, which daemons can always access, at a multiple of 8. Daemons do not
         // write there.
         unsafe { SharedBytes::new(self.start.add(at), len) }
@@ -302,7 +322,7 @@ impl Pool {
 
     /// Offset of a ring's bytes in the pool.
     fn ring_start(&self, slot: usize, channel: usize, ring: u32) -> usize {
-        let rings = &self.layout.channels[channel];
+        let rings = self.layout.rings(channel);
         assert!(slot < self.layout.slots && ring < rings.nr_rings);
         let info = self.layout.info_channel(channel);
         let offset = info.buffers_offset as usize + ring as usize * rings.ring_size();

@@ -86,11 +86,14 @@ impl Slot<'_> {
         let asks = count != self.asked;
         // The daemons end with that process, and cannot complete its trace later.
         let complete = gone || asks && entry.ends.load(Ordering::Relaxed) != 0;
-        let wanted = asks || requests.now.is_some() || requests.all && self.recording.is_wanted();
-        let until = match (complete, wanted) {
-            (true, _) => Until::End,
-            (_, true) => Until::Now,
-            _ => Until::Filled,
+        let until = if complete {
+            Until::End
+        } else if asks || requests.now.is_some() {
+            Until::Request
+        } else if requests.all && self.recording.is_wanted() {
+            Until::Now
+        } else {
+            Until::Filled
         };
         let drained = self.recording.drain(until, places)?;
         self.asked = count;

@@ -14,6 +14,10 @@
 //!   would pass for one of 2^48 forward. The barrier comes after branches that depend on `head`, so
 //!   the writer that stored `head` had read its time before.
 //!
+//! - `dmb ishst` comes before the stores to a cell of a table. A reader that sees one of them also
+//!   sees the count that the update before committed: the store-release of that orders what came
+//!   before it, but not what comes after.
+//!
 //! Sequences use no atomic read-modify-write instruction, except to count lost records.
 
 use std::arch::asm;
@@ -23,10 +27,11 @@ use std::sync::atomic::AtomicU16;
 use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
-use super::step::{Advance, Start, Step};
+use super::step::{Advance, CellStart, CellUpdate, Start, Step};
 use crate::writer::channel::{Channel, Control};
+use crate::writer::count::Cell;
 use crate::writer::refusal::Refusal;
-use crate::writer::ring_index::{CPU_ID, offset};
+use crate::writer::ring_index::{CPU_ID, CPU_ID_OF_TABLE, offset};
 use crate::writer::route::{ID_BITS, Route};
 use crate::writer::thread::{Thread, thread_offset, thread_pointer};
 
@@ -43,6 +48,14 @@ const _: () = {
     assert!(offset_of!(Advance, position) == offset_of!(Advance, subbuf) + 8);
     assert!(offset_of!(LttSubbuf, time) == offset_of!(LttSubbuf, position) + 8);
     assert!(offset_of!(LttSubbuf, magic) == offset_of!(LttSubbuf, cpu) + 4);
+    assert!(offset_of!(CellStart, cpu) == offset_of!(CellStart, epoch) + 4);
+    assert!(offset_of!(CellStart, count) == offset_of!(CellStart, cell) + 8);
+    assert!(offset_of!(CellUpdate, table_size) == offset_of!(CellUpdate, head) + 8);
+    assert!(offset_of!(CellUpdate, folded) == offset_of!(CellUpdate, bucket) + 8);
+    // The sequences address `start` through a pointer to the update.
+    assert!(offset_of!(CellUpdate, start) == 0);
+    // A store-release has no offset.
+    assert!(offset_of!(Cell, count) == 0);
 };
 
 /// A restartable sequence.
@@ -551,6 +564,129 @@ pub(in crate::writer) unsafe fn lose<const INDEX: i32>(
                 epoch = in(reg) epoch,
                 lost = in(reg) control.lost.as_ptr(),
                 EPOCH = const offset_of!(Channel, epoch),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// A sequence that changes a cell of a table. It does nothing unless all of `$start` still holds,
+/// but for the count, which `body` compares. `body` finds the address of the cell in `{cell}`, and
+/// the count that `$start` has in `{count}`. It may use `{one}`, `{two}` and `{tmp}`.
+macro_rules! cell_sequence {
+    (
+        ($rseq:expr, $channel:expr, $start:expr)
+        body: [$($body:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel, CPU_ID_OF_TABLE)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "ldp {one:w}, {two:w}, [{start}, {START_EPOCH}]",
+                "ldr {tmp:w}, [{channel}, {EPOCH}]",
+                "cmp {tmp:w}, {one:w}",
+                "ccmp {cpu:w}, {two:w}, #0, eq",
+                "b.ne {refused}",
+                "ldp {cell}, {count}, [{start}, {START_CELL}]",
+                $($body,)*
+                "4:",
+            ]
+            operands: [
+                start = in(reg) $start,
+                cell = out(reg) _,
+                count = out(reg) _,
+                $($operands)*
+                START_EPOCH = const offset_of!(CellStart, epoch),
+                START_CELL = const offset_of!(CellStart, cell),
+                EPOCH = const offset_of!(Channel, epoch),
+            ]
+        }
+    };
+}
+
+/// Counts an event in a cell that is not free, and has no values.
+///
+/// # Safety
+/// `start` must have been made from a [`Table`](crate::writer::channel::Table) of `channel` for
+/// that CPU and that epoch.
+#[inline]
+pub(in crate::writer) unsafe fn count_in_cell(
+    rseq: Rseq,
+    channel: &Channel,
+    start: &CellStart,
+) -> Step {
+    // SAFETY: adds to an atomic field of a cell of the table of this CPU, as this function's caller
+    // promises. A cell that is not free stays that of its event and key.
+    unsafe {
+        cell_sequence! {
+            (rseq, channel, std::ptr::from_ref(start))
+            body: [
+                "ldr {one}, [{cell}]",
+                "add {one}, {one}, #1",
+                "stlr {one}, [{cell}]",
+            ]
+            operands: []
+        }
+    }
+    Step::Done
+}
+
+/// Does the stores of `update`, and counts an event in its cell.
+///
+/// # Safety
+/// The addresses in `update` must have been made from a
+/// [`Table`](crate::writer::channel::Table) of `channel` for that CPU and that epoch, or lie in
+/// memory of the caller.
+#[inline]
+pub(in crate::writer) unsafe fn update_cell(
+    rseq: Rseq,
+    channel: &Channel,
+    update: &CellUpdate,
+) -> Step {
+    // SAFETY: the addresses in `update` are of the table of this CPU, as this function's caller
+    // promises; the sequence is aborted if another writer of that table could have come between
+    // the comparison of the count and the commit.
+    unsafe {
+        cell_sequence! {
+            (rseq, channel, std::ptr::from_ref(update))
+            body: [
+                "ldr {one}, [{cell}]",
+                "cmp {one}, {count}",
+                "b.ne {refused}",
+                "dmb ishst",
+                "cbnz {count}, 6f",
+                "ldr {one}, [{start}, {NAME}]",
+                "str {one}, [{cell}, {CELL_NAME}]",
+                "ldp {one}, {two}, [{start}, {KEY}]",
+                "stp {one}, {two}, [{cell}, {CELL_KEY}]",
+                "ldp {one}, {two}, [{start}, {KEY} + 16]",
+                "stp {one}, {two}, [{cell}, {CELL_KEY} + 16]",
+                "ldp {one}, {two}, [{start}, {HEAD}]",
+                "str {two}, [{one}]",
+                "6:",
+                "ldp {one}, {two}, [{start}, {BUCKET}]",
+                "str {two}, [{one}]",
+                "ldr {tmp}, [{start}, {STATE_AT}]",
+                "ldp {one}, {two}, [{start}, {STATE}]",
+                "stp {one}, {two}, [{tmp}]",
+                "ldp {one}, {two}, [{start}, {STATE} + 16]",
+                "stp {one}, {two}, [{tmp}, #16]",
+                "ldr {one}, [{start}, {STATE} + 32]",
+                "str {one}, [{tmp}, #32]",
+                "add {count}, {count}, #1",
+                "stlr {count}, [{cell}]",
+            ]
+            operands: [
+                NAME = const offset_of!(CellUpdate, name),
+                CELL_NAME = const offset_of!(Cell, name),
+                KEY = const offset_of!(CellUpdate, key),
+                CELL_KEY = const offset_of!(Cell, key),
+                HEAD = const offset_of!(CellUpdate, head),
+                BUCKET = const offset_of!(CellUpdate, bucket),
+                STATE_AT = const offset_of!(CellUpdate, state_at),
+                STATE = const offset_of!(CellUpdate, state),
             ]
         }
     }

@@ -60,6 +60,19 @@ impl Rseq {
         NonZeroIsize::new(thread::thread_offset()).map(|offset| Self { offset })
     }
 
+    /// Returns what makes the area of the calling thread's block look like one of a CPU. The kernel
+    /// does not know it, so it aborts no sequence of the thread.
+    #[cfg(test)]
+    pub(in crate::writer) fn unregistered(cpu: u32) -> impl Fn() -> Self {
+        move || {
+            thread::with(|thread| {
+                let index = CPU_ID as usize / 4;
+                thread.rseq[index].store(cpu, Ordering::Relaxed);
+            });
+            Self::of_block().expect("a block")
+        }
+    }
+
     /// A number for a static variable, never 0.
     pub(crate) fn to_raw(self) -> isize {
         self.offset.get()

@@ -13,12 +13,14 @@ mod find;
 mod registration;
 mod step;
 
-pub(super) use self::arch::{advance, advance_at, claim, lose, note_time, record, record_words};
+pub(super) use self::arch::{
+    advance, advance_at, claim, count_in_cell, lose, note_time, record, record_words, update_cell,
+};
 #[cfg(test)]
 pub(in crate::writer) use self::area::forget_mm_cid;
 pub(crate) use self::area::has_mm_cid;
 pub use self::area::{Rseq, RseqError};
-pub(super) use self::step::{Advance, Start, Step};
+pub(super) use self::step::{Advance, CellStart, CellUpdate, Start, Step};
 
 /// How often a writer tries a sequence before it drops the record.
 ///

@@ -1,8 +1,11 @@
 //! Arguments and results of the sequences of the slow path.
 
+use std::sync::atomic::AtomicU64;
+
 use usertrace_sys::uapi::LttSubbuf;
 
 use crate::writer::channel::Control;
+use crate::writer::count::{Cell, STATE_WORDS};
 
 /// How a sequence of the slow path ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,40 @@ pub(in crate::writer) struct Start {
     pub(in crate::writer) control: *const Control,
     /// The ring's head.
     pub(in crate::writer) head: u64,
+}
+
+/// The cell that an event is counted in. A sequence does nothing if any of this changed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(in crate::writer) struct CellStart {
+    /// The channel's epoch.
+    pub(in crate::writer) epoch: u32,
+    /// The CPU that the thread runs on.
+    pub(in crate::writer) cpu: u32,
+    /// A cell in the table of that CPU.
+    pub(in crate::writer) cell: *const Cell,
+    /// The cell's count; 0: the cell is free.
+    pub(in crate::writer) count: u64,
+}
+
+/// The stores of [`update_cell`](super::update_cell). A pointer to memory of the caller makes a
+/// store harmless that is not wanted.
+#[derive(Debug)]
+#[repr(C)]
+pub(in crate::writer) struct CellUpdate {
+    pub(in crate::writer) start: CellStart,
+    /// Only for a free cell: its event and key.
+    pub(in crate::writer) name: u64,
+    pub(in crate::writer) key: [u64; 4],
+    /// Only for a free cell: the table's head, and its size.
+    pub(in crate::writer) head: *const AtomicU64,
+    pub(in crate::writer) table_size: u64,
+    /// Address for `folded`, the count of a histogram's bucket.
+    pub(in crate::writer) bucket: *const AtomicU64,
+    pub(in crate::writer) folded: u64,
+    /// Address for `state`.
+    pub(in crate::writer) state_at: *const [AtomicU64; STATE_WORDS],
+    pub(in crate::writer) state: [u64; STATE_WORDS],
 }
 
 /// The stores of [`advance`](super::advance). A pointer to memory of the caller makes a store

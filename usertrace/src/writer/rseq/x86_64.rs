@@ -17,10 +17,11 @@ use std::sync::atomic::AtomicU16;
 use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
-use super::step::{Advance, Start, Step};
+use super::step::{Advance, CellStart, CellUpdate, Start, Step};
 use crate::writer::channel::{AHEAD, Channel, Control};
+use crate::writer::count::Cell;
 use crate::writer::refusal::Refusal;
-use crate::writer::ring_index::{CPU_ID, offset};
+use crate::writer::ring_index::{CPU_ID, CPU_ID_OF_TABLE, offset};
 use crate::writer::route::{ID_BITS, Route, STRIDE_BITS};
 use crate::writer::thread::Thread;
 
@@ -570,3 +571,146 @@ pub(in crate::writer) unsafe fn lose<const INDEX: i32>(
     }
     Step::Done
 }
+
+/// A sequence that changes a cell of a table. It does nothing unless all of `$start` still holds,
+/// but for the count, which `body` compares. `body` finds the address of the cell in `{cell}`, and
+/// may use `{tmp}`.
+macro_rules! cell_sequence {
+    (
+        ($rseq:expr, $channel:expr, $start:expr)
+        body: [$($body:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel, CPU_ID_OF_TABLE)
+            refused: Step::Changed,
+            aborted: Step::Aborted,
+            body: [
+                "cmp {cpu:e}, dword ptr [{start} + {START_CPU}]",
+                "jne {refused}",
+                "mov {tmp:e}, dword ptr [{start} + {START_EPOCH}]",
+                "cmp {tmp:e}, dword ptr [{channel} + {EPOCH}]",
+                "jne {refused}",
+                "mov {cell}, qword ptr [{start} + {START_CELL}]",
+                $($body,)*
+            ]
+            operands: [
+                start = in(reg) $start,
+                tmp = out(reg) _,
+                cell = out(reg) _,
+                $($operands)*
+                START_CPU = const offset_of!(CellStart, cpu),
+                START_EPOCH = const offset_of!(CellStart, epoch),
+                START_CELL = const offset_of!(CellStart, cell),
+                EPOCH = const offset_of!(Channel, epoch),
+            ]
+        }
+    };
+}
+
+/// Counts an event in a cell that is not free, and has no values.
+///
+/// # Safety
+/// `start` must have been made from a [`Table`](crate::writer::channel::Table) of `channel` for
+/// that CPU and that epoch.
+#[inline]
+pub(in crate::writer) unsafe fn count_in_cell(
+    rseq: Rseq,
+    channel: &Channel,
+    start: &CellStart,
+) -> Step {
+    // SAFETY: adds to an atomic field of a cell of the table of this CPU, as this function's caller
+    // promises. A cell that is not free stays that of its event and key.
+    unsafe {
+        cell_sequence! {
+            (rseq, channel, std::ptr::from_ref(start))
+            body: [
+                "inc qword ptr [{cell} + {COUNT}]",
+            ]
+            operands: [
+                COUNT = const offset_of!(Cell, count),
+            ]
+        }
+    }
+    Step::Done
+}
+
+/// Does the stores of `update`, and counts an event in its cell.
+///
+/// # Safety
+/// The addresses in `update` must have been made from a
+/// [`Table`](crate::writer::channel::Table) of `channel` for that CPU and that epoch, or lie in
+/// memory of the caller.
+#[inline]
+pub(in crate::writer) unsafe fn update_cell(
+    rseq: Rseq,
+    channel: &Channel,
+    update: &CellUpdate,
+) -> Step {
+    // SAFETY: the addresses in `update` are of the table of this CPU, as this function's caller
+    // promises; the sequence is aborted if another writer of that table could have come between
+    // the comparison of the count and the commit.
+    unsafe {
+        cell_sequence! {
+            (rseq, channel, std::ptr::from_ref(update))
+            body: [
+                "mov {tmp}, qword ptr [{start} + {START_COUNT}]",
+                "cmp {tmp}, qword ptr [{cell} + {COUNT}]",
+                "jne {refused}",
+                "test {tmp}, {tmp}",
+                "jnz 6f",
+                "mov rax, qword ptr [{start} + {NAME}]",
+                "mov qword ptr [{cell} + {CELL_NAME}], rax",
+                // By words, as the caller has just stored them.
+                "mov rax, qword ptr [{start} + {KEY}]",
+                "mov rdx, qword ptr [{start} + {KEY} + 8]",
+                "mov qword ptr [{cell} + {CELL_KEY}], rax",
+                "mov qword ptr [{cell} + {CELL_KEY} + 8], rdx",
+                "mov rax, qword ptr [{start} + {KEY} + 16]",
+                "mov rdx, qword ptr [{start} + {KEY} + 24]",
+                "mov qword ptr [{cell} + {CELL_KEY} + 16], rax",
+                "mov qword ptr [{cell} + {CELL_KEY} + 24], rdx",
+                "mov rax, qword ptr [{start} + {HEAD}]",
+                "mov rdx, qword ptr [{start} + {TABLE_SIZE}]",
+                "mov qword ptr [rax], rdx",
+                "6:",
+                // The last update's bucket comes first: until the commit, the cell says the same
+                // without it.
+                "mov rax, qword ptr [{start} + {BUCKET}]",
+                "mov rdx, qword ptr [{start} + {FOLDED}]",
+                "mov qword ptr [rax], rdx",
+                "mov rax, qword ptr [{start} + {STATE_AT}]",
+                "mov rdx, qword ptr [{start} + {STATE}]",
+                "mov qword ptr [rax], rdx",
+                "mov rdx, qword ptr [{start} + {STATE} + 8]",
+                "mov qword ptr [rax + 8], rdx",
+                "mov rdx, qword ptr [{start} + {STATE} + 16]",
+                "mov qword ptr [rax + 16], rdx",
+                "mov rdx, qword ptr [{start} + {STATE} + 24]",
+                "mov qword ptr [rax + 24], rdx",
+                "mov rdx, qword ptr [{start} + {STATE} + 32]",
+                "mov qword ptr [rax + 32], rdx",
+                // The commit.
+                "inc qword ptr [{cell} + {COUNT}]",
+            ]
+            operands: [
+                START_COUNT = const offset_of!(CellStart, count),
+                COUNT = const offset_of!(Cell, count),
+                NAME = const offset_of!(CellUpdate, name),
+                CELL_NAME = const offset_of!(Cell, name),
+                KEY = const offset_of!(CellUpdate, key),
+                CELL_KEY = const offset_of!(Cell, key),
+                HEAD = const offset_of!(CellUpdate, head),
+                TABLE_SIZE = const offset_of!(CellUpdate, table_size),
+                BUCKET = const offset_of!(CellUpdate, bucket),
+                FOLDED = const offset_of!(CellUpdate, folded),
+                STATE_AT = const offset_of!(CellUpdate, state_at),
+                STATE = const offset_of!(CellUpdate, state),
+            ]
+        }
+    }
+    Step::Done
+}
+
+// The sequences address `start` through a pointer to the update.
+const _: () = assert!(offset_of!(CellUpdate, start) == 0);

@@ -1,6 +1,8 @@
 //! Tests of the writer in plain shared memory instead of the kernel's.
 
 mod contexts;
+#[cfg(feature = "fallback")]
+mod count;
 mod lent;
 mod long;
 mod mm_cid;
@@ -113,6 +115,7 @@ impl Rings {
             protocol: Protocol::Rseq,
             wakeup: WakeupMethod::None,
             prefault: Prefault::Never,
+            cell_size: 0,
             contexts: false,
             clock: crate::clock::Source::Processor,
             quiescence: None,

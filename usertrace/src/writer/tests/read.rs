@@ -123,6 +123,7 @@ impl Rings {
             protocol,
             wakeup: crate::writer::WakeupMethod::None,
             prefault: crate::writer::Prefault::Never,
+            cell_size: 0,
             contexts: false,
             clock: crate::clock::Source::Processor,
             quiescence: None,

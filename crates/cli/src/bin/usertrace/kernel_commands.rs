@@ -84,6 +84,11 @@ pub(crate) const LIST: KernelCommand = command(
 );
 pub(crate) const TOP: KernelCommand =
     command("top", false, "use \"usertrace top DIR\" for a recording");
+pub(crate) const STAT: KernelCommand = command(
+    "stat --trace",
+    false,
+    "use \"usertrace stat -- PROGRAM\", or \"usertrace stat DIR\" for a recording",
+);
 pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
     "extract --previous-boot",
     false,
@@ -91,7 +96,7 @@ pub(crate) const PREVIOUS_BOOT: KernelCommand = command(
 );
 
 /// All commands that need the kernel's trace buffers.
-pub(crate) const ALL: [&KernelCommand; 14] = [
+pub(crate) const ALL: [&KernelCommand; 15] = [
     &DAEMON,
     &START,
     &STOP,
@@ -105,6 +110,7 @@ pub(crate) const ALL: [&KernelCommand; 14] = [
     &SNAPSHOT,
     &LIST,
     &TOP,
+    &STAT,
     &PREVIOUS_BOOT,
 ];
 

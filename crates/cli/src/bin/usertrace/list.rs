@@ -14,8 +14,8 @@ use usertrace_consumer::{
 };
 use usertrace_os::procfs;
 use usertrace_sys::uapi::{
-    LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE, LTT_SCOPE_CPU,
-    LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
+    LTT_FILE_DEAD, LTT_MODE_BLOCK, LTT_MODE_COUNT, LTT_MODE_DISCARD, LTT_MODE_OVERWRITE,
+    LTT_SCOPE_CPU, LTT_SCOPE_GLOBAL, LTT_SCOPE_MM_CID, LTT_SCOPE_THREAD, LttRingPositions,
 };
 
 use crate::root::Root;
@@ -107,7 +107,7 @@ impl Status {
             // Unreadable files belong to a trace that was removed meanwhile, or to a user's rights.
             triggers: trigger::listed(&directory).unwrap_or_default(),
             problems: unusable::conditions(&directory).unwrap_or_default(),
-            ..self::trace(directory.path(), &self.of)
+            ..trace(directory.path(), &self.of)
         };
         if let Some(to) = &self.json {
             output::json(to, &trace)?;
@@ -511,7 +511,12 @@ fn process(channel: &str, path: &Path) -> Option<(&'static str, Process)> {
     let mut rings = vec![LttRingPositions::default(); info.channel.nr_rings as usize];
     let flags = file.positions(&mut rings).ok()?;
     let ring_bytes = u64::from(info.channel.subbuf_size) * u64::from(info.channel.subbuf_count);
-    let waiting = |ring: &LttRingPositions| ring.head.saturating_sub(ring.consumed).min(ring_bytes);
+    // A table is never full of what was not consumed.
+    let is_table = info.channel.mode == LTT_MODE_COUNT;
+    let waiting = |ring: &LttRingPositions| match is_table {
+        true => 0,
+        false => ring.head.saturating_sub(ring.consumed).min(ring_bytes),
+    };
     let comm = info.comm.split(|&b| b == 0).next().unwrap_or_default();
     let process = Process {
         channel: channel.to_owned(),
@@ -536,6 +541,7 @@ fn mode(number: u32) -> &'static str {
         LTT_MODE_DISCARD => "discard",
         LTT_MODE_OVERWRITE => "overwrite",
         LTT_MODE_BLOCK => "block",
+        LTT_MODE_COUNT => "count",
         _ => "?",
     }
 }

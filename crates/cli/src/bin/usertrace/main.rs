@@ -38,6 +38,7 @@ mod send;
 mod setup;
 mod snapshot;
 mod start;
+mod stat;
 mod status;
 #[cfg_attr(
     not(feature = "parquet"),
@@ -92,6 +93,7 @@ enum Command {
     Send(send::Args),
     List(list::Args),
     Top(top::Args),
+    Stat(stat::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
 }
@@ -125,6 +127,7 @@ fn main() -> ExitCode {
         Command::Send(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
+        Command::Stat(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(Cli::command()),
     }

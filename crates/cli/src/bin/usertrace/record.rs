@@ -28,11 +28,11 @@ use crate::tables::{Message, TableOptions, Tables};
 use crate::trigger;
 
 /// Exit status if recording failed, as of `env`, `nohup` and `timeout`.
-const FAILED: u8 = 125;
+pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// Exit status if signals ended the recording while the program still ran, as after SIGINT.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Run a program and record what it, and all other traced programs, write meanwhile
 #[derive(Debug, clap::Args)]
@@ -215,8 +215,23 @@ impl Args {
         if let Some(tables) = &tables {
             tables.add_left(&options.output);
         }
-        let (recorded, obstacles) =
-            run_recording(&options, preload.is_some(), quiet, tables.as_ref());
+        // Do not draw over a program's output.
+        let shows = !quiet && options.program.is_empty();
+        let mut display = shows.then(Progress::new);
+        let mut notify = |notification: Notification<'_>| match notification {
+            Notification::RecordingProgress(progress) => display
+                .iter_mut()
+                .for_each(|display| display.show(progress)),
+            Notification::RecorderEvent(event) => {
+                display.iter_mut().for_each(Progress::clear_line);
+                if let (RecorderEvent::ChunkFinished(chunk), Some(tables)) = (event, &tables) {
+                    tables.add(chunk);
+                }
+                limits::report(event, quiet);
+            }
+        };
+        let (recorded, obstacles) = run_recording(&options, preload.is_some(), &mut notify);
+        display.into_iter().for_each(Progress::end);
         let recording = match recorded {
             Ok(recording) => recording,
             Err(error) => {
@@ -253,20 +268,19 @@ impl Args {
 }
 
 /// Programs that could not be traced.
-struct Obstacles {
+pub(crate) struct Obstacles {
     /// The started program, found and reported before it ran.
     of_program: Option<Found>,
     /// Programs that it and its descendants executed, found meanwhile.
     of_descendants: Vec<Found>,
 }
 
-/// Records until the program ends or a signal stops the recording. Shows progress, and looks for
-/// programs that cannot be traced. `preloads`: the environment preloads libraries.
-fn run_recording(
+/// Records until the program ends or a signal stops the recording. Looks for programs that cannot
+/// be traced. `preloads`: the environment preloads libraries.
+pub(crate) fn run_recording(
     options: &Options,
     preloads: bool,
-    quiet: bool,
-    tables: Option<&Tables>,
+    notify: &mut dyn FnMut(Notification<'_>),
 ) -> (Result<Recording, RecordError>, Obstacles) {
     // An explicit --root that cannot be opened is an error, and no reason to fall back.
     let fallback = options.root == Path::new(CONTROL_FS) && ControlFs::open(&options.root).is_err();
@@ -278,26 +292,10 @@ fn run_recording(
         output::say(obstacle);
     }
     let watch = program.map(|_| Watch::start(preloads));
-    // Do not draw over a program's output.
-    let shows = !quiet && options.program.is_empty();
-    let mut display = shows.then(Progress::new);
-    let mut notify = |notification: Notification<'_>| match notification {
-        Notification::RecordingProgress(progress) => display
-            .iter_mut()
-            .for_each(|display| display.show(progress)),
-        Notification::RecorderEvent(event) => {
-            display.iter_mut().for_each(Progress::clear_line);
-            if let (RecorderEvent::ChunkFinished(chunk), Some(tables)) = (event, tables) {
-                tables.add(chunk);
-            }
-            limits::report(event, quiet);
-        }
-    };
     let recorded = match fallback {
-        true => record_fallback(options, &mut notify),
-        false => record(options, &mut notify),
+        true => record_fallback(options, notify),
+        false => record(options, notify),
     };
-    display.into_iter().for_each(Progress::end);
     let obstacles = Obstacles {
         of_program,
         of_descendants: watch.map(Watch::end).unwrap_or_default(),
@@ -306,7 +304,7 @@ fn run_recording(
 }
 
 /// The exit status of a recording that failed.
-fn failure_status(error: &RecordError) -> u8 {
+pub(crate) fn failure_status(error: &RecordError) -> u8 {
     match error {
         RecordError::Program { source, .. } => match source.kind() {
             io::ErrorKind::NotFound => NOT_FOUND,
@@ -317,7 +315,7 @@ fn failure_status(error: &RecordError) -> u8 {
 }
 
 /// Reports programs that could not be traced, and problems of the recording.
-fn report_problems(recording: &Recording, obstacles: &Obstacles) {
+pub(crate) fn report_problems(recording: &Recording, obstacles: &Obstacles) {
     let is_reported = |found: &Found| {
         let of_program = obstacles.of_program.as_ref();
         of_program.is_some_and(|reported| reported.is_same(found))
@@ -345,7 +343,7 @@ fn report_summary(recording: &Recording, setup: &TraceSetup) {
 }
 
 /// Whether the recording is empty and no message has said why.
-fn has_no_events(recording: &Recording, obstacles: &Obstacles) -> bool {
+pub(crate) fn has_no_events(recording: &Recording, obstacles: &Obstacles) -> bool {
     recording.session.processes.is_empty()
         && recording.session.problems.is_empty()
         && recording.incomplete == 0

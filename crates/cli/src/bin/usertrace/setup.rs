@@ -61,6 +61,7 @@ impl From<Setup> for TraceSetup {
             flight: setup.flight,
             block: setup.block,
             triggers: setup.trigger,
+            counts: Vec::new(),
         }
     }
 }

@@ -115,6 +115,18 @@ fn write(bytes: &[u8]) -> io::Result<()> {
     output.flush()
 }
 
+/// Columns and rows of the terminal at a descriptor; 80 and 24 if unknown.
+pub(crate) fn size_of(descriptor: i32) -> (usize, usize) {
+    // SAFETY: `winsize` consists of integers, so zeros are a valid value.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: TIOCGWINSZ writes one `winsize`, which `size` has room for.
+    let done = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
+    match (done, size.ws_col, size.ws_row) {
+        (0, columns @ 1.., rows @ 1..) => (columns.into(), rows.into()),
+        _ => (80, 24),
+    }
+}
+
 impl Terminal {
     /// Sets the terminal up. The process must have a single thread, since signals are blocked for
     /// this thread only.
@@ -142,14 +154,7 @@ impl Terminal {
 
     /// The terminal's columns and rows; 80 and 24 if unknown.
     pub(crate) fn size(&self) -> (usize, usize) {
-        // SAFETY: `winsize` consists of integers, so zeros are a valid value.
-        let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-        // SAFETY: TIOCGWINSZ writes one `winsize`, which `size` has room for.
-        let done = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-        match (done, size.ws_col, size.ws_row) {
-            (0, columns @ 1.., rows @ 1..) => (columns.into(), rows.into()),
-            _ => (80, 24),
-        }
+        size_of(libc::STDOUT_FILENO)
     }
 
     /// Replaces the screen's contents by these lines. Line `strong` is highlighted.

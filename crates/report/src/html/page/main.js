@@ -182,6 +182,7 @@ async function start() {
   Crash.find();
   header();
   Tables.start();
+  Tables.startCounters();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();
   document.addEventListener("keydown", keys);

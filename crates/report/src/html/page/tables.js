@@ -52,6 +52,30 @@ function named(name, color, cell) {
   button.addEventListener("click", () => filterFor(name.split(" → ")[0]));
 }
 
+const BARS = "▁▂▃▄▅▆▇█";
+
+// The range of values in a bucket of a histogram.
+function bucketRange(n) {
+  if (n === 0) return "≤ 0";
+  return n === 63 ? `≥ ${short(2 ** 62)}` : n === 1 ? "1" : `${short(2 ** (n - 1))} to ${short(2 ** n)}`;
+}
+
+// A histogram as a line of bars, from the first bucket that is used on.
+function bars(row, cell) {
+  const first = row.histogram.findIndex((count) => count > 0);
+  if (first < 0) return;
+  const most = Math.max(...row.histogram);
+  const used = row.histogram.slice(first);
+  const bar = (count) => (count === 0 ? " " : BARS[Math.min(7, Math.floor((count / most) * 8))]);
+  const line = element("span", used.map(bar).join(""), cell);
+  line.className = "bars";
+  const lines = used.map((count, n) => `${bucketRange(first + n)}: ${integer(count)}`);
+  line.title = lines.join("\n");
+  line.setAttribute("role", "img");
+  line.setAttribute("aria-label", lines.join(", "));
+  element("span", ` ${bucketRange(first)} … ${bucketRange(row.histogram.length - 1)}`, cell);
+}
+
 const Tables = {
   inView: new Float64Array(Data.classes.length),
 
@@ -75,6 +99,28 @@ const Tables = {
       number("no end seen", (row) => row.unended),
       number("no beginning seen", (row) => row.unbegun),
     ], () => Data.pairs.map((row, n) => ({ ...row, n })).filter((row) => View.wantedPairs[row.n] && row.count + row.unended + row.unbegun > 0), 1);
+  },
+
+  // Counters of channels that count, if there are any.
+  startCounters() {
+    if (Data.counters.length === 0) return;
+    document.getElementById("counted").hidden = false;
+    const number = (name, value) => ({ name, value, text: (row) => integer(value(row)) });
+    const ofValues = (name, value) => ({ name, value, text: (row) => (row.values > 0 ? integer(value(row)) : "–") });
+    const event = (row) => row.event || "(no room in the table)";
+    const key = (row) => (row.key_name && row.key ? `${row.key_name}=${row.key}` : "");
+    const counters = new Table("counters", "Counters", [
+      { name: "event", value: event, text: event },
+      { name: "key", value: key, text: key },
+      { name: "value", value: (row) => row.value_name, text: (row) => row.value_name },
+      number("count", (row) => row.count),
+      ofValues("sum", (row) => row.sum),
+      ofValues("mean", (row) => (row.values > 0 ? row.sum / row.values : 0)),
+      ofValues("lowest", (row) => row.min),
+      ofValues("highest", (row) => row.max),
+      { name: "distribution", value: (row) => row.values, cell: bars },
+    ], () => [...Data.counters], 3);
+    counters.draw();
   },
 
   draw() {

@@ -77,6 +77,7 @@ impl Rings {
             protocol: Protocol::Shared,
             wakeup: crate::writer::WakeupMethod::Futex(reader_wakeup),
             prefault: crate::writer::Prefault::Never,
+            cell_size: 0,
             contexts: false,
             clock: crate::clock::Source::Processor,
             quiescence: None,
