@@ -35,7 +35,7 @@ fn encoded(filter: &str, first: u8, triggers: &[&str]) -> Vec<u8> {
     for word in written(filter.as_bytes(), |byte| byte.is_ascii_whitespace()) {
         add_rule(&mut rules, &word).expect("a valid filter");
     }
-    for (number, line) in (first..).zip(triggers) {
+    for (number, line) in (first..=u8::MAX).zip(triggers) {
         let trigger = Trigger::parse(line).expect("a valid trigger");
         put_trigger(&mut rules, number, &trigger).expect("room for the trigger");
     }

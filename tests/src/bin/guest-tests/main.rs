@@ -42,6 +42,7 @@ mod sessions;
 mod systemd;
 mod tiers;
 mod traces;
+mod triggers;
 mod update;
 
 use std::os::unix::process::CommandExt;
@@ -94,6 +95,7 @@ const ALL: &[&[Case]] = &[
     commands::CASES,
     channels::CASES,
     flight::CASES,
+    triggers::CASES,
     clock::CASES,
     recorder::CASES,
     sessions::CASES,
