@@ -141,10 +141,10 @@ fn flight_recorder_stopped_by_an_event_keeps_what_led_to_it() {
         });
         let mut child = Child::spawn(|link| {
             event::attach();
-            assert_eq!(event::write(FIRES, round), Outcome::Recorded);
             let before = Instant::now();
+            assert_eq!(event::write(FIRES, round), Outcome::Recorded);
             // The trace is stopped when the call returns.
-            assert_eq!(event::write(FIRES, round + 1), Outcome::Off);
+            assert_eq!(event::write(5, round), Outcome::Off);
             link.send(before.elapsed().as_nanos() as u64);
         });
         calls.push(child.link.receive());
@@ -179,6 +179,9 @@ fn flight_recorder_stopped_by_an_event_keeps_what_led_to_it() {
     stop.get().store(1, Ordering::Relaxed);
     processes.into_iter().for_each(Child::join);
     latencies.sort_unstable();
+    calls.sort_unstable();
+    let call = calls[calls.len() / 2] / 1000;
+    println!("until the thread that fires records nothing more: median {call} us");
     let (median, worst) = (
         latencies[latencies.len() / 2],
         latencies[latencies.len() - 1],
@@ -273,10 +276,13 @@ fn flood_of_triggers_harms_no_other_process() {
         let begun = Instant::now();
         let mut calls = 0;
         while begun.elapsed() < Duration::from_secs(2) {
+            // The numbers of no trigger, too, but not each time.
             for number in 1..=255 {
                 let is_one = numbers.contains(&number);
-                let expected = if is_one { Ok(()) } else { Err(Errno::ENOENT) };
-                assert_eq!(areas.calls.fire(buffer, number), expected);
+                if is_one || calls % 100 == 0 {
+                    let expected = if is_one { Ok(()) } else { Err(Errno::ENOENT) };
+                    assert_eq!(areas.calls.fire(buffer, number), expected);
+                }
             }
             calls += 1;
         }
@@ -332,14 +338,7 @@ fn programs_fire_triggers_from_anywhere() {
         }),
         ("chroot", &|| chroot("/tmp").expect("chroot")),
         ("namespaces", &|| {
-            unshare(
-                CloneFlags::CLONE_NEWUSER
-                    | CloneFlags::CLONE_NEWNS
-                    | CloneFlags::CLONE_NEWIPC
-                    | CloneFlags::CLONE_NEWNET
-                    | CloneFlags::CLONE_NEWUTS,
-            )
-            .expect("namespaces");
+            unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).expect("namespaces");
         }),
     ] {
         std::thread::sleep(Duration::from_millis(120));
