@@ -44,6 +44,7 @@ mod systemd;
 mod tiers;
 mod traces;
 mod trigger_commands;
+mod triggers;
 mod update;
 
 use std::os::unix::process::CommandExt;
@@ -97,6 +98,7 @@ const ALL: &[&[Case]] = &[
     channels::CASES,
     counting::CASES,
     flight::CASES,
+    triggers::CASES,
     clock::CASES,
     recorder::CASES,
     sessions::CASES,
