@@ -107,7 +107,7 @@ impl Status {
             // Unreadable files belong to a trace that was removed meanwhile, or to a user's rights.
             triggers: trigger::listed(&directory).unwrap_or_default(),
             problems: unusable::conditions(&directory).unwrap_or_default(),
-            ..self::trace(directory.path(), &self.of)
+            ..trace(directory.path(), &self.of)
         };
         if let Some(to) = &self.json {
             output::json(to, &trace)?;
