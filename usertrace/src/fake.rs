@@ -66,6 +66,8 @@ struct Table {
     updates: AtomicU64,
     /// Number of buffers that were written to after they were given up.
     late: AtomicU64,
+    /// Number of calls that fired a trigger of a trace that was gone.
+    late_fires: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +81,8 @@ struct Trace {
     overwrote: AtomicU32,
     /// How often each trigger was fired: number `n` at `[n / 32][n % 32]`.
     fired: [[AtomicU32; 32]; 8],
+    /// The bytes in the main channel of the process that fired a trigger last, at that time.
+    written: AtomicU64,
     /// The trigger that stops the trace, and the one that starts it; 0: none.
     stops: AtomicU32,
     starts: AtomicU32,
@@ -512,6 +516,27 @@ impl Fake {
     pub fn fired(&self, slot: usize, trigger: u8) -> u32 {
         let trace = &self.table().traces[slot];
         trace.fired(trigger).swap(0, Ordering::Relaxed)
+    }
+
+    /// The bytes that the main channel of the process that fired a trigger last had at that time.
+    pub fn written_when_fired(&self, slot: usize) -> u64 {
+        self.table().traces[slot].written.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that a process has written to the main channel.
+    pub fn written(&self, process: usize, slot: usize) -> u64 {
+        let rings = 0..self.nr_rings[LTT_CHANNEL_MAIN] as usize;
+        let head = |ring| {
+            let (_, control) = self.ring_offset(process, slot, LTT_CHANNEL_MAIN, ring);
+            let head: &AtomicU64 = self.at(control + offset_of!(LttRingControl, head));
+            head.load(Ordering::Acquire)
+        };
+        rings.map(head).sum()
+    }
+
+    /// Number of calls that fired a trigger of a trace that was gone.
+    pub fn late_fires(&self) -> u64 {
+        self.table().late_fires.load(Ordering::Relaxed)
     }
 
     /// Lets a trigger stop or start the trace in a slot.
@@ -1010,17 +1035,22 @@ unsafe impl Kernel for Fake {
 
     fn fire(&self, buffer: NonNull<u8>, trigger: u8) -> Result<(), Errno> {
         self.locked(|table| {
-            let process = &table.processes[self.me(table).ok_or(Errno::ENXIO)?];
+            let me = self.me(table).ok_or(Errno::ENXIO)?;
             let offset = buffer.as_ptr().addr() as u64 - MAPPED[0].load(Ordering::Relaxed);
             let slot = offset as usize / self.buffers_slot_len();
-            let given = process.given[slot].load(Ordering::Relaxed);
+            let given = table.processes[me].given[slot].load(Ordering::Relaxed);
             if given == 0 || trigger == 0 || offset as usize % self.buffers_slot_len() != 0 {
+                table.late_fires.fetch_add(1, Ordering::Relaxed);
                 return Err(Errno::EINVAL);
             }
             let trace = &table.traces[slot];
             if given != trace.generation.load(Ordering::Relaxed) {
+                table.late_fires.fetch_add(1, Ordering::Relaxed);
                 return Err(Errno::ENOENT);
             }
+            trace
+                .written
+                .store(self.written(me, slot), Ordering::Relaxed);
             trace.fired(trigger).fetch_add(1, Ordering::Relaxed);
             for (action, state) in [
                 (&trace.stops, Trace::STOPPED),

@@ -747,13 +747,13 @@ mod tests {
             (255, LTT_RULE_EXPR, "b"),
         ];
         let bytes = encode(&entries);
-        let rules = rules(&bytes);
-        assert!(rules.has_triggers() && !rules.has_conditions());
+        let of_trace = rules(&bytes);
+        assert!(of_trace.has_triggers() && !of_trace.has_conditions());
         assert_eq!(accepted(&bytes), 1);
-        let matching = rules.matching_triggers(b"shop:order-paid", b"order-paid");
+        let matching = of_trace.matching_triggers(b"shop:order-paid", b"order-paid");
         assert_eq!(matching.collect::<Vec<_>>(), [(0, 7), (1, 2)]);
         let mut conditions = Vec::new();
-        rules.each_trigger(&mut [0; LTT_EXPR_MAX], |condition| {
+        of_trace.each_trigger(&mut [0; LTT_EXPR_MAX], |condition| {
             conditions.push(match condition {
                 TriggerCondition::None => None,
                 TriggerCondition::If(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
@@ -767,11 +767,11 @@ mod tests {
         let long = vec![(1, LTT_RULE_EXPR, "x".repeat(255)); 9];
         let mut long: Vec<_> = long.iter().map(|(c, f, text)| (*c, *f, &**text)).collect();
         long.insert(0, (1, LTT_RULE_TRIGGER, "*"));
-        super::tests::rules(&encode(&long)).each_trigger(&mut [0; LTT_EXPR_MAX], |condition| {
+        rules(&encode(&long)).each_trigger(&mut [0; LTT_EXPR_MAX], |condition| {
             assert_eq!(condition, TriggerCondition::TooLong);
         });
         let many = vec![(1, LTT_RULE_TRIGGER, "*"); LTT_MAX_TRIGGERS + 1];
-        let many = super::tests::rules(&encode(&many));
+        let many = rules(&encode(&many));
         let found = many.matching_triggers(b"a:b", b"b").count();
         assert_eq!(found, LTT_MAX_TRIGGERS);
     }

@@ -116,12 +116,12 @@ impl fmt::Display for TriggerProblem {
             Self::ExpectedIf => f.write_str("expected \"if\" or \"then\" after the pattern"),
             Self::NoThen => f.write_str("expected \"then\" before the action"),
             Self::Action => {
-                f.write_str("unknown action (known:")?;
+                f.write_str("expected an action:")?;
                 for (n, action) in TriggerAction::ALL.iter().enumerate() {
                     let separator = if n == 0 { " " } else { ", " };
                     write!(f, "{separator}{}", action.name())?;
                 }
-                f.write_str("; then \"once\" or \"every N\")")
+                Ok(())
             }
             Self::Count => f.write_str("expected a number after \"every\", at least 1"),
             Self::Condition(error) => error.fmt(f),
@@ -148,7 +148,8 @@ impl TriggerError {
         self.problem
     }
 
-    /// The bytes of the line that are wrong. Empty at the end of the line.
+    /// The bytes of the line that are wrong. Empty at the end of the line. They may end within a
+    /// character.
     #[must_use]
     pub fn place(&self) -> Range<usize> {
         self.place.clone()
@@ -248,6 +249,9 @@ impl<'a> Trigger<'a> {
             }
         };
         let (action, action_place) = tail.take();
+        if action == "then" && repeat == TriggerRepeat::Always {
+            return Err(error(TriggerProblem::Action, line.len()..line.len()));
+        }
         let (then, then_place) = tail.take();
         if then != "then" {
             // Where a word is missing, the place is the end of the line.
@@ -425,12 +429,8 @@ mod tests {
             ("a", "", "expected \"then\""),
             ("a stop", "stop", "expected \"then\""),
             ("a if x stop once", "stop", "expected \"then\""),
-            ("a then", "", "expected \"then\""),
-            (
-                "a then panic",
-                "panic",
-                "unknown action (known: stop, start,",
-            ),
+            ("a then", "", "expected an action: stop, start,"),
+            ("a then panic", "panic", "expected an action: stop, start,"),
             ("a then stop twice", "twice", "expected \"then\""),
             ("a then stop every", "", "expected a number"),
             ("a then stop every 0", "0", "expected a number"),
@@ -447,13 +447,14 @@ mod tests {
             ("1 a b then stop", "a", "expected \"if\" or \"then\""),
             ("a if then stop", "", "expected a value"),
             ("é if x > 1 then stop", "é", "invalid pattern"),
-            ("a if x == é then stop", "é", "expected a value"),
+            ("a if x == ] then stop", "]", "expected a value"),
             ("a if (x then stop", "(", "\"(\" has no \")\""),
             ("2  a  if  x = 1  then stop", "=", "unknown operator"),
             ("a if x\u{1} then stop", "\u{1}", ""),
         ] {
             let error = Trigger::parse(line).unwrap_err();
-            assert_eq!(&line[error.place()], place, "{line:?}: {error}");
+            let found = &line.as_bytes()[error.place()];
+            assert_eq!(found, place.as_bytes(), "{line:?}: {error}");
             assert!(error.to_string().contains(message), "{line:?}: {error}");
             let shown = error.with_caret(line).to_string();
             assert_eq!(shown.lines().count(), 3, "{shown}");
@@ -483,7 +484,7 @@ mod tests {
         #[test]
         fn lines_may_be_anything(line in "(\\PC|[ \t]| then | if | every | stop | once |1)*") {
             if let Err(error) = Trigger::parse(&line) {
-                prop_assert!(line.get(error.place()).is_some(), "{:?}", error);
+                prop_assert!(line.as_bytes().get(error.place()).is_some(), "{:?}", error);
                 let _ = error.with_caret(&line).to_string();
             }
         }

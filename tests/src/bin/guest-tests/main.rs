@@ -43,6 +43,7 @@ mod systemd;
 mod tiers;
 mod traces;
 mod trigger_commands;
+mod triggers;
 mod update;
 
 use std::os::unix::process::CommandExt;
@@ -95,6 +96,7 @@ const ALL: &[&[Case]] = &[
     commands::CASES,
     channels::CASES,
     flight::CASES,
+    triggers::CASES,
     clock::CASES,
     recorder::CASES,
     sessions::CASES,

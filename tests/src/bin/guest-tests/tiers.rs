@@ -24,6 +24,9 @@ pub(crate) const CHANGE_STATE: &[&str] = &[
     // Channels, modes.
     "ten_thousand_mode_changes_tear_no_record_and_count_all_losses",
     "each_event_reaches_its_traces_and_memory_is_freed",
+    // Programs that change traces, with any rights and in any namespace.
+    "flight_recorder_stopped_by_an_event_keeps_what_led_to_it",
+    "programs_fire_triggers_from_anywhere",
     // Processes that share memory. The adversary kills them in each way.
     "children_of_every_kind_of_clone_have_their_own_buffers",
     "areas_live_until_the_last_sharing_process_ends",

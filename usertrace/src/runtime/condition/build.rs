@@ -223,6 +223,7 @@ impl<'a> Builder<'a> {
             expressions,
             text,
             workspace,
+            ..
         } = scratch;
         let (mut at, mut unusable) = (0, 0);
         rules.each_expression(text, |text| {
