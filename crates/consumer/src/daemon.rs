@@ -413,8 +413,8 @@ impl Daemon<'_> {
                     self.unwatched.remove(name);
                     self.watches.insert(name.clone(), watch);
                 }
-                // The trace was removed meanwhile.
-                Err(WatchError::ControlFs(ControlFsError::NoTrace(_))) => {}
+                // The trace was removed meanwhile, or the kernel has no triggers.
+                Err(error) if error.is_missing() => {}
                 Err(error) => {
                     if self.unwatched.insert(name.clone()) {
                         let problem =

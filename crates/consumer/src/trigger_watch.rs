@@ -569,6 +569,19 @@ pub(super) enum WatchError {
     Note(#[from] OutputError),
 }
 
+impl WatchError {
+    /// Whether the trace or its files do not exist.
+    pub(super) fn is_missing(&self) -> bool {
+        match self {
+            Self::ControlFs(ControlFsError::NoTrace(_)) => true,
+            Self::ControlFs(ControlFsError::Io { source, .. }) => {
+                source.kind() == io::ErrorKind::NotFound
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The word before an answered count in the note.
 const ANSWERED: &str = "answered";
 

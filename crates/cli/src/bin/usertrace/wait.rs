@@ -136,20 +136,9 @@ impl Args {
             let rest = self
                 .timeout
                 .map(|limit| limit.saturating_sub(begun.elapsed()));
-            match file.wait(rest).context("cannot wait")? {
-                WaitOutcome::TimedOut => {
-                    output::say(format_args!(
-                        "no trigger of trace {:?} fired in time{}",
-                        self.trace,
-                        match self.count - left {
-                            0 => String::new(),
-                            fired => format!(", after {fired} of {}", self.count),
-                        }
-                    ));
-                    return Ok(TIMED_OUT);
-                }
-                WaitOutcome::Removed => return Err(self.removed()),
-                WaitOutcome::Fired => {}
+            let outcome = file.wait(rest).context("cannot wait")?;
+            if outcome == WaitOutcome::Removed {
+                return Err(self.removed());
             }
             let now = self.read(&file)?;
             let news = watched.news(&now);
@@ -163,6 +152,18 @@ impl Args {
             left = left.saturating_sub(fired);
             if left == 0 {
                 return Ok(0);
+            }
+            // Triggers that nobody waits for may end each wait before its time is over.
+            if outcome == WaitOutcome::TimedOut || rest.is_some_and(|rest| rest.is_zero()) {
+                output::say(format_args!(
+                    "no trigger of trace {:?} fired in time{}",
+                    self.trace,
+                    match self.count - left {
+                        0 => String::new(),
+                        fired => format!(", after {fired} of {}", self.count),
+                    }
+                ));
+                return Ok(TIMED_OUT);
             }
             self.check(&watched, &now)?;
             sleep(PAUSE);
