@@ -17,6 +17,7 @@ use usertrace_reader::{Counter, Counters, Item, Reader, Selection};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttClockSync, LttFileInfo, LttInfoChannel, LttRingPositions};
 
+use usertrace_testing::browser::Browser;
 use usertrace_testing::count_table::{CountTableWriter, Key};
 use usertrace_testing::{RingWriter, babeltrace, open_metrics, tools};
 
@@ -692,4 +693,43 @@ fn forged_states_are_no_counters() {
     );
     let read = babeltrace::lines(directory.path());
     assert_eq!(read.lines.len(), 7);
+}
+
+/// The page of `usertrace report` shows counters with their distribution.
+#[test]
+fn report_shows_counters() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("traces"), Version::V2);
+    let output = usertrace(directory.path(), &["report", "-o", "page.html", "traces"]);
+    stdout(&output);
+    let mut browser = Browser::start(1280, 900);
+    browser.open(&directory.path().join("page.html"));
+    browser.wait("document.documentElement.dataset.ready");
+    let rows = browser.text(
+        "JSON.stringify([...document.querySelectorAll('#counters tbody tr')]\
+         .map(row => [...row.cells].map(cell => cell.textContent)))",
+    );
+    let rows: Vec<Vec<String>> = serde_json::from_str(&rows).unwrap();
+    let expected = [
+        "libc:malloc",
+        "from=-1",
+        "size",
+        "100",
+        "4\u{202f}950",
+        "50",
+        "0",
+        "99",
+    ];
+    assert_eq!(rows[0][..8], expected);
+    assert!(rows[0][8].ends_with(" ≤ 0 … 64 to 128"), "{:?}", rows[0]);
+    assert_eq!(
+        rows[0][8]
+            .chars()
+            .filter(|c| "▁▂▃▄▅▆▇█".contains(*c))
+            .count(),
+        8
+    );
+    assert_eq!(rows.len(), 4);
+    assert_eq!(rows[1][1], "path=/api \"x\"\n\\");
+    assert_eq!(browser.complaints, [""; 0]);
 }

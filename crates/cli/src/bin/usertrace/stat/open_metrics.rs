@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use usertrace_reader::Counter;
 use usertrace_sys::count::highest_of_bucket;
 
+/// Name and help of a metric, and its value.
+type Gauge = (&'static str, &'static str, fn(&Counter) -> i64);
+
 /// Formats counters, and the number of events that were not counted.
 pub(super) fn text(counters: &[Counter], lost: u64) -> String {
     let mut text = String::new();
@@ -24,7 +27,7 @@ pub(super) fn text(counters: &[Counter], lost: u64) -> String {
             "Values of a field of events.",
         );
         with_values().for_each(|counter| histogram(&mut text, counter));
-        let gauges: [(&str, &str, fn(&Counter) -> i64); 2] = [
+        let gauges: [Gauge; 2] = [
             ("usertrace_value_min", "Lowest value of a field.", |of| {
                 of.min
             }),

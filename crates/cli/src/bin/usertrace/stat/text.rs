@@ -7,13 +7,16 @@ const MAX_BAR: usize = 52;
 /// Width of the ranges of values: `[512K, 1M)`.
 const RANGE: usize = 14;
 
+/// Title of a column, whether a counter uses it, and its cells.
+type Column = (&'static str, bool, fn(&Counter) -> String);
+
 /// A table of counters. Columns that no counter uses are left out.
 pub(super) fn table(counters: &[&Counter]) -> String {
     let has_keys = counters.iter().any(|counter| !counter.key_name.is_empty());
     let has_values = counters
         .iter()
         .any(|counter| !counter.value_name.is_empty());
-    let columns: [(&str, bool, fn(&Counter) -> String); 8] = [
+    let columns: [Column; 8] = [
         ("EVENT", true, name),
         ("KEY", has_keys, key),
         ("VALUE", has_values, |of| or_dash(&of.value_name)),
