@@ -7,7 +7,7 @@ use std::io;
 use usertrace_ring::schema::{Counting, Event, EventTable, FieldType, Scalar};
 use usertrace_ring::{CountCell, CountGaps, CountKey, CountTable, RingMemory};
 
-use super::event_channel::EventRing;
+use super::event_ring::EventRing;
 use super::lazy_stream::StreamTarget;
 use crate::count::{COUNT_ID, CountState};
 
