@@ -1,15 +1,21 @@
-//! Channels of events.
+//! Channels of events, with the readers and streams of their rings.
 
 use std::io;
 
 use usertrace_ring::schema::Contexts;
+use usertrace_ring::{CountTable, Counts, RingReader};
 use usertrace_sys::Scope;
 
-use super::count_channel::CountChannel;
-use super::event_ring::EventRing;
-use super::lazy_stream::StreamTarget;
+use super::lazy_stream::{LazyStream, StreamTarget};
 use super::summary::RingSummary;
 use crate::{StreamChannel, TraceWriter};
+
+/// What a channel that counts has besides its streams.
+#[derive(Clone, Debug)]
+pub(super) struct CountChannel {
+    pub(super) name: String,
+    pub(super) table: CountTable,
+}
 
 /// A channel of events.
 #[derive(Debug)]
@@ -58,6 +64,30 @@ impl EventChannel {
         }
         self.contexts = Some(contexts.clone());
         Ok(())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct EventRing {
+    pub(super) reader: RingReader,
+    pub(super) stream: LazyStream,
+    /// Lost records that the stream has counted.
+    pub(super) lost: u64,
+    /// Counters of earlier readers.
+    pub(super) before: Counts,
+    /// Events that `reader` read and that were left out.
+    pub(super) earlier: u64,
+    /// Times of the first and last event.
+    pub(super) span: Option<(u64, u64)>,
+}
+
+impl EventRing {
+    /// Sum of all readers' counters.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = self.before;
+        counts += self.reader.counts();
+        counts.events -= self.earlier;
+        counts
     }
 }
 
