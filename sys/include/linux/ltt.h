@@ -342,7 +342,8 @@ struct ltt_count_state {
 };
 
 #define LTT_COUNT_PROBES	16
-#define LTT_COUNT_BUCKETS	64	/* 0: values <= 0; n: 2^(n-1) <= value < 2^n; 63: and more */
+#define LTT_COUNT_BUCKETS	64	/* 0: values <= 0; n: 2^(n-1) <= value < 2^n; */
+					/* 63: all above, too */
 #define LTT_COUNT_BUCKET_SHIFT	56
 #define LTT_COUNT_KEY_MAX	32	/* bytes of a text key; the rest is cut off */
 #define LTT_COUNT_KEY_NUMBER	0xffffffff
