@@ -16,8 +16,9 @@
 //! The versions only differ in the `metadata` file. `description.rs` describes the declarations
 //! once; `tsdl.rs` and `json.rs` write them as TSDL or JSON.
 //!
-//! A channel that counts has an event [`COUNT_EVENT`] for each counter and moment at which its table
-//! was read, in a class of streams of its own. The last one of each counter is its final state.
+//! A channel that counts has an event [`COUNT_EVENT`] for each counter and moment at which its
+//! table was read, in a class of streams of its own. The last one of each counter is its final
+//! state.
 //!
 //! `events_discarded` of a stream counts the events that the ring lost, plus one for each gap in
 //! it, as the number of events in a gap is unknown. A reader only learns what was discarded between

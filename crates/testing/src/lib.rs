@@ -1,8 +1,9 @@
 //! Support for the tests of several crates.
 //!
-//! - [`RingWriter`], [`shared`], [`count_table`] and [`dump`] simulate a kernel and traced programs. They are
-//!   written from the headers alone and do not use the numbers of the crates under test, so that a
-//!   mistake is not made twice. [`fields`] and [`processes`] make traces of any content.
+//! - [`RingWriter`], [`shared`], [`count_table`] and [`dump`] simulate a kernel and traced
+//!   programs. They are written from the headers alone and do not use the numbers of the crates
+//!   under test, so that a mistake is not made twice. [`fields`] and [`processes`] make traces of
+//!   any content.
 //! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
 //!   which judge traces.
 //! - [`open_metrics`] parses metrics.

@@ -3,13 +3,19 @@
 use std::io;
 
 use usertrace_ring::schema::Contexts;
-use usertrace_ring::{Counts, RingReader};
+use usertrace_ring::{CountTable, Counts, RingReader};
 use usertrace_sys::Scope;
 
-use super::count_channel::CountChannel;
 use super::lazy_stream::{LazyStream, StreamTarget};
 use super::summary::RingSummary;
 use crate::{StreamChannel, TraceWriter};
+
+/// What a channel that counts has besides its streams.
+#[derive(Clone, Debug)]
+pub(super) struct CountChannel {
+    pub(super) name: String,
+    pub(super) table: CountTable,
+}
 
 /// A channel of events.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Writes the rings of one process as a CTF trace.
 
-mod count_channel;
+mod count_writer;
 mod description_sink;
 mod event_channel;
 mod event_sink;
@@ -14,9 +14,9 @@ use std::path::Path;
 use usertrace_ring::schema::{Contexts, Counting, Description, EventTable, InChannel};
 use usertrace_ring::{Channel, Counts, Item, MetaLengths, RingMemory, RingReader, WaitPolicy};
 
-use self::count_channel::{CountChannel, CountWriter};
+use self::count_writer::CountWriter;
 use self::description_sink::DescriptionSink;
-use self::event_channel::{EventChannel, EventRing, ring_target};
+use self::event_channel::{CountChannel, EventChannel, EventRing, ring_target};
 use self::event_sink::{EventSink, SinceFilter};
 use self::lazy_stream::{LazyStream, StreamTarget};
 pub use self::ring_state::{RingCounts, RingState};
@@ -397,9 +397,9 @@ impl ProcessWriter {
     }
 
     /// Writes the state of a table of counters, as it is now, in place of [`ProcessWriter::read`].
-    /// All descriptions of its events must have been read before. `time` is the present by the clock
-    /// of the trace. The last state that is written is final. `ended`: the process has ended, so it
-    /// describes no further event.
+    /// All descriptions of its events must have been read before. `time` is the present by the
+    /// clock of the trace. The last state that is written is final. `ended`: the process has
+    /// ended, so it describes no further event.
     ///
     /// # Errors
     /// When the trace cannot be written.

@@ -3,8 +3,9 @@
 //! A description of an event is one line of text, `ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE
 //! FIELD]...]`. `LTT_ID_META` in `sys/include/linux/ltt.h` specifies it. A line `@CHANNEL TYPE
 //! FIELD[;TYPE FIELD]...` describes the contexts of a channel, `#CHANNEL VALUE KEY` what a channel
-//! counts by, and `$ TEXT` the command line of the process. The traced process wrote these lines, so they may be anything (F4): the parser refuses
-//! invalid lines, and an id keeps its first description.
+//! counts by, and `$ TEXT` the command line of the process. The traced process wrote these lines,
+//! so they may be anything (F4): the parser refuses invalid lines, and an id keeps its first
+//! description.
 
 mod cmdline;
 mod contexts;

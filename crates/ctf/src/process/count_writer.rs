@@ -1,22 +1,15 @@
-//! Channels that count: writes the states of their cells as events.
+//! Writes the states of counters as events.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 
 use usertrace_ring::schema::{Counting, Event, EventTable, FieldType, Scalar};
-use usertrace_ring::{CountCell, CountGaps, CountKey, CountTable, RingMemory};
+use usertrace_ring::{CountCell, CountGaps, CountKey, RingMemory};
 
-use super::event_channel::EventRing;
+use super::event_channel::{CountChannel, EventRing};
 use super::lazy_stream::StreamTarget;
 use crate::count::{COUNT_ID, CountState};
-
-/// What a channel that counts has besides its streams.
-#[derive(Clone, Debug)]
-pub(super) struct CountChannel {
-    pub(super) name: String,
-    pub(super) table: CountTable,
-}
 
 /// Writes the state of one table.
 pub(super) struct CountWriter<'a> {
