@@ -29,6 +29,8 @@ pub(super) struct Display {
     pub(super) begun: Instant,
     /// Lines on the terminal that the next state replaces.
     pub(super) drawn: usize,
+    /// What was shown last, if there is one state after the other.
+    pub(super) last: Option<(Vec<Counter>, u64)>,
 }
 
 /// A state, as JSON.
@@ -92,6 +94,7 @@ impl Display {
             requests,
             begun: Instant::now(),
             drawn: 0,
+            last: None,
         }
     }
 
@@ -107,8 +110,15 @@ impl Display {
             destination::fill(path, |to| to.write_all(text.as_bytes()))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
+        // The last interval may have ended with the program.
+        let state = (counters, collected.lost);
+        let is_shown = self.last.as_ref() == Some(&state) && collected.problems.is_empty();
+        if is_last && is_shown && !(self.is_terminal() && self.json.is_none()) {
+            return Ok(true);
+        }
+        let (counters, lost) = &state;
         let goes_on = match &self.json {
-            Some(path) => self.write_json(path, &counters, collected)?,
+            Some(path) => self.write_json(path, counters, collected)?,
             None => true,
         };
         let problems = std::mem::take(&mut collected.problems);
@@ -121,14 +131,26 @@ impl Display {
             Some(path) => path == Path::new("-"),
             None => false,
         };
-        if is_quiet {
-            return Ok(goes_on);
+        let printed = match is_quiet {
+            true => Ok(()),
+            false => self.print(counters, *lost, is_last),
+        };
+        if self.is_live {
+            self.last = Some(state);
         }
-        match self.print(&counters, collected.lost, is_last) {
+        match printed {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             printed => printed
                 .context("cannot write the counters")
                 .map(|()| goes_on),
+        }
+    }
+
+    /// Whether the text goes to a terminal.
+    fn is_terminal(&self) -> bool {
+        match self.to_stderr {
+            true => io::stderr().is_terminal(),
+            false => io::stdout().is_terminal(),
         }
     }
 
@@ -169,10 +191,7 @@ impl Display {
     }
 
     fn print(&mut self, counters: &[Counter], lost: u64, is_last: bool) -> io::Result<()> {
-        let is_terminal = match self.to_stderr {
-            true => io::stderr().is_terminal(),
-            false => io::stdout().is_terminal(),
-        };
+        let is_terminal = self.is_terminal();
         let descriptor = if self.to_stderr { 2 } else { 1 };
         let (width, height) = match is_terminal {
             true => terminal::size_of(descriptor),
