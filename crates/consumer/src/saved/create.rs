@@ -9,8 +9,8 @@ use usertrace_sys::filter::TriggerAction;
 use super::capture;
 use super::error::SavedTraceError;
 use super::key::{
-    ALLOCATE, CONTEXTS, FILTER, FILTER_MASK, Key, MODE, OF_RINGS, PREFAULT, SCOPE, STARTED,
-    SUBBUF_COUNT, SUBBUF_SIZE, TRIGGERS, Value,
+    ALLOCATE, CONTEXTS, FILTER, FILTER_MASK, KEY, Key, MODE, OF_RINGS, PREFAULT, SCOPE, STARTED,
+    SUBBUF_COUNT, SUBBUF_SIZE, TRIGGERS, VALUE, Value,
 };
 use super::trace::{SavedChannel, SavedFile, SavedTrace, Setting, setting};
 use crate::control_fs::{self, CREATE_TRACE, ControlFs, ControlFsError, TraceDir};
@@ -188,7 +188,7 @@ impl NewTrace<'_> {
         };
         self.make_channels(&trace)?;
         for channel in &self.trace.channels {
-            for key in [&MODE, &PREFAULT, &FILTER, &FILTER_MASK] {
+            for key in [&MODE, &VALUE, &KEY, &PREFAULT, &FILTER, &FILTER_MASK] {
                 self.write_channel(&trace, channel, key)?;
             }
         }

@@ -86,14 +86,18 @@ pub(super) const SUBBUF_SIZE: Key = key("subbuf_size", Kind::Size);
 pub(super) const SUBBUF_COUNT: Key = key("subbuf_count", Kind::Number);
 pub(super) const PREFAULT: Key = silent("prefault", Kind::Flag, "0");
 pub(super) const CONTEXTS: Key = silent("contexts", Kind::Words, "");
+pub(super) const VALUE: Key = silent("value", Kind::Word, "0");
+pub(super) const KEY: Key = silent("key", Kind::Word, "0");
 
 static OF_TRACE: [Key; 5] = [STARTED, ALLOCATE, TRACE_FILTER, FILTER_MASK, TRIGGERS];
 static OF_CONTROL: [Key; 3] = [SUBBUF_SIZE, SUBBUF_COUNT, PREFAULT];
 static OF_MAIN: [Key; 6] = [MODE, SCOPE, SUBBUF_SIZE, SUBBUF_COUNT, PREFAULT, CONTEXTS];
-static OF_ADDED: [Key; 8] = [
+static OF_ADDED: [Key; 10] = [
     FILTER,
     FILTER_MASK,
     MODE,
+    VALUE,
+    KEY,
     SCOPE,
     SUBBUF_SIZE,
     SUBBUF_COUNT,

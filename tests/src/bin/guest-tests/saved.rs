@@ -73,7 +73,7 @@ fn set_up(trace: &Trace, random: &mut Random) {
         let power = |random: &mut Random, from: u32, to: u32| {
             (1u64 << (u64::from(from) + random.below(u64::from(to - from)))).to_string()
         };
-        let (file, value) = match random.below(10) {
+        let (file, value) = match random.below(12) {
             0 => ("subbuf_size", power(random, 12, 21)),
             1 => ("subbuf_count", power(random, 1, 7)),
             2 => (
@@ -82,7 +82,7 @@ fn set_up(trace: &Trace, random: &mut Random) {
             ),
             3 => (
                 "mode",
-                one(random, &["discard", "overwrite", "block"]).to_owned(),
+                one(random, &["discard", "overwrite", "block", "count"]).to_owned(),
             ),
             4 => ("prefault", one(random, &["0", "1"]).to_owned()),
             5 => {
@@ -90,6 +90,11 @@ fn set_up(trace: &Trace, random: &mut Random) {
                 ("contexts", one(random, &contexts).to_owned())
             }
             6 => ("filter_mask", (random.word() as u32).to_string()),
+            8 => ("value", one(random, &["size", "0", "_n"]).to_owned()),
+            9 => (
+                "key",
+                one(random, &["path", "", "$ctx.app.user", "$ctx.vtid"]).to_owned(),
+            ),
             7 => {
                 let triggers = [
                     "a:* if n >= 500 then stop once",
