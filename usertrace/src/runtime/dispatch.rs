@@ -242,8 +242,8 @@ fn refresh_if_closed(channel: &Channel) {
     }
 }
 
-/// Writes an event that calls probes, needs its address, has conditions, is counted, or is the first
-/// one after a `fork`.
+/// Writes an event that calls probes, needs its address, has conditions, is counted, or is the
+/// first one after a `fork`.
 #[cold]
 #[inline(never)]
 fn record_flagged(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {

@@ -9,68 +9,23 @@
 //! Tables lie in memory that the process, and so its bugs, can write to. All numbers from a cell
 //! are bounded before they become an offset.
 
-use std::mem::offset_of;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use usertrace_sys::count::bucket_of;
 use usertrace_sys::uapi::{
     LTT_COUNT_BUCKET_SHIFT, LTT_COUNT_BUCKETS, LTT_COUNT_CELL_PLAIN, LTT_COUNT_KEY_MAX,
-    LTT_COUNT_KEY_NUMBER, LTT_COUNT_PROBES, LttCountCell, LttCountState,
+    LTT_COUNT_KEY_NUMBER, LTT_COUNT_PROBES,
 };
 
+use super::cell::{BUCKET, Cell, CellValues, MAX, MIN, STATE_WORDS, SUM_HIGH, SUM_LOW};
 use super::channel::{Channel, Table};
 use super::percpu::{self, ROUNDS};
 use super::refusal::Dropped;
 use super::ring_index::{CPU_ID, CPU_ID_OF_TABLE};
 use super::rseq::{CellStart, CellUpdate, Rseq, Step, TRIES, count_in_cell, update_cell};
 
-/// Words of a state.
-pub(super) const STATE_WORDS: usize = size_of::<LttCountState>() / 8;
-
-/// The words of a state, in this order.
-const SUM_LOW: usize = 0;
-const SUM_HIGH: usize = 1;
-const MIN: usize = 2;
-const MAX: usize = 3;
-const BUCKET: usize = 4;
-
 /// The count in a state's word for a bucket.
 const IN_BUCKET: u64 = (1 << LTT_COUNT_BUCKET_SHIFT) - 1;
-
-/// A cell, up to what cells without values have.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct Cell {
-    pub(super) count: AtomicU64,
-    /// The id of the event, and in the upper half the length of the key.
-    pub(super) name: AtomicU64,
-    pub(super) key: [AtomicU64; 4],
-}
-
-/// What a cell of a table with values has behind that.
-#[derive(Debug)]
-#[repr(C)]
-struct CellValues {
-    state: [[AtomicU64; STATE_WORDS]; 2],
-    histogram: [AtomicU64; LTT_COUNT_BUCKETS],
-}
-
-const _: () = {
-    assert!(cfg!(target_endian = "little"));
-    assert!(offset_of!(Cell, count) == offset_of!(LttCountCell, count));
-    assert!(offset_of!(Cell, name) == offset_of!(LttCountCell, id));
-    assert!(offset_of!(LttCountCell, key_len) == offset_of!(LttCountCell, id) + 4);
-    assert!(offset_of!(Cell, key) == offset_of!(LttCountCell, key));
-    assert!(size_of::<Cell>() == offset_of!(LttCountCell, state));
-    assert!(size_of::<Cell>() + size_of::<CellValues>() == size_of::<LttCountCell>());
-    let histogram = size_of::<Cell>() + offset_of!(CellValues, histogram);
-    assert!(histogram == offset_of!(LttCountCell, histogram));
-    assert!(offset_of!(LttCountState, sum_low) == 8 * SUM_LOW);
-    assert!(offset_of!(LttCountState, sum_high) == 8 * SUM_HIGH);
-    assert!(offset_of!(LttCountState, min) == 8 * MIN);
-    assert!(offset_of!(LttCountState, max) == 8 * MAX);
-    assert!(offset_of!(LttCountState, bucket) == 8 * BUCKET);
-};
 
 /// What a channel counts of an event besides the event itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +89,7 @@ impl CountKey {
     fn hash(&self) -> u32 {
         let mix = |hash: u64, word: u64| {
             let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 32
+            mixed ^ (mixed >> 32)
         };
         match self.len {
             0 => 0,
@@ -195,7 +150,7 @@ impl<'a> Table<'a> {
         // Cell 0 is the overflow cell.
         let others = self.cells - 1;
         // Ids follow each other, so cells of events without keys lie close together.
-        let first = u64::from(id) + (u64::from(key.hash()) * others >> 32);
+        let first = u64::from(id) + ((u64::from(key.hash()) * others) >> 32);
         let mut at = if first < others {
             first
         } else {

@@ -23,6 +23,7 @@
 //! Nothing here allocates, locks, or touches `errno` or lazily allocated thread-local storage. So
 //! signal handlers, `malloc` itself, and code that interrupts another event may write events.
 
+mod cell;
 mod channel;
 mod count;
 mod hooks;

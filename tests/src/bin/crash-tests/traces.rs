@@ -250,8 +250,8 @@ impl Dump {
         );
     }
 
-    /// Checks counters by thread, of the numbers from 0 on: how many there are, and whether there may
-    /// be more.
+    /// Checks counters by thread, of the numbers from 0 on: how many there are, and whether there
+    /// may be more.
     pub(crate) fn check_counts(&self, threads: &[(u64, u64, bool)]) {
         let counters = self.read.events.iter();
         let counters: Vec<_> = counters

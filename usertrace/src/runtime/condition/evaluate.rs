@@ -85,7 +85,8 @@ pub(in crate::runtime) fn lets(
 
 /// What a channel of a slot's trace counts of an event. `contexts` has the values of contexts.
 ///
-/// If an update has just moved the event to this channel, that is the event alone. None if updates replace the places again and again.
+/// If an update has just moved the event to this channel, that is the event alone. None if updates
+/// replace the places again and again.
 #[inline]
 pub(in crate::runtime) fn counted(
     table: &ConditionTable,

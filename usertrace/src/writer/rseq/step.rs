@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use usertrace_sys::uapi::LttSubbuf;
 
+use crate::writer::cell::{Cell, STATE_WORDS};
 use crate::writer::channel::Control;
-use crate::writer::count::{Cell, STATE_WORDS};
 
 /// How a sequence of the slow path ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

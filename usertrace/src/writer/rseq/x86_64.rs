@@ -18,8 +18,8 @@ use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
 use super::step::{Advance, CellStart, CellUpdate, Start, Step};
+use crate::writer::cell::Cell;
 use crate::writer::channel::{AHEAD, Channel, Control};
-use crate::writer::count::Cell;
 use crate::writer::refusal::Refusal;
 use crate::writer::ring_index::{CPU_ID, CPU_ID_OF_TABLE, offset};
 use crate::writer::route::{ID_BITS, Route, STRIDE_BITS};
