@@ -17,11 +17,12 @@ mod build;
 mod evaluate;
 mod payload_bytes;
 mod place;
+mod quick_place;
 mod quick_test;
 mod stack;
 mod table;
 
 pub(super) use self::build::{Builder, Built, CountNames, Scratch};
-pub(super) use self::evaluate::{counted, lets, refuse_quickly};
+pub(super) use self::evaluate::{counted, counted_quickly, lets, refuse_quickly};
 pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;
