@@ -310,13 +310,47 @@ fn record_in_slots(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outc
     if mask & CONDITIONAL != 0 {
         slots &= slots_that_conditions_let(callsite, slots, payload);
     }
-    let slots = (0..SLOTS).filter(|slot| slots & (1 << slot) != 0);
-    slots.fold(Outcome::Off, |outcome, slot| {
-        match record_in_slot(callsite, slot, payload, Refusal::Again) {
-            Some(result) => outcome.and(result),
-            None => outcome,
+    let mut outcome = Outcome::Off;
+    while slots != 0 {
+        let slot = slots.trailing_zeros() as usize;
+        slots &= slots - 1;
+        let counted = match mask & COUNTED {
+            0 => None,
+            _ => count_quickly(callsite, slot, payload),
+        };
+        let result = counted.or_else(|| record_in_slot(callsite, slot, payload, Refusal::Again));
+        if let Some(result) = result {
+            outcome = outcome.and(result);
         }
-    })
+    }
+    outcome
+}
+
+/// Counts an event in a slot's channel, if that counts, and needs nothing else than integers at
+/// constant offsets. None: [`record_in_slot`] counts or records it.
+#[inline]
+fn count_quickly(
+    callsite: &Callsite,
+    slot: usize,
+    payload: Payload<'_>,
+) -> Option<Result<(), Dropped>> {
+    let Payload::Words(words) = payload else {
+        return None;
+    };
+    if !current::is_attached() {
+        return None;
+    }
+    // Processes without an update signal follow traces here.
+    current::refresh_if_stale();
+    let index = callsite.wanted_channel(slot)?;
+    // SAFETY: as in `record_in_slot`.
+    let (rseq, channel) = unsafe { current::place(slot, index) };
+    if !channel.counts() {
+        return None;
+    }
+    let conditions = current::conditions()?;
+    let counted = condition::counted_quickly(conditions, callsite, (slot, index), words)?;
+    Some(writer::count(rseq, channel, callsite.id(slot), &counted))
 }
 
 /// The slots of a mask whose conditions let an event through.

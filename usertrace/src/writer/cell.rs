@@ -1,4 +1,4 @@
-//! A cell of a table of counters, as `struct ltt_count_cell` in `linux/ltt.h` has it.
+//! A cell of a table that counts, as `struct ltt_count_cell` in `linux/ltt.h` lays it out.
 
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;

@@ -658,7 +658,7 @@ impl Channel {
     }
 
     /// The table of a CPU. None if there is no such table, as in a closed channel.
-    #[inline]
+    #[inline(always)]
     pub(super) fn table_at(&self, cpu: u32) -> Option<Table<'_>> {
         // The epoch comes first: pairs with the order in `close`, as in `ring_at`.
         let epoch = self.epoch.load(Ordering::Acquire);

@@ -89,7 +89,7 @@ impl CountKey {
     fn hash(&self) -> u32 {
         let mix = |hash: u64, word: u64| {
             let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 32
+            mixed ^ (mixed >> 32)
         };
         match self.len {
             0 => 0,
@@ -115,11 +115,11 @@ impl Cell {
 }
 
 /// A cell that an event is to be counted in, as it was a moment ago.
-struct Found<'a> {
+struct Found<'a, 'k> {
     cell: &'a Cell,
     count: u64,
     name: u64,
-    key: CountKey,
+    key: &'k CountKey,
 }
 
 impl<'a> Table<'a> {
@@ -144,13 +144,13 @@ impl<'a> Table<'a> {
 
     /// The cell of an event and key: the one that they have, or else a free one, or else the
     /// overflow cell.
-    #[inline]
-    fn find(&self, id: u16, key: &CountKey) -> Found<'a> {
+    #[inline(always)]
+    fn find<'k>(&self, id: u16, key: &'k CountKey) -> Found<'a, 'k> {
         let name = u64::from(id) | u64::from(key.len) << 32;
         // Cell 0 is the overflow cell.
         let others = self.cells - 1;
         // Ids follow each other, so cells of events without keys lie close together.
-        let first = u64::from(id) + (u64::from(key.hash()) * others >> 32);
+        let first = u64::from(id) + ((u64::from(key.hash()) * others) >> 32);
         let mut at = if first < others {
             first
         } else {
@@ -162,7 +162,6 @@ impl<'a> Table<'a> {
             // before.
             let count = cell.count.load(Ordering::Acquire);
             if count == 0 || cell.is_of(name, key) {
-                let key = *key;
                 return Found {
                     cell,
                     count,
@@ -177,15 +176,16 @@ impl<'a> Table<'a> {
             cell,
             count: cell.count.load(Ordering::Acquire),
             name: 0,
-            key: CountKey::NONE,
+            key: &CountKey::NONE,
         }
     }
 
     /// Counts an event in this table, which is that of a CPU in this channel.
-    #[inline]
+    #[inline(always)]
     fn count(&self, rseq: Rseq, channel: &Channel, cpu: u32, id: u16, counted: &Counted) -> Step {
         let found = self.find(id, &counted.key);
-        let start = CellStart {
+        // Made twice: a copy of words that were just stored would wait for the stores.
+        let start = || CellStart {
             epoch: self.epoch,
             cpu,
             cell: found.cell,
@@ -194,16 +194,16 @@ impl<'a> Table<'a> {
         let values = self.values(found.cell);
         if values.is_none() && found.count != 0 {
             // SAFETY: made from this table.
-            return unsafe { count_in_cell(rseq, channel, &start) };
+            return unsafe { count_in_cell(rseq, channel, &start()) };
         }
         let (unused_word, unused) = (
             AtomicU64::new(0),
             [const { AtomicU64::new(0) }; STATE_WORDS],
         );
         let mut update = CellUpdate {
-            start,
+            start: start(),
             name: found.name,
-            key: found.key.words,
+            key: &raw const found.key.words,
             head: &raw const self.control.head,
             table_size: self.cells * self.cell_size,
             bucket: &raw const unused_word,
@@ -230,48 +230,51 @@ impl<'a> Table<'a> {
 
 impl CellValues {
     /// Computes what an update stores, from the state that belongs to its count.
-    #[inline]
+    #[inline(always)]
     fn next(&self, update: &mut CellUpdate, value: Option<CountedValue>) {
         let count = update.start.count;
         let current = &self.state[count as usize % 2];
-        let mut state = current.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let last = state[BUCKET];
+        let load = |word: usize| current[word].load(Ordering::Relaxed);
+        let last = load(BUCKET);
         let last_bucket = (last >> LTT_COUNT_BUCKET_SHIFT) as usize % LTT_COUNT_BUCKETS;
         let is_first = last == 0;
         if !is_first {
             update.bucket = &raw const self.histogram[last_bucket];
             update.folded = last & IN_BUCKET;
         }
+        let (mut low, mut high, mut min, mut max) =
+            (load(SUM_LOW), load(SUM_HIGH), load(MIN), load(MAX));
+        let mut in_bucket = last;
         if let Some(CountedValue { bits, signed }) = value {
             let bucket = bucket_of(bits, signed);
             let before = match !is_first && bucket == last_bucket {
-                true => last & IN_BUCKET,
+                true => last,
                 false => self.histogram[bucket].load(Ordering::Relaxed),
             };
-            let in_bucket = before.wrapping_add(1) & IN_BUCKET;
-            state[BUCKET] = (bucket as u64) << LTT_COUNT_BUCKET_SHIFT | in_bucket;
-            let (low, carry) = state[SUM_LOW].overflowing_add(bits);
-            let high = if signed {
-                (bits.cast_signed() >> 63).cast_unsigned()
-            } else {
-                0
+            in_bucket = (bucket as u64) << LTT_COUNT_BUCKET_SHIFT;
+            in_bucket |= before.wrapping_add(1) & IN_BUCKET;
+            let carry;
+            (low, carry) = low.overflowing_add(bits);
+            let extension = match signed {
+                true => (bits.cast_signed() >> 63).cast_unsigned(),
+                false => 0,
             };
-            state[SUM_LOW] = low;
-            state[SUM_HIGH] = state[SUM_HIGH]
-                .wrapping_add(high)
-                .wrapping_add(carry.into());
-            let is_less = |a: u64, b: u64| match signed {
-                true => a.cast_signed() < b.cast_signed(),
-                false => a < b,
-            };
-            if is_first || is_less(bits, state[MIN]) {
-                state[MIN] = bits;
+            high = high.wrapping_add(extension).wrapping_add(carry.into());
+            // With their signs flipped, signed numbers compare as unsigned ones.
+            let flip = if signed { 1 << 63 } else { 0 };
+            if is_first || bits ^ flip < min ^ flip {
+                min = bits;
             }
-            if is_first || is_less(state[MAX], bits) {
-                state[MAX] = bits;
+            if is_first || max ^ flip < bits ^ flip {
+                max = bits;
             }
         }
-        update.state = state;
+        // Word by word: a copy of words that were just stored would wait for the stores.
+        update.state[SUM_LOW] = low;
+        update.state[SUM_HIGH] = high;
+        update.state[MIN] = min;
+        update.state[MAX] = max;
+        update.state[BUCKET] = in_bucket;
         update.state_at = &raw const self.state[count.wrapping_add(1) as usize % 2];
     }
 }

@@ -6,6 +6,7 @@ use usertrace_sys::limits::{RULES_LEN, SLOTS};
 use usertrace_sys::uapi::{LTT_EXPR_MAX, LTT_MAX_TRIGGERS};
 
 use super::place::{PLACE_WORDS, Place, steps};
+use super::quick_place::QuickPlace;
 use super::quick_test::{QUICK_TEST_WORDS, QuickTest};
 use super::table::{Bank, ConditionTable};
 use super::trigger_list::{TriggerEntry, TriggerList};
@@ -102,7 +103,8 @@ pub(in crate::runtime) enum Built {
 /// 3. The [`QuickTest`], in [`QUICK_TEST_WORDS`].
 /// 4. For each condition its expression (16 bits), the number of references (8), and whether it
 ///    refuses (8); then the places.
-/// 5. With [`COUNTS`], the places of the value and the key that the event is counted by.
+/// 5. With [`COUNTS`], the places of the value and the key that the event is counted by, and the
+///    [`QuickPlace`] of each.
 /// 6. The steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decision {
@@ -166,7 +168,7 @@ impl Decision {
     #[inline]
     pub(super) fn counts(self, at: usize, channel: usize) -> Option<usize> {
         let is = self.len & COUNTS != 0 && (self.len >> 16 & 0xff) as usize == channel;
-        is.then(|| self.steps(at).saturating_sub(2 * PLACE_WORDS))
+        is.then(|| self.steps(at).saturating_sub(COUNT_WORDS))
     }
 
     #[inline]
@@ -210,6 +212,9 @@ impl CountNames<'_> {
         self.value.is_none() && self.key.is_none()
     }
 }
+
+/// Words of the places of a value and a key, and of their quick places.
+const COUNT_WORDS: usize = 2 * PLACE_WORDS + 2;
 
 /// Compiles the conditions of all traces.
 ///
@@ -421,14 +426,21 @@ impl<'a> Builder<'a> {
         let mut flags = 0;
         if let Some(names) = counts {
             flags |= COUNTS | (names.channel as u32 & 0xff) << 16;
-            for (name, is) in [
+            let mut quick = [0; 2];
+            for ((name, is), quick) in [
                 (names.value, Place::is_integer as fn(&Place) -> bool),
                 (names.key, Place::is_key),
-            ] {
-                let place = self.push_named(name, is, callsite.description(), scratch, apps)?;
-                step_count = step_count.max(place.step_count);
-                wants_ip |= place.has_ip;
+            ]
+            .into_iter()
+            .zip(&mut quick)
+            {
+                let description = callsite.description();
+                let (places, word) = self.push_named(name, is, description, scratch, apps)?;
+                step_count = step_count.max(places.step_count);
+                wants_ip |= places.has_ip;
+                *quick = word.to_word();
             }
+            quick.into_iter().try_for_each(|word| table.push(word))?;
         }
         for step in steps(callsite.description()).take(step_count.into()) {
             table.push(step.to_word())?;
@@ -491,7 +503,7 @@ impl<'a> Builder<'a> {
         description: &str,
         scratch: &mut Scratch,
         apps: &Apps,
-    ) -> Option<Places> {
+    ) -> Option<(Places, QuickPlace)> {
         let place = name.map_or(Place::Missing, |name| {
             // A name is an expression.
             let expression = scratch.workspace.parse(name).ok();
@@ -504,14 +516,15 @@ impl<'a> Builder<'a> {
         for word in place.to_words() {
             self.table.push(word)?;
         }
-        Some(Places {
+        let places = Places {
             step_count: match place {
                 Place::Field { steps, .. } => steps,
                 _ => 0,
             },
             has_ip: place == Place::Context(Kind::Ip),
             quick: None,
-        })
+        };
+        Some((places, QuickPlace::new(place)))
     }
 
     /// The offset of a decision that is equal to the last one, which is removed then; or that of

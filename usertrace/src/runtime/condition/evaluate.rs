@@ -8,6 +8,7 @@ use usertrace_sys::word::decoded;
 use super::build::Decision;
 use super::payload_bytes::{PayloadBytes, WINDOW};
 use super::place::{PLACE_WORDS, Part, Place, Step};
+use super::quick_place::QuickPlace;
 use super::quick_test::QuickTest;
 use super::table::{Bank, ConditionTable};
 use super::trigger_list::{self, TriggerList};
@@ -189,6 +190,35 @@ pub(in crate::runtime) fn counted(
         }
     }
     None
+}
+
+/// What a channel of a slot's trace counts of an event, if value and key are integers at constant
+/// offsets. None: [`counted`] finds it.
+#[inline]
+pub(in crate::runtime) fn counted_quickly(
+    table: &ConditionTable,
+    callsite: &Callsite,
+    (slot, channel): (usize, usize),
+    payload: &[u64],
+) -> Option<Counted> {
+    let decision = callsite.decision(slot);
+    if decision == 0 {
+        return Some(Counted::PLAIN);
+    }
+    let (bank, at) = table.find(decision);
+    let take = || {
+        let places = Decision::read(bank, at).counts(at, channel)? + 2 * PLACE_WORDS;
+        let quick = |n| QuickPlace::from_word(bank.word(places + n)).value(payload);
+        let value = quick(0)?.map(|(of, bits)| CountedValue {
+            bits,
+            signed: of.signed,
+        });
+        let key = quick(1)?.map_or(CountKey::NONE, |(_, bits)| CountKey::number(bits));
+        Some(Counted { value, key })
+    };
+    let counted = bank.read(take)?;
+    // As in `lets`.
+    counted.filter(|_| callsite.decision(slot) == decision)
 }
 
 /// What a decision says that a channel counts of an event.

@@ -21,13 +21,14 @@ mod build;
 mod evaluate;
 mod payload_bytes;
 mod place;
+mod quick_place;
 mod quick_test;
 mod stack;
 mod table;
 mod trigger_list;
 
 pub(super) use self::build::{Builder, Built, CountNames, Scratch};
-pub(super) use self::evaluate::{counted, find_fired, lets, refuse_quickly};
+pub(super) use self::evaluate::{counted, counted_quickly, find_fired, lets, refuse_quickly};
 pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;
 pub(super) use self::trigger_list::TriggerList;

@@ -78,7 +78,7 @@ impl QuickTest {
 
 /// An integer at an offset, sign-extended. Missing bytes are 0.
 #[inline]
-fn integer(of: Integer, payload: &[u64], at: usize) -> u64 {
+pub(super) fn integer(of: Integer, payload: &[u64], at: usize) -> u64 {
     let word = |at: usize| payload.get(at).copied().unwrap_or(0);
     let (index, shift) = (at / 8, at % 8 * 8);
     let mut bits = word(index) >> shift;

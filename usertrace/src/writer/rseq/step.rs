@@ -54,7 +54,7 @@ pub(in crate::writer) struct CellUpdate {
     pub(in crate::writer) start: CellStart,
     /// Only for a free cell: its event and key.
     pub(in crate::writer) name: u64,
-    pub(in crate::writer) key: [u64; 4],
+    pub(in crate::writer) key: *const [u64; 4],
     /// Only for a free cell: the table's head, and its size.
     pub(in crate::writer) head: *const AtomicU64,
     pub(in crate::writer) table_size: u64,
