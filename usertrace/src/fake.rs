@@ -1039,7 +1039,8 @@ unsafe impl Kernel for Fake {
             let offset = buffer.as_ptr().addr() as u64 - MAPPED[0].load(Ordering::Relaxed);
             let slot = offset as usize / self.buffers_slot_len();
             let given = table.processes[me].given[slot].load(Ordering::Relaxed);
-            if given == 0 || trigger == 0 || offset as usize % self.buffers_slot_len() != 0 {
+            let is_start = (offset as usize).is_multiple_of(self.buffers_slot_len());
+            if given == 0 || trigger == 0 || !is_start {
                 table.late_fires.fetch_add(1, Ordering::Relaxed);
                 return Err(Errno::EINVAL);
             }
