@@ -72,6 +72,8 @@ pub enum TriggerEvent {
     },
     /// No snapshot could be written. It will be tried again.
     SnapshotFailed(SnapshotError),
+    /// No process could be written, for these reasons. It will be tried again.
+    SnapshotUnwritten(Vec<String>),
     /// No thread could be started, or it failed. It will be tried again.
     SnapshotAborted(io::Error),
     /// The directory of the snapshots cannot be used. It will be tried again.
@@ -108,6 +110,7 @@ impl TriggerEvent {
         match self {
             Self::SnapshotWritten { .. } | Self::Postponed { .. } | Self::ChunkEnds { .. } => false,
             Self::SnapshotFailed(_)
+            | Self::SnapshotUnwritten(_)
             | Self::SnapshotAborted(_)
             | Self::NoDirectory(_)
             | Self::NotNoted(_)
@@ -142,6 +145,9 @@ impl fmt::Display for TriggerEvent {
             }
             Self::SnapshotFailed(error) => {
                 write!(f, "no snapshot, to be tried again: {}", describe(error))
+            }
+            Self::SnapshotUnwritten(problems) => {
+                write!(f, "no snapshot, to be tried again: {}", problems.join("; "))
             }
             Self::SnapshotAborted(error) => {
                 write!(
@@ -509,6 +515,11 @@ impl TriggerWatch {
             return;
         };
         match job.thread.join() {
+            // For example, as the disk is full: an empty snapshot answers nothing.
+            Ok(Ok(written)) if written.path.is_none() && !written.summary.problems.is_empty() => {
+                let problems = written.summary.problems;
+                self.fail(TriggerEvent::SnapshotUnwritten(problems));
+            }
             Ok(Ok(written)) => {
                 self.failure = None;
                 let events = written
@@ -616,6 +627,10 @@ fn write_snapshot(
             fs::write(path.join(REASON), reason).map_err(OutputError::at(&path))?;
             // The new one is none of them yet.
             remove_old(output, limits, &mut removed);
+        } else if !summary.problems.is_empty() {
+            // Parts of processes that could not be written.
+            fs::remove_dir_all(&path).map_err(&output_error)?;
+            return Ok((None, summary));
         }
         let finished = chunks::finish_chunk(output, &chunk).map_err(&output_error)?;
         Ok((finished, summary))

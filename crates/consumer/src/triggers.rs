@@ -353,7 +353,7 @@ mod tests {
             spent: true,
         };
         let text = "3 matched 12 fired 5 suppressed 7 last 4711 1795762605416403206 spent\n";
-        assert_eq!(parse(text), [all.clone()]);
+        assert_eq!(parse(text), std::slice::from_ref(&all));
         let fresh = FiredTrigger {
             number: 255,
             ..FiredTrigger::default()

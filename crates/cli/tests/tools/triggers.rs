@@ -366,10 +366,9 @@ fn daemon_answers_what_fired() {
 }
 
 fn end(daemon: &mut Child) {
+    let pid = daemon.id().cast_signed();
     // SAFETY: the signal goes to a child that was not waited for.
-    assert_eq!(
-        unsafe { libc::kill(daemon.id().cast_signed(), libc::SIGTERM) },
-        0
-    );
+    let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+    assert_eq!(sent, 0);
     assert!(daemon.wait().unwrap().success());
 }

@@ -305,7 +305,9 @@ fn conditions(control: &ControlFs) -> Option<Finding> {
     });
     let (name, problem) = problems.next()?;
     let what = format!("trace {name:?}: {problem}");
-    let remedy = format!("usertrace filter {name} 'PATTERN if EXPR', which checks it first");
+    let remedy = format!(
+        "usertrace status {name} has all; usertrace filter and usertrace trigger add check conditions first"
+    );
     Some(Finding::lacking("conditions", what, remedy))
 }
 
