@@ -21,7 +21,8 @@ use super::record::{LINGER, PROGRESS_INTERVAL, WAIT, next_wait};
 use super::recorder::TraceRecorder;
 use super::relay::{RelayOptions, RelaySender, SpoolWriter};
 use super::signals::{ReceivedSignal, Signals};
-use super::trigger_watch::{TriggerEvent, TriggerOptions, TriggerWatch, WatchError};
+use super::trigger_event::TriggerEvent;
+use super::trigger_watch::{TriggerOptions, TriggerWatch, WatchError};
 use super::triggers::{WaitOutcome, revents};
 use super::{
     CONTROL, ControlFs, ControlFsError, Limits, MAIN, RecorderEvent, RecordingProgress,

@@ -32,6 +32,7 @@ mod size_meter;
 mod snapshot;
 mod source;
 mod tracepoints;
+mod trigger_event;
 mod trigger_watch;
 mod triggers;
 
@@ -66,7 +67,8 @@ pub use tracepoints::{
     ProcessTracepoints, TraceTracepoints, Tracepoint, TracepointField, TracepointSource, programs,
     tracepoints,
 };
-pub use trigger_watch::{TriggerEvent, TriggerOptions};
+pub use trigger_event::TriggerEvent;
+pub use trigger_watch::TriggerOptions;
 pub use triggers::{FiredFile, FiredTrigger, TraceTrigger, WaitOutcome};
 
 pub use source::ConsumerSource;
