@@ -350,8 +350,9 @@ fn bad_buffers(areas: &Areas, slot: usize, heap: &u64) -> Vec<(&'static str, usi
     let start = at.buffers as usize;
     let buffer = start + slot * slot_len;
     vec![
-        ("unaligned", buffer + 1),
-        ("inside, by a word", buffer + 8),
+        // The addresses below stand for triggers.
+        ("unaligned", buffer + 257),
+        ("inside, behind all triggers", buffer + 256),
         ("inside, by a page", buffer + 4096),
         ("inside, by half a slot", buffer + slot_len / 2),
         ("the next slot, not given", buffer + slot_len),

@@ -29,9 +29,11 @@ allocate
 control
 filter
 filter_mask
+fired
 main
 start
 stats
+triggers
 $ cat mytrace/start mytrace/filter mytrace/filter_mask
 0
 *
@@ -48,11 +50,13 @@ mytrace/processes/filter:0
 mytrace/processes/filter_mask:0xffffffff
 mytrace/processes/flight:1
 mytrace/processes/global:1
+mytrace/processes/key:0
 mytrace/processes/mode:overwrite
 mytrace/processes/prefault:0
 mytrace/processes/scope:global
 mytrace/processes/subbuf_count:8
 mytrace/processes/subbuf_size:65536
+mytrace/processes/value:0
 $ echo 1000 > mytrace/processes/subbuf_size
 bash: line 1: echo: write error: Invalid argument
 $ dmesg | tail -n 1 | sed 's/.*ltt: //'

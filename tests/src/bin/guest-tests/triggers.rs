@@ -1,6 +1,6 @@
 //! Events stop and start traces, and tell programs that wait (E4).
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -434,11 +434,12 @@ fn waiting_programs_are_told() {
     trace.write("triggers", &line).expect("a trigger");
     let path = Path::new(ROOT).join("waits/fired");
     let file = std::fs::File::open(&path).expect("fired");
-    let events = |timeout: u16| {
-        let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
+    let events_of = |file: BorrowedFd<'_>, timeout: u16| {
+        let mut fds = [PollFd::new(file, PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::from(timeout)).expect("poll");
         fds[0].revents().expect("known events")
     };
+    let events = |timeout: u16| events_of(file.as_fd(), timeout);
     let inotify = Inotify::init(InitFlags::IN_NONBLOCK).expect("inotify");
     inotify
         .add_watch(&path, AddWatchFlags::IN_MODIFY)
@@ -453,6 +454,8 @@ fn waiting_programs_are_told() {
     for count in 1..=3 {
         child.link.send(0);
         assert!(events(60_000).contains(PollFlags::POLLIN), "{count}");
+        // The kernel wakes those who poll first.
+        assert!(events_of(inotify.as_fd(), 60_000).contains(PollFlags::POLLIN));
         assert!(!inotify.read_events().expect("events").is_empty());
         // Reading says that it was seen.
         assert_eq!(fired(&trace)[0].fired, count);
