@@ -21,7 +21,7 @@ use usertrace_sys::filter::TriggerAction;
 
 use super::checkpoint::{create, lock, write_whole};
 use super::chunks::{self, Limits};
-use super::error::{OutputError, describe};
+use super::error::OutputError;
 use super::recorder::{RecorderEvent, remove_old};
 use super::trigger_event::{TriggerEvent, times};
 use super::triggers::{FiredFile, FiredTrigger, TraceTrigger, WaitOutcome};

@@ -85,6 +85,12 @@ pub fn is_of_fallback(command: &str, line: &str) -> bool {
             .any(|word| ["4711", "traces"].contains(&word))
 }
 
+/// Whether an example reads traces that must have been recorded before.
+pub fn reads_traces(command: &str, line: &str) -> bool {
+    let is_reader = ["view", "report", "export", "send"].contains(&command);
+    is_reader && !line.contains("record") || line == "usertrace stat traces"
+}
+
 /// Starts such a program before the example, which gets its process id. The program opens its
 /// control channel after its start, and its trace comes with its events.
 pub fn beside_program(line: &str) -> String {

@@ -373,7 +373,7 @@ fn example(command: &str, line: &str) {
     symlink(std::env::current_exe().unwrap(), at("server")).unwrap();
     fs::write(at("Makefile"), "all:\n\t./server 3\n").unwrap();
     let run = |line: &str| examples::run(line, directory.path(), &[]);
-    if ["view", "report", "export", "send"].contains(&command) && !line.contains("record") {
+    if examples::reads_traces(command, line) {
         let (status, said) = run(
             "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
         );

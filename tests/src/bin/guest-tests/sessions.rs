@@ -597,7 +597,7 @@ fn example(command: &str, line: &str) {
     if line.contains("mine") && !line.starts_with("usertrace start --flight") {
         prepare("usertrace start mine && ./server 3");
     }
-    if ["view", "report", "export", "send"].contains(&command) && !line.contains("record") {
+    if examples::reads_traces(command, line) {
         prepare(
             "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
         );

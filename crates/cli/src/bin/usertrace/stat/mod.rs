@@ -38,8 +38,8 @@ field; hist shows a histogram of them, too. by counts the values of KEY apart: a
 $ctx.procname. Of several -e, an event counts for the first one that matches it. Each process has a table of counters
 for each CPU. Events that find no room there are counted together.
 
-No event is written anywhere, so counting takes no room however long it goes on, and it costs less than recording. The
-counters are exact, whatever threads and processes there are, and also if they are killed. What could not be counted is said.
+No event is written anywhere, so counting takes no room however long it goes on. The counters are exact, whatever threads and
+processes there are, and also if they are killed. What could not be counted is said.
 
 With a program, its output is left alone: the counters are printed on standard error, and those of its children count, too.
 With --interval, a terminal shows the present state; elsewhere one follows the other. With --trace, processes that end between
