@@ -62,8 +62,11 @@ fn key(count: u64) {
     }
 }
 
+/// Writes so many events.
+type Events = fn(u64);
+
 /// How events are counted, by name.
-pub(crate) const WAYS: [(&str, fn(u64)); 3] = [
+pub(crate) const WAYS: [(&str, Events); 3] = [
     ("counted", plain),
     ("counted, with a histogram", value),
     ("counted by a number, with a histogram", key),

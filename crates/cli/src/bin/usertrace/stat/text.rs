@@ -176,7 +176,7 @@ mod tests {
         };
         assert_eq!(
             table(&[&keyed]),
-            "EVENT  KEY          COUNT\na:b    path=/a\\u{1b}      7\n"
+            "EVENT  KEY            COUNT\na:b    path=/a\\u{1b}      7\n"
         );
     }
 
