@@ -203,7 +203,7 @@ fn sums_do_not_wrap() {
             put_count(&tables, 1, &valued(bits, signed)).unwrap();
         }
         let counts = counts_of(&tables, signed);
-        let (count, values) = counts[&(Some(1), Key::None)].clone();
+        let (count, values) = counts[&(Some(1), Key::None)];
         let one = if signed {
             i128::from(i64::MIN)
         } else {
@@ -265,7 +265,7 @@ fn threads_and_handlers_count_exactly() {
     let seen = counts_of(&tables, false);
     assert_eq!(seen.len(), 6);
     let sevens = THREADS * count + handled;
-    let (number, values) = seen[&(Some(3), Key::None)].clone();
+    let (number, values) = seen[&(Some(3), Key::None)];
     let values = values.unwrap();
     assert_eq!((number, values.sum), (sevens, i128::from(7 * sevens)));
     assert_eq!(
@@ -273,7 +273,7 @@ fn threads_and_handlers_count_exactly() {
         (7, 7, sevens)
     );
     for key in 0..5 {
-        let (number, values) = seen[&(Some(3), Key::Number(key))].clone();
+        let (number, values) = seen[&(Some(3), Key::Number(key))];
         let values = values.unwrap();
         let each = || (0..count).filter(|n| n % 5 == key);
         assert_eq!(number, THREADS * each().count() as u64);
@@ -314,7 +314,7 @@ fn a_killed_process_leaves_whole_counts() {
         let number = counts.get(&(Some(1), Key::None)).map_or(0, |cell| cell.0);
         assert!(number == known || number == known + 1, "{number}, {known}");
         if number > 0 {
-            let values = counts[&(Some(1), Key::None)].1.clone().unwrap();
+            let values = counts[&(Some(1), Key::None)].1.unwrap();
             assert_eq!(values.sum, (0..i128::from(number)).sum());
             assert_eq!((values.min, values.max), (0, number - 1));
             assert_eq!(values.number(), number);
