@@ -15,7 +15,7 @@ use super::trace;
 use usertrace::fake::process::{child, wait};
 use usertrace_testing::babeltrace::{self, Lines};
 use usertrace_testing::relayd::{self, LiveViewer, Relayd};
-use usertrace_testing::wait::until;
+use usertrace_testing::wait::{until, within};
 
 /// The spool of a recording, below the directory of a run.
 pub(crate) fn spool(run: &Run) -> PathBuf {
@@ -278,16 +278,17 @@ pub(crate) fn signal_ends_the_wait_for_a_relay() {
         let mut traces = chunks.iter().flat_map(|chunk| trace::directories(chunk));
         traces.any(|trace| trace.join("metadata").exists() && !trace.join(".unfinished").exists())
     });
-    // The first one may come before the wait, and end the recording.
-    until("the recorder has ended", || {
-        let ended = child.try_wait().unwrap();
-        if ended.is_none() {
-            // SAFETY: the child was not waited for, so the id is its own.
-            let sent = unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
-            assert_eq!(sent, 0);
-        }
-        ended.is_some()
-    });
+    // The first one may come before the wait, and end the recording. One that comes too soon after
+    // others kills the recorder, so the pauses grow.
+    let mut pause = Duration::from_millis(300);
+    let mut ended = None;
+    while ended.is_none() {
+        // SAFETY: the child was not waited for, so the id is its own.
+        let sent = unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+        assert_eq!(sent, 0);
+        ended = within(pause, || child.try_wait().unwrap());
+        pause *= 4;
+    }
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();

@@ -58,13 +58,19 @@ pub(crate) fn directory_without_a_recording_is_refused() {
     assert!(said.contains("Permission denied"), "{said}");
 }
 
+/// Whether a program has begun a trace in the spool, or in a chunk there.
+fn has_trace(run: &Run) -> bool {
+    let directories = trace::directories(&spool(run));
+    let below = directories.iter().flat_map(|of| trace::directories(of));
+    let mut all = below.chain(directories.clone());
+    all.any(|directory| directory.join("metadata").exists())
+}
+
 pub(crate) fn recording_has_one_sender() {
     let mut relay = Relayd::stopped();
     let run = Run::new();
     let child = record(&run, &relay.address(), SMALL, "steps");
-    until("there is a chunk", || {
-        !trace::directories(&spool(&run)).is_empty()
-    });
+    until("there is a trace", || has_trace(&run));
     let output = send(&run, &relay.address());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
@@ -82,12 +88,7 @@ pub(crate) fn recording_is_sent_while_it_is_written() {
         let mut command = recorder(&spool(&run), options);
         let command = command.arg("--").arg(std::env::current_exe().unwrap());
         let child = command.env(VARIABLE, "steps").spawn().unwrap();
-        until("there is a trace", || {
-            let directories = trace::directories(&spool(&run));
-            let below = directories.iter().flat_map(|of| trace::directories(of));
-            let mut all = below.chain(directories.clone());
-            all.any(|directory| directory.join("metadata").exists())
-        });
+        until("there is a trace", || has_trace(&run));
         let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
         let command = command.arg("send").arg(spool(&run)).arg(relay.address());
         let mut sender = command.stderr(Stdio::piped()).spawn().unwrap();
