@@ -25,34 +25,28 @@ impl Words for Memory<'_> {
     }
 }
 
-/// Values that the bytes give: a kind, and eight bytes of the value.
-fn fields(bytes: &[u8]) -> Vec<Field<'_>> {
-    let field = |bytes: &mut &[u8]| {
-        let (kind, rest) = bytes.split_first()?;
-        let (value, after) = rest.split_at(rest.len().min(8));
-        *bytes = after;
-        let mut number = [0; 8];
-        number[..value.len()].copy_from_slice(value);
-        let unsigned = u64::from_le_bytes(number);
-        Some(match kind % 7 {
-            0 => Field::Missing,
-            1 => Field::Signed(unsigned.cast_signed()),
-            2 => Field::Unsigned(unsigned),
-            3 => Field::Bool(unsigned & 1 != 0),
-            4 => Field::Float(f64::from_bits(unsigned)),
-            5 => Field::Text(value),
-            _ => Field::Enumeration(Integer::Unsigned(unsigned), LABELS),
-        })
-    };
-    let mut rest = bytes;
-    std::iter::from_fn(|| field(&mut rest)).take(MAX_REFERENCES).collect()
+/// The value that bytes give: a kind, and up to eight bytes of the value.
+fn field(bytes: &[u8]) -> Option<Field<'_>> {
+    let (kind, value) = bytes.split_first()?;
+    let mut number = [0; 8];
+    number[..value.len()].copy_from_slice(value);
+    let unsigned = u64::from_le_bytes(number);
+    Some(match kind % 7 {
+        0 => Field::Missing,
+        1 => Field::Signed(unsigned.cast_signed()),
+        2 => Field::Unsigned(unsigned),
+        3 => Field::Bool(unsigned & 1 != 0),
+        4 => Field::Float(f64::from_bits(unsigned)),
+        5 => Field::Text(value),
+        _ => Field::Enumeration(Integer::Unsigned(unsigned), LABELS),
+    })
 }
 
 fuzz_target!(|input: &[u8]| {
     let end = input.iter().position(|byte| *byte == 0);
     let (text, bytes) = input.split_at(end.unwrap_or(input.len()));
     let bytes = bytes.get(1..).unwrap_or_default();
-    let fields = fields(bytes);
+    let fields: Vec<_> = bytes.chunks(9).filter_map(field).take(MAX_REFERENCES).collect();
 
     match Expression::parse(text) {
         Ok(expression) => {
