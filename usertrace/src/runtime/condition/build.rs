@@ -65,6 +65,30 @@ impl Scratch {
     }
 }
 
+/// The offsets of expressions that are compiled one after the other; 0: the expression is unusable.
+struct Offsets<'a> {
+    rest: std::slice::IterMut<'a, u16>,
+    /// How many expressions are unusable.
+    unusable: u32,
+}
+
+impl<'a> Offsets<'a> {
+    fn of_slot<const N: usize>(all: &'a mut [[u16; N]; SLOTS], slot: usize) -> Self {
+        let of_slot = all.get_mut(slot).map(<[u16; N]>::as_mut_slice);
+        Self {
+            rest: of_slot.unwrap_or_default().iter_mut(),
+            unusable: 0,
+        }
+    }
+
+    fn put(&mut self, compiled: Option<u16>) {
+        self.unusable += u32::from(compiled.is_none());
+        if let Some(offset) = self.rest.next() {
+            *offset = compiled.unwrap_or(0);
+        }
+    }
+}
+
 /// Conditions with the offsets of their expressions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Resolved {
@@ -265,17 +289,11 @@ impl<'a> Builder<'a> {
             workspace,
             ..
         } = scratch;
-        let (mut at, mut unusable) = (0, 0);
+        let mut offsets = Offsets::of_slot(expressions, slot);
         rules.each_expression(text, |text| {
-            let compiled = text.and_then(|text| compile(table, text, workspace));
-            unusable += u32::from(compiled.is_none());
-            let of_slot = expressions.get_mut(slot);
-            if let Some(place) = of_slot.and_then(|of_slot| of_slot.get_mut(at)) {
-                *place = compiled.unwrap_or(0);
-            }
-            at += 1;
+            offsets.put(text.and_then(|text| compile(table, text, workspace)));
         });
-        unusable
+        offsets.unusable
     }
 
     /// Compiles the expressions of a slot's triggers. Returns how many are unusable.
@@ -292,21 +310,15 @@ impl<'a> Builder<'a> {
             workspace,
             ..
         } = scratch;
-        let (mut at, mut unusable) = (0, 0);
+        let mut offsets = Offsets::of_slot(triggers, slot);
         rules.each_trigger(text, |condition| {
-            let compiled = match condition {
+            offsets.put(match condition {
                 TriggerCondition::None => Some(ANY),
                 TriggerCondition::If(text) => compile(table, text, workspace),
                 TriggerCondition::TooLong => None,
-            };
-            unusable += u32::from(compiled.is_none());
-            let of_slot = triggers.get_mut(slot);
-            if let Some(place) = of_slot.and_then(|of_slot| of_slot.get_mut(at)) {
-                *place = compiled.unwrap_or(0);
-            }
-            at += 1;
+            });
         });
-        unusable
+        offsets.unusable
     }
 
     /// Resolves the names in the conditions that a slot's trace has for an event, and those that

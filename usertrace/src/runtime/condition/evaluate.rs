@@ -138,14 +138,19 @@ fn decide(
     contexts: &ContextSources<'_>,
     description: &str,
 ) -> Option<bool> {
+    with_bytes(payload, |bytes| {
+        all_let(bank, at, contexts, description, bytes)
+    })
+}
+
+/// Calls `read` with the bytes of a payload.
+#[inline]
+fn with_bytes<T>(payload: Payload<'_>, read: impl FnOnce(PayloadBytes<'_>) -> T) -> T {
     match payload {
-        Payload::Words(words) => {
-            all_let(bank, at, contexts, description, PayloadBytes::words(words))
-        }
+        Payload::Words(words) => read(PayloadBytes::words(words)),
         Payload::Made { len, fill } => {
             let mut window = [0; WINDOW];
-            let bytes = PayloadBytes::made(len, fill, &mut window);
-            all_let(bank, at, contexts, description, bytes)
+            read(PayloadBytes::made(len, fill, &mut window))
         }
     }
 }
@@ -169,19 +174,10 @@ pub(in crate::runtime) fn counted(
         }
         let (bank, at) = table.find(decision);
         let description = callsite.description();
-        let take = || match payload {
-            Payload::Words(words) => counted_at(
-                bank,
-                (at, channel),
-                contexts,
-                description,
-                PayloadBytes::words(words),
-            ),
-            Payload::Made { len, fill } => {
-                let mut window = [0; WINDOW];
-                let bytes = PayloadBytes::made(len, fill, &mut window);
+        let take = || {
+            with_bytes(payload, |bytes| {
                 counted_at(bank, (at, channel), contexts, description, bytes)
-            }
+            })
         };
         let counted = bank.read(take);
         // As in `lets`.
