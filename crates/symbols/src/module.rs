@@ -33,6 +33,23 @@ pub struct DebugLink {
 }
 
 impl Module {
+    /// A module that no trace describes. Its number has to differ from those of all others that are
+    /// resolved by the same [`Symbols`](crate::Symbols).
+    #[must_use]
+    pub fn new(
+        number: u32,
+        path: &Path,
+        build_id: Option<BuildId>,
+        debug_link: Option<DebugLink>,
+    ) -> Self {
+        let identity = Identity {
+            path: path.as_os_str().as_bytes().into(),
+            build_id,
+            debug_link,
+        };
+        Self { number, identity }
+    }
+
     /// Its number among all modules of one [`Modules`](crate::Modules), from 0 on.
     #[must_use]
     pub fn number(&self) -> u32 {
