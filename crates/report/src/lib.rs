@@ -2,7 +2,10 @@
 //!
 //! [`html`] writes a trace as one page; [`export`] converts it to other formats.
 
+mod activity;
 pub mod export;
+mod fields;
+pub mod heap;
 pub mod html;
 mod pair_names;
 mod varint;

@@ -18,13 +18,9 @@
 mod binary;
 mod collect;
 mod detail;
-mod durations;
-mod lanes;
 mod losses;
 mod page;
-mod pairing;
 mod pyramid;
-mod rules;
 mod spans;
 
 pub use collect::Report;
