@@ -63,6 +63,8 @@ pub struct StreamClass {
     events: Vec<EventClass>,
     /// For low ids, the index into `events` plus 1; 0 for none.
     places: Vec<u16>,
+    /// See [`StreamClass::is_about_modules`].
+    is_about_modules: bool,
 }
 
 /// A class of events.
@@ -164,6 +166,11 @@ fn scaled(freq: u64, cycles: u64) -> u64 {
     (1e9 * cycles as f64 / freq as f64) as u64
 }
 
+/// Whether an event of this name describes modules. The names are those of LTTng-UST.
+fn is_about_modules(name: &str) -> bool {
+    name.starts_with("lttng_ust_statedump:") || name.starts_with("lttng_ust_lib:")
+}
+
 impl EventClass {
     /// Whether it is selected.
     #[must_use]
@@ -235,6 +242,7 @@ impl StreamClass {
             contexts,
             events: Vec::new(),
             places: Vec::new(),
+            is_about_modules: false,
         }
     }
 
@@ -246,10 +254,20 @@ impl StreamClass {
     pub(super) fn end(&mut self) -> Option<u16> {
         self.events.sort_by_key(|event| event.id);
         self.find_places();
+        let mut names = self.events.iter().map(|event| &*event.name);
+        self.is_about_modules = !self.events.is_empty() && names.all(is_about_modules);
         let mut pairs = self.events.windows(2);
         pairs
             .find(|pair| pair[0].id == pair[1].id)
             .map(|pair| pair[0].id)
+    }
+
+    /// Whether its events describe the modules that the process has loaded. They are none of the
+    /// program's events.
+    #[inline]
+    #[must_use]
+    pub fn is_about_modules(&self) -> bool {
+        self.is_about_modules
     }
 
     /// The CPU in the context of a packet.

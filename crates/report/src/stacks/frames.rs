@@ -4,29 +4,29 @@ use super::table::{Location, Space, StackId, StackTable};
 
 /// A function that a location is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Frame {
+pub struct Frame {
     /// Its name, or `MODULE+0xOFFSET`, or an address.
-    pub(crate) function: String,
-    pub(crate) file: Option<String>,
-    pub(crate) line: Option<u32>,
+    pub function: String,
+    pub file: Option<String>,
+    pub line: Option<u32>,
     /// The compiler put it into the next outer function.
-    pub(crate) is_inlined: bool,
+    pub is_inlined: bool,
     /// It has no name.
-    pub(crate) is_unknown: bool,
+    pub is_unknown: bool,
 }
 
 /// A module, as profiles describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ModuleInfo {
+pub struct ModuleInfo {
     /// The last part of its path.
-    pub(crate) name: String,
-    pub(crate) path: String,
+    pub name: String,
+    pub path: String,
     /// In hexadecimal, or empty.
-    pub(crate) build_id: String,
+    pub build_id: String,
 }
 
 /// Names locations.
-pub(crate) trait Symbolize {
+pub trait Symbolize {
     /// The functions at a location, from the innermost inlined one. Never empty.
     fn frames(&mut self, location: Location) -> Vec<Frame>;
 
@@ -36,7 +36,7 @@ pub(crate) trait Symbolize {
 
 /// The frames of all locations.
 #[derive(Debug, Default)]
-pub(crate) struct Frames {
+pub struct Frames {
     /// By location: its frames, from the innermost.
     by_location: Vec<Vec<Frame>>,
     modules: Vec<ModuleInfo>,
@@ -44,7 +44,7 @@ pub(crate) struct Frames {
 
 impl Frames {
     /// Names all locations.
-    pub(crate) fn resolve(table: &StackTable, symbols: &mut impl Symbolize) -> Self {
+    pub fn resolve(table: &StackTable, symbols: &mut impl Symbolize) -> Self {
         let locations = table.locations();
         let module = |location: &Location| match location.space {
             Space::Module(module) => Some(module),
@@ -62,12 +62,12 @@ impl Frames {
     }
 
     /// The frames of a location, from the innermost.
-    pub(crate) fn of_location(&self, location: u32) -> &[Frame] {
+    pub fn of_location(&self, location: u32) -> &[Frame] {
         &self.by_location[location as usize]
     }
 
     /// The frames of a stack, from the innermost.
-    pub(crate) fn of<'a>(
+    pub fn of<'a>(
         &'a self,
         table: &'a StackTable,
         stack: StackId,
@@ -77,7 +77,7 @@ impl Frames {
     }
 
     /// All modules, by their numbers.
-    pub(crate) fn modules(&self) -> &[ModuleInfo] {
+    pub fn modules(&self) -> &[ModuleInfo] {
         &self.modules
     }
 }

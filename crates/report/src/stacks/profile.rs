@@ -1,6 +1,7 @@
 //! Adds up what events say, by call stack.
 
 use usertrace_reader::Event;
+use usertrace_symbols::Options;
 
 use super::code::Code;
 use super::samples::{Key, Label, Samples, Sums};
@@ -26,23 +27,22 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
+    /// An empty profile. Symbols are looked for as `options` say.
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            code: Code::new(options),
+            ..Self::default()
+        }
+    }
+
     /// Takes notice of an event about modules. Returns whether it is one.
     pub(crate) fn note(&mut self, event: &Event<'_>) -> bool {
-        let is_noted = self.code.note(event);
-        if is_noted {
-            self.table.modules_changed(event.trace.process() as u32);
-        }
-        is_noted
+        self.code.note(&mut self.table, event)
     }
 
     /// The call stack of an event.
     pub(crate) fn stack(&mut self, event: &Event<'_>) -> StackId {
-        let process = event.trace.process();
-        let code = &mut self.code;
-        self.table
-            .intern(process as u32, Code::stack(event), |address| {
-                code.find(process, address)
-            })
+        self.code.stack(&mut self.table, event)
     }
 
     /// Adds an event with this stack, and the spans that it ended.

@@ -15,22 +15,22 @@ const MAX_CACHED: usize = 24 << 20;
 const MAX_FRAMES: usize = 512;
 
 /// Number of an interned stack. 0 is the stack without frames.
-pub(crate) type StackId = u32;
+pub type StackId = u32;
 
 /// The stack without frames.
-pub(crate) const NO_STACK: StackId = 0;
+pub const NO_STACK: StackId = 0;
 
 /// A place in a program's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Location {
-    pub(crate) space: Space,
+pub struct Location {
+    pub space: Space,
     /// Of the instruction behind the call, or behind the place of an event: a return address.
-    pub(crate) offset: u64,
+    pub offset: u64,
 }
 
 /// What an offset is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Space {
+pub enum Space {
     /// A module, by its number.
     Module(u32),
     /// Nothing: an address of a process, outside of all known modules.
@@ -45,7 +45,7 @@ struct Node {
 
 /// All stacks of a reading.
 #[derive(Debug)]
-pub(crate) struct StackTable {
+pub struct StackTable {
     locations: Vec<Location>,
     by_location: HashMap<Location, u32, ahash::RandomState>,
     nodes: Vec<Node>,
@@ -88,7 +88,7 @@ impl StackTable {
 
     /// Interns a stack of a process: return addresses from the innermost one. `find` says where in
     /// the modules of the process an address is now.
-    pub(crate) fn intern(
+    pub fn intern(
         &mut self,
         process: u32,
         addresses: impl Iterator<Item = u64>,
@@ -167,13 +167,13 @@ impl StackTable {
     }
 
     /// Forgets which addresses are where: modules of a process were loaded or unloaded.
-    pub(crate) fn modules_changed(&mut self, process: u32) {
+    pub fn modules_changed(&mut self, process: u32) {
         let generation = self.generations.entry(process).or_default();
         *generation = generation.wrapping_add(1);
     }
 
     /// The indices of a stack's locations in [`locations`](Self::locations), from the innermost.
-    pub(crate) fn frames(&self, stack: StackId) -> impl Iterator<Item = u32> {
+    pub fn frames(&self, stack: StackId) -> impl Iterator<Item = u32> {
         let mut at = stack;
         std::iter::from_fn(move || {
             if at == NO_STACK {
@@ -186,12 +186,12 @@ impl StackTable {
     }
 
     /// All locations.
-    pub(crate) fn locations(&self) -> &[Location] {
+    pub fn locations(&self) -> &[Location] {
         &self.locations
     }
 
     /// Number of different stacks whose inner frames are left out, as there was no room for them.
-    pub(crate) fn truncated(&self) -> u64 {
+    pub fn truncated(&self) -> u64 {
         self.truncated
     }
 }

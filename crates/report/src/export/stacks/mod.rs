@@ -8,6 +8,7 @@ mod pprof;
 mod source;
 
 use usertrace_reader::Event;
+use usertrace_symbols::Options;
 
 use crate::activity::{Activity, Ended};
 use crate::stacks::{Frames, Profile, Timeline, Weight};
@@ -84,8 +85,8 @@ pub struct StackExport {
 impl StackExport {
     /// Adds up what is `by`. With threads, each has a frame of its own in folded stacks.
     #[must_use]
-    pub fn new(format: StackFormat, by: Weight, with_threads: bool) -> Self {
-        let mut profile = Profile::default();
+    pub fn new(format: StackFormat, by: Weight, with_threads: bool, symbols: Options) -> Self {
+        let mut profile = Profile::new(symbols);
         if format == StackFormat::Firefox {
             profile.timeline = Some((by, Timeline::default()));
         }
@@ -125,6 +126,11 @@ impl StackExport {
         self.profile
             .add(process, stack, &step, &ended, &self.activity);
         self.ended = ended;
+    }
+
+    /// Takes what is to be said of files without symbols: a line each.
+    pub fn take_messages(&mut self) -> Vec<String> {
+        self.profile.code.take_messages()
     }
 
     /// Appends everything.
