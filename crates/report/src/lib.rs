@@ -3,9 +3,11 @@
 //! [`html`] writes a trace as one page; [`export`] converts it to other formats.
 
 mod activity;
+mod binary;
 pub mod export;
 mod fields;
 pub mod heap;
 pub mod html;
 mod pair_names;
+pub mod stacks;
 mod varint;

@@ -28,6 +28,23 @@ pub(crate) struct Lane {
     pub(crate) events: u64,
 }
 
+impl Lane {
+    /// The name and the number of its thread.
+    pub(crate) fn text(&self) -> String {
+        let id = match self.owner {
+            LaneOwner::Thread(_, tid) => tid.to_string(),
+            LaneOwner::Handle(_, thread) => format!("0x{thread:X}"),
+            LaneOwner::Process(_) => return "all threads".to_owned(),
+            LaneOwner::Rest(_) => return "further threads".to_owned(),
+            LaneOwner::Cpu(_, cpu) => return format!("CPU {cpu}"),
+        };
+        match &self.name[..] {
+            [] => format!("thread {id}"),
+            name => format!("{} {id}", String::from_utf8_lossy(name)),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     pub(crate) all: Vec<Lane>,

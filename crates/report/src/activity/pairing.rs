@@ -17,6 +17,8 @@ pub(crate) struct Pair {
     pub(crate) is_async: bool,
     /// Its spans nest in others of their thread, so the time of each is divided among them.
     pub(crate) is_nested: bool,
+    /// It is the time from asking for a lock to having it.
+    pub(crate) is_lock_wait: bool,
     pub(crate) durations: Durations,
     /// Ends without a begin, and begins without an end.
     pub(crate) unbegun: u64,
@@ -83,6 +85,7 @@ impl Pairs {
         *self.by_name.entry(name).or_insert_with_key(|name| {
             self.all.push(Pair {
                 is_nested: !is_async && name != rules::HELD,
+                is_lock_wait: rules::is_lock_wait(name),
                 name: name.clone(),
                 is_async,
                 durations: Durations::default(),

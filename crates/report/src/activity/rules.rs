@@ -27,6 +27,12 @@ const RELEASED: &[&str] = &[
 /// The name of the pair for holding a mutex.
 pub(crate) const HELD: &str = "pthread:mutex held";
 
+/// Whether a pair is the time from asking for a lock to having it.
+pub(crate) fn is_lock_wait(pair: &str) -> bool {
+    let locks = ["pthread:mutex_", "pthread:rwlock_"];
+    locks.iter().any(|lock| pair.starts_with(lock)) && pair.contains("_req → ")
+}
+
 /// What an event does to a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PairRule {

@@ -15,7 +15,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod binary;
 mod collect;
 mod detail;
 mod losses;

@@ -10,10 +10,10 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Report;
-use super::binary::{base64, deflate};
 use super::collect::Crash;
 use super::spans::Span;
 use crate::activity::LaneOwner;
+use crate::binary::{base64, deflate};
 use crate::varint;
 use usertrace_reader::Counter;
 
