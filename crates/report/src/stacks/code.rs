@@ -54,7 +54,9 @@ impl Code {
 
 impl Symbolize for Code {
     fn frames(&mut self, location: Location) -> Vec<Frame> {
-        let Resolver { modules, symbols } = &mut self.resolver;
+        let Resolver {
+            modules, symbols, ..
+        } = &mut self.resolver;
         let module = match location.space {
             Space::Module(module) => modules.get(module).map(Arc::clone),
             Space::Process(_) => None,
