@@ -21,6 +21,7 @@ mod modules;
 mod reader;
 mod report;
 mod saved;
+mod symbols;
 mod top;
 mod triggers;
 mod tutorial;
