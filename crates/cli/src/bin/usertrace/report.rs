@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use usertrace_report::html::Report;
+use usertrace_report::stacks::SymbolOptions;
 
-use crate::selection::Selected;
+use crate::selection::{ModuleEvents, Selected};
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 use crate::{destination, output};
 
@@ -54,14 +55,19 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let Some((mut reader, clocks)) = self.selected.open_hosts()? else {
+        let Some((mut reader, clocks)) = self.selected.open_hosts(ModuleEvents::Read)? else {
             return Ok(WRONG_COMMAND_LINE);
         };
-        let mut report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        let mut report = Report::collect(
+            &mut reader,
+            (self.detail as usize) << 20,
+            SymbolOptions::default(),
+        );
         report.set_clocks(clocks);
         for problem in report.problems() {
             output::say(problem);
         }
+        report.take_messages().iter().for_each(output::say);
         let names: Vec<String> = self
             .selected
             .directories

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use usertrace_reader::{Hosts, Item, LossKind, Lost, Printer, Reader, is_going_on};
 
 use crate::output;
-use crate::selection::Selected;
+use crate::selection::{ModuleEvents, Selected};
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 
 /// Size of a write, in bytes.
@@ -81,7 +81,7 @@ impl Args {
             reader.unknown_names().iter().for_each(output::say);
             written
         } else {
-            let Some(mut reader) = self.selected.open()? else {
+            let Some(mut reader) = self.selected.open(ModuleEvents::Skip)? else {
                 return Ok(WRONG_COMMAND_LINE);
             };
             view.print(&mut reader)
