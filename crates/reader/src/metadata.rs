@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use usertrace_ctf::{UNUSED_EVENT, is_module_event};
 use usertrace_sys::printable;
 
 use crate::binding::Binding;
@@ -166,11 +167,6 @@ fn scaled(freq: u64, cycles: u64) -> u64 {
     (1e9 * cycles as f64 / freq as f64) as u64
 }
 
-/// Whether an event of this name describes modules. The names are those of LTTng-UST.
-fn is_about_modules(name: &str) -> bool {
-    name.starts_with("lttng_ust_statedump:") || name.starts_with("lttng_ust_lib:")
-}
-
 impl EventClass {
     /// Whether it is selected.
     #[must_use]
@@ -254,8 +250,10 @@ impl StreamClass {
     pub(super) fn end(&mut self) -> Option<u16> {
         self.events.sort_by_key(|event| event.id);
         self.find_places();
-        let mut names = self.events.iter().map(|event| &*event.name);
-        self.is_about_modules = !self.events.is_empty() && names.all(is_about_modules);
+        let names = self.events.iter().map(|event| &*event.name);
+        // Each class also declares an event that never occurs.
+        let mut names = names.filter(|name| *name != UNUSED_EVENT).peekable();
+        self.is_about_modules = names.peek().is_some() && names.all(is_module_event);
         let mut pairs = self.events.windows(2);
         pairs
             .find(|pair| pair[0].id == pair[1].id)

@@ -6,6 +6,7 @@ use usertrace_reader::Event;
 
 use crate::frame::Frame;
 use crate::modules::Modules;
+use crate::named::{AddressFields, NamedField, addresses};
 use crate::options::Options;
 use crate::stack::AddressKind;
 use crate::symbols::Symbols;
@@ -17,6 +18,7 @@ pub struct Resolver {
     pub modules: Modules,
     /// The symbols of these modules.
     pub symbols: Symbols,
+    addresses: AddressFields,
 }
 
 impl Resolver {
@@ -26,7 +28,37 @@ impl Resolver {
         Self {
             modules: Modules::new(),
             symbols: Symbols::new(options),
+            addresses: AddressFields::default(),
         }
+    }
+
+    /// Forgets the classes of events that it knows. Must be called after
+    /// [`Reader::refresh`](usertrace_reader::Reader::refresh).
+    pub fn refresh(&mut self) {
+        self.addresses.clear();
+    }
+
+    /// Names the code addresses in an event: those of its contexts and of its fields whose
+    /// [names](AddressKind::of_field) say that they have some. Empty if there are none, or if the
+    /// trace knows no module at any of them.
+    pub fn name_fields<'a>(&mut self, event: &Event<'a>) -> Vec<NamedField<'a>> {
+        let process = event.trace.process();
+        if !self.addresses.has_any(event) || !self.modules.knows(process) {
+            return Vec::new();
+        }
+        let mut fields = addresses(event);
+        for field in &mut fields {
+            for (address, frames) in &mut field.frames {
+                let is_known = self
+                    .modules
+                    .find(process, field.kind.instruction(*address))
+                    .is_some();
+                field.is_known |= is_known;
+                *frames = self.resolve(process, *address, field.kind);
+            }
+        }
+        fields.retain(|field| field.is_known);
+        fields
     }
 
     /// Takes notice of an event, as [`Modules::note`] does.

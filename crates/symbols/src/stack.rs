@@ -7,7 +7,7 @@ const CALLSTACK: &str = "callstack";
 const IP: &str = "ip";
 
 /// Maximum number of frames that are read of a stack. Recorded ones have up to 64.
-const MAX_FRAMES: usize = 1024;
+pub(crate) const MAX_FRAMES: usize = 1024;
 
 /// What a code address points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

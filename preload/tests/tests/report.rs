@@ -55,7 +55,7 @@ fn redis_server_is_shown() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     let mut reader = Reader::open(&[traces.path().to_owned()], Selection::default()).unwrap();
-    let report = Report::collect(&mut reader, Report::DETAIL, SymbolOptions::default());
+    let report = Report::collect(&mut reader, Report::DETAIL, Some(SymbolOptions::default()));
     report
         .write("redis-server", &mut File::create(&page).unwrap())
         .unwrap();

@@ -139,7 +139,7 @@ impl Report {
     /// bytes; `symbols` says where to look for symbols. The reader has to select
     /// [`modules`](usertrace_reader::Selection::modules) for code to have names.
     #[must_use]
-    pub fn collect(reader: &mut Reader, detail: usize, symbols: Options) -> Self {
+    pub fn collect(reader: &mut Reader, detail: usize, symbols: Option<Options>) -> Self {
         let mut report = Self {
             activity: Activity::default(),
             profile: Profile::new(symbols),

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Report;
 use super::collect::Process;
-use crate::stacks::{
-    Frame, Frames, NodeKind, Owners, ROOT, StackId, Tree, Weight, Weights, culprit,
-};
+use crate::heap::StackUse;
+use crate::leaks;
+use crate::stacks::{Frame, Frames, NodeKind, Owners, ROOT, Tree, Weight, Weights, culprit};
 
 /// Maximum number of nodes of the tree. The smallest ones are left out.
 const MAX_NODES: usize = 20_000;
@@ -92,10 +92,10 @@ struct Interned {
 }
 
 impl Interned {
-    fn stack(&mut self, report: &Report, frames: &Frames, stack: StackId) -> Stack {
-        let all: Vec<&Frame> = frames.of(&report.profile.table, stack).collect();
+    /// `all` begins with the innermost frame.
+    fn stack(&mut self, all: &[&Frame]) -> Stack {
         let culprit = culprit(all.iter().copied());
-        let numbers = all.into_iter().map(|frame| {
+        let numbers = all.iter().map(|frame| {
             let shown = TableFrame {
                 function: frame.function.clone(),
                 place: frame.place(),
@@ -180,18 +180,14 @@ impl Report {
         &self,
         frames: &Frames,
         interned: &mut Interned,
-        used: impl Iterator<Item = crate::heap::StackUse>,
+        used: impl Iterator<Item = StackUse>,
     ) -> Table<Leak> {
-        let mut all: Vec<_> = used.collect();
-        all.sort_unstable_by_key(|used| {
-            let most = std::cmp::Reverse((used.in_use.bytes, used.in_use.blocks));
-            (most, used.process, used.stack)
-        });
-        table(&all, |used| Leak {
-            process: used.process,
-            bytes: used.in_use.bytes,
-            blocks: used.in_use.blocks,
-            stack: interned.stack(self, frames, used.stack),
+        let all = leaks::rows(&self.profile.table, frames, used);
+        table(&all, |((process, stack), in_use)| Leak {
+            process: *process,
+            bytes: in_use.bytes,
+            blocks: in_use.blocks,
+            stack: interned.stack(stack),
         })
     }
 
@@ -202,7 +198,11 @@ impl Report {
             count: wait.count,
             total: wait.total,
             longest: wait.longest,
-            stack: interned.stack(self, frames, place.stack),
+            stack: interned.stack(
+                &frames
+                    .of(&self.profile.table, place.stack)
+                    .collect::<Vec<_>>(),
+            ),
         })
     }
 

@@ -12,7 +12,7 @@
 //!
 //! let selection = Selection { modules: true, ..Selection::default() };
 //! let mut reader = Reader::open(&["traces".into()], selection)?;
-//! let report = Report::collect(&mut reader, Report::DETAIL, SymbolOptions::default());
+//! let report = Report::collect(&mut reader, Report::DETAIL, Some(SymbolOptions::default()));
 //! report.write("A trace", &mut std::fs::File::create("report.html")?)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -17,6 +17,7 @@ const LIBRARY: &[&str] = &[
     "pvalloc",
     "strdup",
     "strndup",
+    "__libc_",
     "__strdup",
     "__strndup",
     "asprintf",
@@ -74,7 +75,7 @@ fn is_of_library(frame: &Frame) -> bool {
     if frame.is_unknown {
         return MODULES.iter().any(|module| function.starts_with(module));
     }
-    let name = without_return_type(function).trim_start_matches('<');
+    let name = without_return_type(function).trim_start_matches(['<', '&', '*']);
     LIBRARY.iter().any(|start| match name.strip_prefix(start) {
         None => false,
         // A whole word, or the start of a path or of a family of functions.
@@ -149,6 +150,8 @@ mod tests {
                 "<shop::Order as core::clone::Clone>::clone",
             ),
             (&["std::mutex::lock()", "Queue::push()"], "Queue::push()"),
+            (&["malloc", "strdup"], "malloc"),
+            (&["__libc_malloc", "main"], "main"),
             // Not of the library, though their names begin like it.
             (&["malloc_pool", "main"], "malloc_pool"),
             (&["stdio_read", "main"], "stdio_read"),

@@ -29,7 +29,7 @@ pub(crate) struct Profile {
 
 impl Profile {
     /// An empty profile. Symbols are looked for as `options` say.
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Option<Options>) -> Self {
         Self {
             code: Code::new(options),
             ..Self::default()

@@ -18,6 +18,7 @@ mod filter;
 mod generate;
 mod help;
 mod kernel_commands;
+mod leaks;
 mod limits;
 mod list;
 mod load;
@@ -26,6 +27,7 @@ mod notify;
 mod obstacle;
 mod output;
 mod pids;
+mod place;
 mod preload;
 mod progress;
 mod record;
@@ -40,6 +42,7 @@ mod snapshot;
 mod start;
 mod stat;
 mod status;
+mod symbols;
 #[cfg_attr(
     not(feature = "parquet"),
     allow(
@@ -90,6 +93,7 @@ enum Command {
     View(view::Args),
     Export(export::Args),
     Report(report::Args),
+    Leaks(leaks::Args),
     Send(send::Args),
     List(list::Args),
     Top(top::Args),
@@ -124,6 +128,7 @@ fn main() -> ExitCode {
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Leaks(args) => args.run(),
         Command::Send(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use usertrace_report::html::Report;
-use usertrace_report::stacks::SymbolOptions;
 
-use crate::selection::{ModuleEvents, Selected};
+use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::symbols::{self, Symbols};
 use crate::{destination, output};
 
 /// Make one HTML page of traces, to look at in a browser
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
+    #[command(flatten)]
+    symbols: Symbols,
+
     /// The page, in place of one that is there; - for standard output [default:
     /// usertrace-TIME.html]
     #[arg(short, long, value_name = "FILE")]
@@ -55,19 +58,17 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let Some((mut reader, clocks)) = self.selected.open_hosts(ModuleEvents::Read)? else {
+        let Some((mut reader, clocks)) = self.selected.open_hosts()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
-        let mut report = Report::collect(
-            &mut reader,
-            (self.detail as usize) << 20,
-            SymbolOptions::default(),
-        );
+        let symbols = self.symbols.options()?;
+        reader.set_modules(true);
+        let mut report = Report::collect(&mut reader, (self.detail as usize) << 20, symbols);
         report.set_clocks(clocks);
         for problem in report.problems() {
             output::say(problem);
         }
-        report.take_messages().iter().for_each(output::say);
+        symbols::say(report.take_messages());
         let names: Vec<String> = self
             .selected
             .directories

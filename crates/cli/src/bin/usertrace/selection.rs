@@ -9,13 +9,6 @@ use usertrace_reader::{Condition, Corrections, Hosts, Patterns, Reader, Selectio
 use crate::output;
 use crate::pids::{self, Named};
 
-/// Whether the events about loaded modules, which name code addresses, are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ModuleEvents {
-    Read,
-    Skip,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selected {
     /// Directories with traces
@@ -77,8 +70,8 @@ impl Selected {
 
     /// Opens the traces, and says of several hosts how far their times are comparable. `None`: as
     /// for [`selection`](Self::selection).
-    pub(crate) fn open(&self, modules: ModuleEvents) -> anyhow::Result<Option<Reader>> {
-        let opened = self.open_hosts(modules)?;
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Reader>> {
+        let opened = self.open_hosts()?;
         Ok(opened.map(|(reader, clocks)| {
             clocks.iter().for_each(output::say);
             reader
@@ -86,14 +79,10 @@ impl Selected {
     }
 
     /// Like [`open`](Self::open), but returns what is to be said of the hosts' clocks.
-    pub(crate) fn open_hosts(
-        &self,
-        modules: ModuleEvents,
-    ) -> anyhow::Result<Option<(Reader, Vec<String>)>> {
+    pub(crate) fn open_hosts(&self) -> anyhow::Result<Option<(Reader, Vec<String>)>> {
         let Some(mut selection) = self.selection() else {
             return Ok(None);
         };
-        selection.modules = modules == ModuleEvents::Read;
         let mut clocks = None;
         if !self.sync.is_empty() {
             let Some((corrections, lines)) = self.synchronize()? else {

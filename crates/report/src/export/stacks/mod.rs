@@ -72,7 +72,12 @@ pub struct StackExport {
 impl StackExport {
     /// Adds up what is `by`. With threads, each has a frame of its own in folded stacks.
     #[must_use]
-    pub fn new(format: StackFormat, by: Weight, with_threads: bool, symbols: Options) -> Self {
+    pub fn new(
+        format: StackFormat,
+        by: Weight,
+        with_threads: bool,
+        symbols: Option<Options>,
+    ) -> Self {
         let mut profile = Profile::new(symbols);
         if format == StackFormat::Firefox {
             profile.timeline = Some((by, Timeline::default()));
