@@ -12,4 +12,4 @@ mod stacks;
 pub use json::Json;
 pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;
-pub use stacks::{NoStacksError, StackExport, StackFormat, StackNotes};
+pub use stacks::{NoStacksError, StackExport, StackFormat};
