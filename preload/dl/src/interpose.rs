@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::Lmid_t;
+use usertrace::__private::notice_objects;
 use usertrace::event_at;
 
 use crate::{caller, events, next};
@@ -68,21 +69,19 @@ unsafe extern "C" fn choose_dlopen(
     caller: usize,
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
-    if events::dlopen_req::CALLSITE.is_enabled() | events::dlopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's arguments, which it passed to the interposed function.
-        let name = unsafe { bytes(name) };
-        event_at!(
-            caller,
-            events::dlopen_req,
-            text(name),
-            flags.cast_unsigned(),
-            caller as u64
-        );
-        if !caller::matters(name, caller) {
-            return watched_dlopen as Dlopen as *mut c_void;
-        }
+    // SAFETY: the program's arguments, which it passed to the interposed function.
+    let name = unsafe { bytes(name) };
+    event_at!(
+        caller,
+        events::dlopen_req,
+        text(name),
+        flags.cast_unsigned(),
+        caller as u64
+    );
+    match caller::matters(name, caller) {
+        true => next::statics::dlopen.address(),
+        false => watched_dlopen as Dlopen as *mut c_void,
     }
-    next::statics::dlopen.address()
 }
 
 /// Chooses the target of `dlmopen`.
@@ -93,22 +92,20 @@ unsafe extern "C" fn choose_dlmopen(
     caller: usize,
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
-    if events::dlmopen_req::CALLSITE.is_enabled() | events::dlmopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's arguments, which it passed to the interposed function.
-        let name = unsafe { bytes(name) };
-        event_at!(
-            caller,
-            events::dlmopen_req,
-            namespace,
-            text(name),
-            flags.cast_unsigned(),
-            caller as u64
-        );
-        if !caller::matters(name, caller) {
-            return watched_dlmopen as Dlmopen as *mut c_void;
-        }
+    // SAFETY: the program's arguments, which it passed to the interposed function.
+    let name = unsafe { bytes(name) };
+    event_at!(
+        caller,
+        events::dlmopen_req,
+        namespace,
+        text(name),
+        flags.cast_unsigned(),
+        caller as u64
+    );
+    match caller::matters(name, caller) {
+        true => next::statics::dlmopen.address(),
+        false => watched_dlmopen as Dlmopen as *mut c_void,
     }
-    next::statics::dlmopen.address()
 }
 
 usertrace_next::interpose! {
@@ -129,6 +126,7 @@ unsafe extern "C-unwind" fn traced_dlopen(
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let handle = unsafe { next::dlopen(name, flags) };
+    notice_objects();
     if events::dlopen::CALLSITE.is_enabled() {
         // SAFETY: the program's name, which ends with NUL, and a handle just returned.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
@@ -153,6 +151,7 @@ unsafe extern "C-unwind" fn traced_dlmopen(
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let handle = unsafe { next::dlmopen(namespace, name, flags) };
+    notice_objects();
     if events::dlmopen::CALLSITE.is_enabled() {
         // SAFETY: the program's name, which ends with NUL, and a handle just returned.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
@@ -174,6 +173,7 @@ unsafe extern "C-unwind" fn traced_dlclose(handle: *mut c_void, caller: usize) -
     event_at!(caller, events::dlclose_req, handle.addr() as u64);
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let result = unsafe { next::dlclose(handle) };
+    notice_objects();
     event_at!(caller, events::dlclose, handle.addr() as u64, result);
     result
 }
