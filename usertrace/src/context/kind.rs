@@ -106,7 +106,9 @@ impl Kind {
     /// Passes its description, `TYPE NAME`, to `put` in parts.
     pub(crate) fn describe(self, apps: &Apps, mut put: impl FnMut(&[u8])) {
         put(match self {
-            Self::Vpid | Self::Vtid | Self::CpuId | Self::Namespace(_) => b"u32 ",
+            // Signed, as those of LTTng-UST: readers that look for symbols want them so.
+            Self::Vpid | Self::Vtid => b"s32 ",
+            Self::CpuId | Self::Namespace(_) => b"u32 ",
             Self::Procname => b"c8[16] ",
             Self::Ip => b"x64 ",
             Self::Callstack(_) => b"x64[] ",
@@ -161,8 +163,8 @@ mod tests {
     fn contexts_have_names_codes_and_descriptions() {
         let apps = Apps::new();
         for (name, described) in [
-            ("vpid", "u32 vpid"),
-            ("vtid", "u32 vtid"),
+            ("vpid", "s32 vpid"),
+            ("vtid", "s32 vtid"),
             ("procname", "c8[16] procname"),
             ("cpu_id", "u32 cpu_id"),
             ("ip", "x64 ip"),

@@ -56,6 +56,9 @@ pub(super) struct Objects {
     lost: AtomicU32,
     walks: AtomicU32,
     text_len: AtomicU32,
+    /// The changes that are loaded objects, in any order; only for the lock's holder.
+    nr_live: AtomicU32,
+    live: [AtomicU32; MAX_CHANGES],
     /// What the linker had counted at the last walk.
     loaded: AtomicU64,
     unloaded: AtomicU64,
@@ -175,10 +178,20 @@ impl Writer<'_> {
     }
 
     fn find(&self, base: usize, identity: u64) -> Option<&Change> {
-        self.counted().iter().rev().find(|change| {
-            change.is_loaded.load(Ordering::Relaxed) != 0
-                && change.base.load(Ordering::Relaxed) == base as u64
+        self.live().map(|(_, change)| change).find(|change| {
+            change.base.load(Ordering::Relaxed) == base as u64
                 && change.identity.load(Ordering::Relaxed) == identity
+        })
+    }
+
+    /// The changes that are loaded objects, with their places in the list of them.
+    fn live(&self) -> impl Iterator<Item = (usize, &Change)> {
+        let count = self.objects.nr_live.load(Ordering::Relaxed) as usize;
+        let live = self.objects.live.iter().take(count).enumerate();
+        let counted = self.counted();
+        live.filter_map(move |(place, number)| {
+            let number = number.load(Ordering::Relaxed) as usize;
+            Some((place, counted.get(number)?))
         })
     }
 
@@ -207,13 +220,15 @@ impl Writer<'_> {
         }
         objects.walks.store(walk, Ordering::Relaxed);
         // First what is gone: another object may be in its place.
-        for change in self.counted() {
-            if change.is_loaded.load(Ordering::Relaxed) != 0
-                && change.walk.load(Ordering::Relaxed) != walk
-            {
-                change.is_loaded.store(0, Ordering::Relaxed);
-                self.append_unloaded(change.base.load(Ordering::Relaxed));
-            }
+        let is_gone = |(_, change): &(usize, &Change)| change.walk.load(Ordering::Relaxed) != walk;
+        while let Some((place, change)) = self.live().find(is_gone) {
+            change.is_loaded.store(0, Ordering::Relaxed);
+            let base = change.base.load(Ordering::Relaxed);
+            let last = objects.nr_live.load(Ordering::Relaxed).saturating_sub(1);
+            let moved = objects.live[last as usize % MAX_CHANGES].load(Ordering::Relaxed);
+            objects.live[place].store(moved, Ordering::Relaxed);
+            objects.nr_live.store(last, Ordering::Relaxed);
+            self.append_unloaded(base);
         }
         linker::each_object(|_, object| {
             if self.find(object.base, identity(object)).is_none() {
@@ -290,6 +305,12 @@ impl Writer<'_> {
         change
             .is_loaded
             .store((identity != 0).into(), Ordering::Relaxed);
+        if identity != 0 {
+            // There is room: no more changes are live than there are.
+            let nr_live = self.objects.nr_live.load(Ordering::Relaxed);
+            self.objects.live[nr_live as usize % MAX_CHANGES].store(count, Ordering::Relaxed);
+            self.objects.nr_live.store(nr_live + 1, Ordering::Relaxed);
+        }
         // Pairs with the load in `count`.
         self.objects.count.store(count + 1, Ordering::Release);
     }
