@@ -1,10 +1,13 @@
 //! Reads the values of contexts. Async-signal-safe: nothing here allocates, waits, or changes
 //! `errno`.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
+use super::callstack::{self, MAX_FRAMES, StackRange};
 use super::kind::NAMESPACES;
 use super::{Apps, Kind};
+use crate::event::Place;
 use crate::os::{file, process, thread};
 use crate::writer::{self, Remembered, Rseq};
 
@@ -32,8 +35,8 @@ pub(super) struct Values<'a> {
     pub(super) rseq: Option<Rseq>,
     /// Changes each time that threads must query their contexts again.
     pub(super) stamp: u64,
-    /// The event's address.
-    pub(super) ip: usize,
+    /// The event's place.
+    pub(super) place: Place,
 }
 
 impl Values<'_> {
@@ -49,9 +52,33 @@ impl Values<'_> {
                 }
             }
             Kind::CpuId => append(&writer::cpu(self.rseq).to_ne_bytes()),
-            Kind::Ip => append(&(self.ip as u64).to_ne_bytes()),
+            Kind::Ip => append(&(self.place.ip as u64).to_ne_bytes()),
+            Kind::Callstack(frames) => self.append_callstack(usize::from(frames), append),
             Kind::Namespace(at) => append(&self.namespace(usize::from(at)).to_ne_bytes()),
             Kind::App(place) => append(&self.apps.value(place).to_ne_bytes()),
+        }
+    }
+
+    #[inline(never)]
+    fn append_callstack(&self, max: usize, mut append: impl FnMut(&[u8])) {
+        let mut addresses = [const { MaybeUninit::<[u8; 8]>::uninit() }; MAX_FRAMES];
+        let mut count = 0;
+        let take = |address: usize| {
+            if let Some(place) = addresses.get_mut(count) {
+                place.write((address as u64).to_ne_bytes());
+                count += 1;
+            }
+        };
+        callstack::walk(
+            self.place,
+            max.min(MAX_FRAMES),
+            StackRange(&self.thread.stack),
+            take,
+        );
+        append(&(count as u32).to_ne_bytes());
+        for address in &addresses[..count] {
+            // SAFETY: `take` wrote the first `count`.
+            append(unsafe { address.assume_init_ref() });
         }
     }
 
