@@ -89,7 +89,11 @@ fn culprits_of_stripped_programs_are_named_by_debug_files() {
     let place = directory.path().join("symbols").join(program.debug_path());
     std::fs::create_dir_all(place.parent().unwrap()).unwrap();
     std::fs::rename(debug, place).unwrap();
-    check(&program, &[&directory.path().join("symbols")], "leak shop.c:5");
+    check(
+        &program,
+        &[&directory.path().join("symbols")],
+        "leak shop.c:5",
+    );
 }
 
 const PLUGIN: &str = "
