@@ -85,3 +85,24 @@ pub fn duckdb(directory: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
         .current_dir(directory);
     answers(&mut command, "python3", queries)
 }
+
+/// Runs pprof with these arguments on a profile, and returns its output.
+pub fn pprof(profile: &Path, arguments: &[&str]) -> String {
+    let pprof = tools().join("pprof-1.27.3/pprof");
+    assert!(
+        pprof.exists(),
+        "pprof (of Go 1.27.3, built by scripts/setup) must be there to run this test"
+    );
+    let mut command = Command::new(pprof);
+    // It would look for the program's symbols itself, and keep settings at home.
+    command
+        .args(["-symbolize=none"])
+        .args(arguments)
+        .arg(profile)
+        .env("HOME", profile.parent().unwrap())
+        .env("PPROF_TMPDIR", profile.parent().unwrap());
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}

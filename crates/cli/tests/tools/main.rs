@@ -21,6 +21,7 @@ mod modules;
 mod reader;
 mod report;
 mod saved;
+mod stacks;
 mod top;
 mod triggers;
 mod tutorial;
