@@ -11,7 +11,7 @@ use usertrace_sys::Scope;
 use usertrace_testing::browser::Browser;
 use usertrace_testing::exited;
 use usertrace_testing::processes::{contexts, event, trace_in_ns};
-use usertrace_testing::tools::pprof;
+use usertrace_testing::tools::{firefox_profiler, pprof};
 
 const US: u64 = 1000;
 /// Where the program of the traces was loaded.
@@ -680,6 +680,61 @@ fn pprof_reads_the_profile() {
     ] {
         assert!(tags.contains(line), "{line}: {tags}");
     }
+}
+
+/// Firefox Profiler's own code reads the profile: threads, stacks, weights, lines and modules.
+///
+/// Requirements: E8
+#[test]
+fn firefox_profiler_reads_the_profile() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::compile(directory.path());
+    write(&directory.path().join("traces"), &program, 40);
+    let read = |by: &str, commands: &[&[&str]]| {
+        let profile = export(directory.path(), &["--firefox", "--by", by]);
+        firefox_profiler(&profile, commands)
+    };
+    let tree = &["thread", "samples-top-down", "--thread"];
+    let of = |thread| [&tree[..], &[thread]].concat();
+    let contains = |output: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(output.contains(part), "{part}: {output}");
+        }
+    };
+    let function = ["function", "info", "f-0"];
+    let commands: [&[&str]; 4] = [&["profile", "info"], &of("t-0"), &of("t-1"), &function];
+    let output = read("events", &commands);
+    contains(
+        &output[0],
+        &["2 threads across 1 processes", "t-1: worker 41 [tid 41]"],
+    );
+    let parts = [
+        "f-0. shop!main [total: 100.0%, self: 0.0%]",
+        "├─ f-1. shop!handle [total: 90.9%, self: 0.0%]",
+        "│  ├─ f-2. shop!parse [total: 45.5%, self: 0.0%]",
+        "│  │  f-4. libc:malloc [total: 45.5%, self: 45.5%]",
+    ];
+    contains(&output[1], &parts);
+    contains(
+        &output[2],
+        &[
+            "0x1234",
+            "[no call stack]",
+            "pthread:mutex_lock_req [total: 25.0%, self: 25.0%]",
+        ],
+    );
+    let path = format!("Library path: {}", program.path.display());
+    contains(&output[3], &["Full name: shop!main", "22  100.0%", &path]);
+    let commands: [&[&str]; 2] = [&of("t-0"), &of("t-1")];
+    let output = read("time", &commands);
+    contains(&output[0], &["t:work [total: 50.0%, self: 50.0%]"]);
+    contains(
+        &output[1],
+        &["pthread:mutex_lock [total: 100.0%, self: 100.0%]"],
+    );
+    let commands: [&[&str]; 1] = [&of("t-0")];
+    let output = read("peak", &commands);
+    contains(&output[0], &["allocate [total: 100.0%, self: 100.0%]"]);
 }
 
 /// Writes a trace of eight threads with a call stack of 16 frames at each event, of which there are
