@@ -3,7 +3,8 @@
 //!
 //! Updates describe them in each trace. Updates run wherever events come from, and must not wait for
 //! the dynamic linker's lock. So [`notice`], which does, only runs at safe points: when tracing is
-//! initialised, and when a library that has events or the preload library `dl` sees a change. It
+//! initialised, and when a library that has events or the preload library `dl` sees a change. The
+//! address of an event may lead to further ones ([`notice_address`]). It
 //! keeps the lines in memory that children of `fork` get a copy of: a log, of which each trace has
 //! a position.
 
@@ -40,6 +41,10 @@ struct Change {
     /// The walk that found it last.
     walk: AtomicU32,
     base: AtomicU64,
+    size: AtomicU64,
+    /// Not 0: an event's address led to it, so walks may not find it: there are namespaces.
+    is_by_address: AtomicU32,
+    reserved: AtomicU32,
     /// Hash of everything else that identifies it; 0: it was unloaded.
     identity: AtomicU64,
 }
@@ -117,6 +122,26 @@ pub(super) fn line(number: u32, is_first: bool) -> Option<&'static [u8]> {
     Some(unsafe { std::slice::from_raw_parts(objects.text.get().cast::<u8>().add(at), len) })
 }
 
+/// Looks for the object that contains an address, if the log has none there. Returns whether there is
+/// a new one. The next update describes it.
+///
+/// Async-signal-safe: it waits for nobody. The code at the address must have called the caller.
+pub(super) fn notice_address(address: usize) -> bool {
+    let Some(objects) = objects() else {
+        return false;
+    };
+    if objects.has(address) {
+        return false;
+    }
+    let mut is_new = false;
+    linker::find_object(address, |object| {
+        if let Some(writer) = objects.try_lock() {
+            is_new = writer.add_by_address(object);
+        }
+    });
+    is_new
+}
+
 /// Looks for objects that were loaded or unloaded. Returns whether there are any. The next update
 /// describes them.
 ///
@@ -137,31 +162,50 @@ pub(crate) fn notice() -> bool {
 impl Objects {
     /// Takes the lock, and waits for it. None if this thread has it.
     fn lock(&self) -> Option<Writer<'_>> {
-        let signals = SignalMaskGuard::new();
-        let process = u64::from(os::process::id());
-        let own = process << 32 | u64::from(os::thread::id());
         loop {
-            let holder = self.lock.load(Ordering::Relaxed);
-            if holder == own {
-                return None;
+            if let Some(writer) = self.try_lock() {
+                return Some(writer);
             }
-            // A holder in the parent process does not exist here.
-            let is_free = holder == 0 || holder >> 32 != process;
-            // Acquire pairs with the release in `drop`.
-            if is_free
-                && self
-                    .lock
-                    .compare_exchange(holder, own, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                return Some(Writer {
-                    objects: self,
-                    _signals: signals,
-                });
+            if self.lock.load(Ordering::Relaxed) == holder() {
+                return None;
             }
             std::thread::yield_now();
         }
     }
+
+    /// Takes the lock, if it is free.
+    fn try_lock(&self) -> Option<Writer<'_>> {
+        let signals = SignalMaskGuard::new();
+        let own = holder();
+        let before = self.lock.load(Ordering::Relaxed);
+        // A holder in the parent process does not exist here.
+        let is_free = before == 0 || before >> 32 != own >> 32;
+        // Acquire pairs with the release in `drop`.
+        let taken = is_free
+            && self
+                .lock
+                .compare_exchange(before, own, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        taken.then_some(Writer {
+            objects: self,
+            _signals: signals,
+        })
+    }
+
+    /// Whether an object in the log contains the address.
+    fn has(&self, address: usize) -> bool {
+        let count = (count() as usize).min(MAX_CHANGES);
+        self.changes[..count].iter().any(|change| {
+            let offset = (address as u64).wrapping_sub(change.base.load(Ordering::Relaxed));
+            change.is_loaded.load(Ordering::Relaxed) != 0
+                && offset < change.size.load(Ordering::Relaxed)
+        })
+    }
+}
+
+/// The calling process and thread.
+fn holder() -> u64 {
+    u64::from(os::process::id()) << 32 | u64::from(os::thread::id())
 }
 
 impl Drop for Writer<'_> {
@@ -220,8 +264,45 @@ impl Writer<'_> {
         }
         objects.walks.store(walk, Ordering::Relaxed);
         // First what is gone: another object may be in its place.
-        let is_gone = |(_, change): &(usize, &Change)| change.walk.load(Ordering::Relaxed) != walk;
-        while let Some((place, change)) = self.live().find(is_gone) {
+        self.remove(|change| {
+            let base = change.base.load(Ordering::Relaxed) as usize;
+            let mut is_there = change.walk.load(Ordering::Relaxed) == walk;
+            if !is_there && change.is_by_address.load(Ordering::Relaxed) != 0 {
+                linker::find_object(base, |object| {
+                    is_there = identity(object) == change.identity.load(Ordering::Relaxed);
+                });
+            }
+            !is_there
+        });
+        linker::each_object(|_, object| {
+            if self.find(object.base, identity(object)).is_none() {
+                self.append_loaded(object, walk, false);
+            }
+            true
+        });
+        objects.loaded.store(now.loaded, Ordering::Relaxed);
+        objects.unloaded.store(now.unloaded, Ordering::Relaxed);
+    }
+
+    /// Adds an object that an address led to, in place of those that it overlaps. Returns whether
+    /// it is described.
+    fn add_by_address(&self, object: &Object<'_>) -> bool {
+        let before = self.objects.count.load(Ordering::Relaxed);
+        if self.find(object.base, identity(object)).is_none() {
+            let (base, end) = (object.base as u64, (object.base + object.size) as u64);
+            self.remove(|change| {
+                let of_other = change.base.load(Ordering::Relaxed);
+                of_other < end && base - of_other.min(base) < change.size.load(Ordering::Relaxed)
+            });
+            self.append_loaded(object, 0, true);
+        }
+        self.objects.count.load(Ordering::Relaxed) != before
+    }
+
+    /// Removes loaded objects, and describes that.
+    fn remove(&self, is_gone: impl Fn(&Change) -> bool) {
+        let objects = self.objects;
+        while let Some((place, change)) = self.live().find(|(_, change)| is_gone(change)) {
             change.is_loaded.store(0, Ordering::Relaxed);
             let base = change.base.load(Ordering::Relaxed);
             let last = objects.nr_live.load(Ordering::Relaxed).saturating_sub(1);
@@ -230,22 +311,15 @@ impl Writer<'_> {
             objects.nr_live.store(last, Ordering::Relaxed);
             self.append_unloaded(base);
         }
-        linker::each_object(|_, object| {
-            if self.find(object.base, identity(object)).is_none() {
-                self.append_loaded(object, walk);
-            }
-            true
-        });
-        objects.loaded.store(now.loaded, Ordering::Relaxed);
-        objects.unloaded.store(now.unloaded, Ordering::Relaxed);
     }
 
-    fn append_loaded(&self, object: &Object<'_>, walk: u32) {
+    fn append_loaded(&self, object: &Object<'_>, walk: u32, is_by_address: bool) {
         let identity = identity(object);
         let base = object.base as u64;
         let place = self.place_of(base, identity);
         let place = place.or_else(|| self.put(|line| loaded_line(line, object)));
-        self.append(place, base, identity, walk);
+        let size = object.size as u64;
+        self.append(place, (base, size), (identity, walk, is_by_address));
     }
 
     /// The place of the line of an earlier change that was the same.
@@ -266,7 +340,7 @@ impl Writer<'_> {
                 line.put_hex(base as usize);
             })
         });
-        self.append(place, base, 0, 0);
+        self.append(place, (base, 0), (0, 0, false));
     }
 
     /// Composes a line behind all others. None if there is no room.
@@ -290,7 +364,12 @@ impl Writer<'_> {
         Some((at as u32, len as u32))
     }
 
-    fn append(&self, place: Option<(u32, u32)>, base: u64, identity: u64, walk: u32) {
+    fn append(
+        &self,
+        place: Option<(u32, u32)>,
+        (base, size): (u64, u64),
+        (identity, walk, is_by_address): (u64, u32, bool),
+    ) {
         let count = self.objects.count.load(Ordering::Relaxed);
         let free = self.objects.changes.get(count as usize);
         let Some((change, (at, len))) = free.zip(place) else {
@@ -300,6 +379,10 @@ impl Writer<'_> {
         change.at.store(at, Ordering::Relaxed);
         change.len.store(len, Ordering::Relaxed);
         change.base.store(base, Ordering::Relaxed);
+        change.size.store(size, Ordering::Relaxed);
+        change
+            .is_by_address
+            .store(is_by_address.into(), Ordering::Relaxed);
         change.identity.store(identity, Ordering::Relaxed);
         change.walk.store(walk, Ordering::Relaxed);
         change
