@@ -31,14 +31,14 @@ int main(int argc, char **argv)
 }
 "#;
 
-fn traced(times: u32) -> (tempfile::TempDir, Traces, String) {
+fn traced(libraries: &Libraries, times: u32) -> (tempfile::TempDir, Traces, String) {
     let directory = tempfile::tempdir().unwrap();
     let options = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id"];
     let plugin = compile_with(directory.path(), "plug in.so", PLUGIN, &options);
     let options = ["-g", "-O1", "-Wl,--build-id"];
     let program = compile_with(directory.path(), "program", PROGRAM, &options);
     let traces = Traces::new();
-    let (libraries, mut command) = (Libraries::all(), Command::new(program));
+    let mut command = Command::new(program);
     let command = libraries
         .of(&mut command)
         .env("USERTRACE_CONTEXTS", "vpid ip");
@@ -58,7 +58,7 @@ fn modules(traces: &Traces) -> Vec<babeltrace::Printed> {
 /// Requirements: E6, F1
 #[test]
 fn libraries_are_described_as_they_come_and_go() {
-    let (directory, traces, plugin) = traced(3);
+    let (directory, traces, plugin) = traced(&Libraries::all(), 3);
     let events = modules(&traces);
     let paths = |name: &str| -> Vec<(u64, &str)> {
         let events = events.iter().filter(|event| event.name == name);
@@ -114,22 +114,20 @@ fn libraries_are_described_as_they_come_and_go() {
 /// Requirements: F1, F7
 #[test]
 fn babeltrace_names_the_callers() {
-    let (_directory, traces, _) = traced(2);
-    traces.wait();
-    let events = babeltrace::with_debug_info(traces.path());
-    for (size, function, count) in [(1234, "leak_in_program", 1), (4321, "leak_in_plugin", 2)] {
-        let mallocs = events.iter().filter(|event| event.name == "libc:malloc");
-        let fields = mallocs
-            .filter(|event| event.field("size") == size)
-            .map(|event| &event.fields);
-        let fields: Vec<_> = fields.collect();
-        assert_eq!(fields.len(), count);
-        assert!(
-            fields
-                .iter()
-                .all(|fields| fields.contains(function) && fields.contains("source.c:")),
-            "{fields:?}"
-        );
+    // Without the library that sees `dlopen`, the address of an event leads to the plugin.
+    for libraries in [Libraries::all(), Libraries::new(&["malloc"])] {
+        let (_directory, traces, _) = traced(&libraries, 2);
+        traces.wait();
+        let events = babeltrace::with_debug_info(traces.path());
+        for (size, function, count) in [(1234, "leak_in_program", 1), (4321, "leak_in_plugin", 2)] {
+            let mallocs = events.iter().filter(|event| event.name == "libc:malloc");
+            let fields = mallocs.filter(|event| event.field("size") == size);
+            let fields: Vec<_> = fields.map(|event| &event.fields).collect();
+            assert_eq!(fields.len(), count);
+            let is_named =
+                |fields: &&String| fields.contains(function) && fields.contains("source.c:");
+            assert!(fields.iter().all(is_named), "{fields:?}");
+        }
     }
 }
 
@@ -138,13 +136,13 @@ fn babeltrace_names_the_callers() {
 /// Requirements: A3, E6
 #[test]
 fn changes_are_bounded() {
-    let (_directory, traces, plugin) = traced(3000);
+    let (_directory, traces, plugin) = traced(&Libraries::all(), 3000);
     let events = modules(&traces);
     let loads = events
         .iter()
         .filter(|event| event.name == "lttng_ust_lib:load");
     let loads = loads.filter(|event| event.text("path") == plugin).count();
-    assert!((1000..2048).contains(&loads), "{loads}");
+    assert!((500..2048).contains(&loads), "{loads}");
     let mallocs = traces.read().events;
     let mallocs = mallocs.iter().filter(|event| event.name == "libc:malloc");
     assert_eq!(

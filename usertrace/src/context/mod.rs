@@ -3,13 +3,15 @@
 //!
 //! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
 //! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values,
-//! `callstack.rs` walks the stack, and `write.rs` prepends them to a payload. `sources.rs` reads single ones for conditions of filters.
+//! `callstack.rs` walks the stack, `known_code.rs` remembers whose code was described, and
+//! `write.rs` prepends them to a payload. `sources.rs` reads single ones for conditions of filters.
 //! `LTT_ID_META` in `sys/include/linux/ltt.h` says how readers learn of them.
 
 mod apps;
 mod callstack;
 mod define;
 mod kind;
+mod known_code;
 mod list;
 mod sources;
 mod values;
@@ -20,6 +22,7 @@ pub use define::{DefineError, NAME_MAX, PerThread, define};
 pub(crate) use kind::Kind;
 pub(crate) use list::List;
 pub(crate) use sources::{ContextSources, ContextValue};
+pub(crate) use values::Code;
 pub(crate) use write::write;
 
 use crate::runtime;

@@ -43,6 +43,7 @@ impl ContextSources<'_> {
             rseq: self.rseq,
             stamp: self.stamp,
             place: Place::new(self.ip, 0),
+            code: None,
         };
         let (mut bytes, mut len) = ([0; Remembered::NAME_LEN], 0);
         values.append(kind, |part| {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::callstack::{self, MAX_FRAMES, StackRange};
 use super::kind::NAMESPACES;
+use super::known_code::KNOWN;
 use super::{Apps, Kind};
 use crate::event::Place;
 use crate::os::{file, process, thread};
@@ -28,6 +29,27 @@ const KNOWS_NAMES: u64 = 1;
 const KNOWS_NAMESPACES: u64 = 2;
 const STAMP_SHIFT: u32 = 2;
 
+/// How to describe the code at the addresses of events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code {
+    /// Number of changes to loaded code so far.
+    pub(crate) changes: fn() -> u32,
+    /// Describes the object with an address, if it is new.
+    pub(crate) notice: fn(usize),
+}
+
+impl Code {
+    /// Has the object with an address described before the event.
+    #[inline]
+    fn see(self, address: usize) {
+        let changes = (self.changes)();
+        if !KNOWN.has(address, changes) {
+            (self.notice)(address);
+            KNOWN.add(address, (self.changes)());
+        }
+    }
+}
+
 /// The sources of the values of an event's contexts.
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
@@ -37,6 +59,8 @@ pub(super) struct Values<'a> {
     pub(super) stamp: u64,
     /// The event's place.
     pub(super) place: Place,
+    /// None: addresses are compared only.
+    pub(super) code: Option<Code>,
 }
 
 impl Values<'_> {
@@ -52,10 +76,19 @@ impl Values<'_> {
                 }
             }
             Kind::CpuId => append(&writer::cpu(self.rseq).to_ne_bytes()),
-            Kind::Ip => append(&(self.place.ip as u64).to_ne_bytes()),
+            Kind::Ip => {
+                self.see(self.place.ip);
+                append(&(self.place.ip as u64).to_ne_bytes());
+            }
             Kind::Callstack(frames) => self.append_callstack(usize::from(frames), append),
             Kind::Namespace(at) => append(&self.namespace(usize::from(at)).to_ne_bytes()),
             Kind::App(place) => append(&self.apps.value(place).to_ne_bytes()),
+        }
+    }
+
+    fn see(&self, address: usize) {
+        if let Some(code) = self.code {
+            code.see(address);
         }
     }
 
@@ -64,6 +97,7 @@ impl Values<'_> {
         let mut addresses = [const { MaybeUninit::<[u8; 8]>::uninit() }; MAX_FRAMES];
         let mut count = 0;
         let take = |address: usize| {
+            self.see(address);
             if let Some(place) = addresses.get_mut(count) {
                 place.write((address as u64).to_ne_bytes());
                 count += 1;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU16;
 use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
 use super::callstack::MAX_FRAMES;
-use super::values::Values;
+use super::values::{Code, Values};
 use super::{Apps, List};
 use crate::event::{self, Buffer, Place, Scratch};
 use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Remembered, Rseq};
@@ -101,7 +101,7 @@ pub(crate) unsafe fn write(
     inside: &GuardedChannel<'_>,
     list: &List,
     apps: &Apps,
-    (rseq, stamp, place): (Option<Rseq>, u64, Place),
+    (rseq, stamp, place, code): (Option<Rseq>, u64, Place, Code),
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
@@ -120,6 +120,7 @@ pub(crate) unsafe fn write(
         rseq,
         stamp,
         place,
+        code: Some(code),
     };
     let event = (inside, list, &values, id, payload);
     // SAFETY: the contract of this function.

@@ -1,6 +1,9 @@
 //! The objects that the dynamic linker has loaded.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::memory::is_readable;
 
 /// Name of a note's owner, with the NUL, and type of the note with a build ID (`elf.h`).
 const GNU: &[u8] = b"GNU\0";
@@ -33,13 +36,113 @@ pub(crate) struct Object<'a> {
 /// Calls `visit` with each object, until it returns false. `Changes` are those up to now, or zeros
 /// if the linker does not count.
 ///
-/// This waits for the linker's lock: code that may run while another thread holds that lock, or that
-/// interrupted its holder, must not call it. That is all code which events may come from. `visit`
-/// must not call the linker. Allocates nothing.
+/// This waits for the linker's lock: code that may run while another thread holds that lock, or
+/// that interrupted its holder, must not call it. That is all code which events may come from.
+/// `visit` must not call the linker. Allocates nothing.
 pub(crate) fn each_object(mut visit: impl FnMut(Changes, &Object<'_>) -> bool) {
     let mut visit: &mut dyn FnMut(Changes, &Object<'_>) -> bool = &mut visit;
     // SAFETY: `take` gets what it expects: a reference to `visit`.
     unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut visit).cast()) };
+}
+
+/// `_dl_find_object` (glibc 2.35 and later); NULL if there is none.
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The result of `_dl_find_object` (`dlfcn.h`), on processors without `dlfo_eh_dbase`.
+#[repr(C)]
+struct Found {
+    flags: c_ulonglong,
+    map_start: usize,
+    map_end: usize,
+    link_map: *const LinkMap,
+    eh_frame: *const c_void,
+    reserved: [c_ulonglong; 7],
+}
+
+/// The first fields of `struct link_map`, which `link.h` makes public.
+#[repr(C)]
+struct LinkMap {
+    bias: usize,
+    name: *const c_char,
+}
+
+/// Finds the linker's function that [`find_object`] calls. Signal handlers must not call this.
+pub(crate) fn prepare() {
+    // SAFETY: a name that ends with NUL. `dlerror` takes no argument; its result is not used.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
+        if found.is_null() {
+            // The program must not find the error.
+            libc::dlerror();
+        }
+        FIND_OBJECT.store(found, Ordering::Relaxed);
+    }
+}
+
+/// Calls `visit` with the object that contains an address, if it has one, and the linker can tell
+/// without a lock. Async-signal-safe.
+///
+/// The caller must be called by the code at the address, so that nobody unloads it.
+pub(crate) fn find_object(address: usize, visit: impl FnOnce(&Object<'_>)) {
+    type Find = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
+    let find = FIND_OBJECT.load(Ordering::Relaxed);
+    if find.is_null() {
+        return;
+    }
+    let mut found = std::mem::MaybeUninit::<Found>::zeroed();
+    // SAFETY: the linker's function has this type, waits for nobody, and takes any address.
+    let found = unsafe {
+        let find: Find = std::mem::transmute(find);
+        let place = std::ptr::without_provenance_mut(address);
+        if find(place, found.as_mut_ptr()) != 0 {
+            return;
+        }
+        found.assume_init()
+    };
+    let (base, end) = (found.map_start, found.map_end);
+    if !(base..end).contains(&address) || !base.is_multiple_of(PAGE) || !is_readable(base) {
+        return;
+    }
+    // SAFETY: the first page of the object is readable, and aligned. The linker mapped it for its
+    // segments. If the file's headers are not there, there is no magic number, or no such table.
+    let headers = unsafe {
+        let file = &*std::ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base);
+        let (at, count) = (file.e_phoff as usize, usize::from(file.e_phnum));
+        let len = count * size_of::<libc::Elf64_Phdr>();
+        let is_table = file.e_ident[..4] == *b"\x7fELF"
+            && usize::from(file.e_phentsize) == size_of::<libc::Elf64_Phdr>()
+            && at.is_multiple_of(align_of::<libc::Elf64_Phdr>())
+            && at.checked_add(len).is_some_and(|end| end <= PAGE);
+        if !is_table {
+            return;
+        }
+        std::slice::from_raw_parts(std::ptr::with_exposed_provenance(base + at), count)
+    };
+    // SAFETY: the linker keeps the map and its name as long as the object is loaded.
+    let (bias, name) = unsafe {
+        let Some(map) = found.link_map.as_ref() else {
+            return;
+        };
+        let name = match map.name.is_null() {
+            true => &[][..],
+            false => CStr::from_ptr(map.name).to_bytes(),
+        };
+        (map.bias, name)
+    };
+    let Some((first, size)) = range(headers) else {
+        return;
+    };
+    if bias.wrapping_add(first) != base {
+        return;
+    }
+    visit(&Object {
+        base,
+        size,
+        is_pic: bias != 0 || first == 0,
+        // SAFETY: the object stays loaded, as this function's caller is called by it.
+        build_id: unsafe { build_id(bias, headers) },
+        name,
+    });
 }
 
 /// # Safety
@@ -180,6 +283,48 @@ mod tests {
         });
         assert!(has_own && objects > 1, "{objects}");
         assert!(count.loaded - count.unloaded >= objects - 1, "{count:?}");
+    }
+
+    #[test]
+    fn objects_are_found_by_addresses() {
+        prepare();
+        let Some(getpid) = std::ptr::NonNull::new(libc::getpid as *mut c_void) else {
+            unreachable!()
+        };
+        // SAFETY: the function is in the C library.
+        let mut info = unsafe { std::mem::zeroed::<libc::Dl_info>() };
+        // SAFETY: as above.
+        assert_ne!(unsafe { libc::dladdr(getpid.as_ptr(), &raw mut info) }, 0);
+        let mut by_walk = None;
+        each_object(|_, object| {
+            if object.base == info.dli_fbase.addr() {
+                by_walk = Some((
+                    object.size,
+                    object.is_pic,
+                    object.build_id.to_vec(),
+                    object.name.to_vec(),
+                ));
+            }
+            true
+        });
+        let mut by_address = None;
+        find_object(getpid.as_ptr().addr(), |object| {
+            assert_eq!(object.base, info.dli_fbase.addr());
+            by_address = Some((
+                object.size,
+                object.is_pic,
+                object.build_id.to_vec(),
+                object.name.to_vec(),
+            ));
+        });
+        // Only glibc from 2.35 on has the function.
+        if !FIND_OBJECT.load(Ordering::Relaxed).is_null() {
+            assert_eq!(by_address, by_walk);
+            assert!(by_walk.is_some());
+        }
+        for none in [0, 1, (&raw const info).addr(), usize::MAX] {
+            find_object(none, |object| panic!("{object:?}"));
+        }
     }
 
     #[test]

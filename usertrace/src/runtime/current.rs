@@ -90,6 +90,18 @@ pub fn notice_objects() {
     }
 }
 
+/// Describes the object with an address of an event, if it is new. Async-signal-safe.
+pub(crate) fn notice_address(address: usize) {
+    if objects::notice_address(address) {
+        refresh();
+    }
+}
+
+/// Number of changes to loaded objects so far.
+pub(crate) fn object_changes() -> u32 {
+    objects::count()
+}
+
 /// True if the info area changed since the last update.
 fn is_stale() -> bool {
     state().is_some_and(|state| {

@@ -19,7 +19,7 @@ use super::state::State;
 use super::status::{NoFallback, Status};
 use super::{complaint, env, objects, shared, update_signal};
 use crate::event::{self, ATTACH};
-use crate::os::errno;
+use crate::os::{errno, linker};
 use crate::writer::{self, Hooks, Rseq};
 use crate::{control, probe, unload};
 
@@ -160,6 +160,7 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
             Ok(setup) => {
                 let _ = SETUP.set(setup);
                 // Traces describe what is loaded before they have events.
+                linker::prepare();
                 objects::notice();
                 shared().modules.add(event::own(), Some(&STATE));
                 // SAFETY: this module stays loaded while its code runs.

@@ -21,7 +21,11 @@ mod modules;
 mod reader;
 mod report;
 mod saved;
+<<<<<<< HEAD
 mod symbols;
+=======
+mod stacks;
+>>>>>>> h-F
 mod top;
 mod triggers;
 mod tutorial;

@@ -16,7 +16,7 @@ class Flame {
     this.focused = 0;
     this.words = "";
     this.boxes = new Map();
-    this.weigh(0);
+    this.totals = null;
     box.addEventListener("click", (event) => this.click(event));
     box.addEventListener("pointermove", (event) => this.point(event));
     box.addEventListener("pointerleave", () => Panel.point(0, 0, null));
@@ -81,7 +81,8 @@ class Flame {
   // Lays out and draws. Boxes that are narrower than a pixel and a half have no element.
   draw() {
     const width = this.box.clientWidth, hadFocus = this.box.contains(document.activeElement);
-    if (width === 0) return;
+    // Nothing is weighed yet, or the section is hidden.
+    if (width === 0 || this.totals === null) return;
     const path = this.path(this.zoomed), rows = [];
     path.forEach((n, depth) => rows.push({ n, depth, left: 0, width }));
     const scale = this.totals[this.zoomed] > 0 ? width / this.totals[this.zoomed] : 0;

@@ -130,8 +130,6 @@ const Stacks = {
 
   changed() {
     const { flame } = this, status = document.getElementById("flame-status");
-    // The graph is drawn once while it is made.
-    if (!flame) return;
     const shown = flame.totals[flame.zoomed], found = flame.found();
     const parts = [this.show(shown)];
     if (flame.zoomed !== 0) parts.push(`in ${this.name(flame.zoomed).text}`);
