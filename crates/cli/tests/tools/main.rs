@@ -21,11 +21,8 @@ mod modules;
 mod reader;
 mod report;
 mod saved;
-<<<<<<< HEAD
-mod symbols;
-=======
 mod stacks;
->>>>>>> h-F
+mod symbols;
 mod top;
 mod triggers;
 mod tutorial;
