@@ -22,6 +22,7 @@ mod reader;
 mod report;
 mod saved;
 mod stacks;
+mod symbols;
 mod top;
 mod triggers;
 mod tutorial;

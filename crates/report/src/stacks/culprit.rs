@@ -50,6 +50,14 @@ const LIBRARY: &[&str] = &[
     "__rg_",
 ];
 
+/// Parts of paths of the libraries' sources, parts of which are compiled into programs.
+const SOURCES: &[&str] = &[
+    "/include/c++/",
+    "/library/alloc/src/",
+    "/library/core/src/",
+    "/library/std/src/",
+];
+
 /// Modules whose functions without names are of the library.
 const MODULES: &[&str] = &[
     "libc.so",
@@ -72,6 +80,10 @@ pub fn culprit<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> usize {
 
 fn is_of_library(frame: &Frame) -> bool {
     let function = &frame.function[..];
+    let file = frame.file.as_deref().unwrap_or_default();
+    if SOURCES.iter().any(|source| file.contains(source)) {
+        return true;
+    }
     if frame.is_unknown {
         return MODULES.iter().any(|module| function.starts_with(module));
     }
@@ -121,6 +133,26 @@ mod tests {
     fn found(functions: &[&str]) -> String {
         let frames: Vec<Frame> = functions.iter().map(|function| frame(function)).collect();
         frames[culprit(&frames)].function.clone()
+    }
+
+    /// Programs implement traits of libraries, and libraries their own traits for any type.
+    #[test]
+    fn sources_tell_libraries_from_programs() {
+        let frame = |function: &str, file: &str| Frame {
+            function: function.to_owned(),
+            file: Some(file.to_owned()),
+            ..Frame::default()
+        };
+        let library = "/rustc/0123/library/alloc/src/vec/mod.rs";
+        let frames = [
+            frame(
+                "<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
+                library,
+            ),
+            frame("make<int>(int)", "/usr/include/c++/14/bits/new_allocator.h"),
+            frame("<u8 as shop::Sold>::sell", "/src/shop.rs"),
+        ];
+        assert_eq!(culprit(&frames), 2);
     }
 
     #[test]

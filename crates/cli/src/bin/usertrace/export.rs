@@ -33,9 +33,10 @@ Examples:
   usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
   usertrace export --parquet columns traces                           # to query with DuckDB or Spark
   usertrace export --otlp -o spans.jsonl traces                       # for the OpenTelemetry Collector
-  usertrace export --folded --by live traces | flamegraph.pl --countname bytes > leaks.svg
+  usertrace export --folded -o traces.folded traces                   # for flamegraph.pl, inferno or speedscope
   usertrace export --pprof -o traces.pb.gz traces                     # go tool pprof -http : traces.pb.gz
-  usertrace export --firefox --by time -o traces.json.gz traces       # to open at profiler.firefox.com
+  usertrace export --firefox -o traces.json.gz traces                 # to open at profiler.firefox.com
+  usertrace record --malloc --context callstack -o traces -- ./server; usertrace export --pprof --by live -o live.pb.gz traces
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970
