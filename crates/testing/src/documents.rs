@@ -511,6 +511,26 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/profiles.md",
+        &[
+            case(
+                "usertrace record --malloc --pthread --context",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace export --folded -o",
+                Unpatched,
+                "usertrace record -q --context callstack -o traces -- ./server 3",
+            ),
+            case(
+                "usertrace export --folded --by time",
+                TestedElsewhere("tests/tools, stacks"),
+                "",
+            ),
+        ],
+    ),
+    (
         "docs/how-to/columns.md",
         &[
             case(
