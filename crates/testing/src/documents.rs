@@ -261,7 +261,11 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/leaks.md",
         &[
-            preloaded(case("usertrace record --malloc --context callstack", Each, "")),
+            preloaded(case(
+                "usertrace record --malloc --context callstack",
+                Each,
+                "",
+            )),
             preloaded(then("usertrace leaks", Each)),
         ],
     ),

@@ -320,7 +320,10 @@ fn leaks_needs_only_the_debug_file() {
     );
     // Without it, the module and the offset are left, and a message says what is missing.
     let output = usertrace(directory.path(), &["leaks", "traces"]);
-    let unknown = format!("300 bytes in 3 blocks: shop+{:#x}, shop (42)", program.here + 1);
+    let unknown = format!(
+        "300 bytes in 3 blocks: shop+{:#x}, shop (42)",
+        program.here + 1
+    );
     assert_eq!(text(&output.stdout).lines().next(), Some(&*unknown));
     assert!(
         text(&output.stderr).contains("no symbols of 1 module: shop"),
