@@ -18,7 +18,6 @@
 mod binary;
 mod collect;
 mod detail;
-mod durations;
 mod lanes;
 mod losses;
 mod page;

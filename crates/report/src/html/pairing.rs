@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::durations::Durations;
 use super::rules::{self, HeapUse};
+use crate::durations::Durations;
 
 /// Maximum number of open spans in a thread: calls that never return would accumulate.
 const MAX_OPEN: usize = 256;
