@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 26] = [
+pub const COMMANDS: [&str; 27] = [
     "record",
     "ctl",
     "start",
@@ -26,6 +26,7 @@ pub const COMMANDS: [&str; 26] = [
     "extract",
     "view",
     "report",
+    "spans",
     "export",
     "send",
     "list",
@@ -87,7 +88,7 @@ pub fn is_of_fallback(command: &str, line: &str) -> bool {
 
 /// Whether an example reads traces that must have been recorded before.
 pub fn reads_traces(command: &str, line: &str) -> bool {
-    let is_reader = ["view", "report", "export", "send"].contains(&command);
+    let is_reader = ["view", "report", "spans", "export", "send"].contains(&command);
     is_reader && !line.contains("record") || line == "usertrace stat traces"
 }
 

@@ -20,6 +20,7 @@ mod hosts;
 mod reader;
 mod report;
 mod saved;
+mod spans;
 mod top;
 mod triggers;
 mod tutorial;

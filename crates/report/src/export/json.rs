@@ -105,8 +105,8 @@ fn decimal(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends an object of fields.
-fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
+/// Appends fields as an object, as [`Json`] writes those of an event.
+pub fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     out.push(b'{');
     let mut is_first = true;
     for (field, value) in Values::new(fields, bytes) {

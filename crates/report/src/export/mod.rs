@@ -7,6 +7,6 @@ mod pairs;
 mod perfetto;
 mod proto;
 
-pub use json::Json;
+pub use json::{Json, fields as json_fields};
 pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use usertrace_reader::{Field, Printer, Values};
+
 use super::class::Class;
 use super::ids::Ids;
 
@@ -31,14 +33,39 @@ pub struct Part {
 impl Part {
     /// The fields with their values.
     #[must_use]
-    pub fn values(&self) -> usertrace_reader::Values<'_> {
+    pub fn values(&self) -> Values<'_> {
         self.class.values(&self.payload)
     }
 
     /// The fields, and their bytes.
     #[must_use]
-    pub fn own(&self) -> (&[usertrace_reader::Field], &[u8]) {
+    pub fn own(&self) -> (&[Field], &[u8]) {
         self.class.own(&self.payload)
+    }
+
+    /// Each field with the bytes of its value.
+    pub fn each(&self) -> impl Iterator<Item = (&Field, &[u8])> {
+        let (fields, mut bytes) = self.own();
+        fields.iter().map(move |field| {
+            // The reader has checked that all are there.
+            let len = field.kind.len(bytes).unwrap_or(0).min(bytes.len());
+            let (own, rest) = bytes.split_at(len);
+            bytes = rest;
+            (field, own)
+        })
+    }
+
+    /// Each field as text: `NAME = VALUE`.
+    #[must_use]
+    pub fn texts(&self) -> Vec<String> {
+        let text = |(field, bytes)| {
+            let mut text = Vec::new();
+            Printer::fields(&mut text, std::slice::from_ref(field), bytes);
+            let text = String::from_utf8_lossy(&text);
+            let text = text.strip_prefix("{ ").unwrap_or(&text);
+            text.strip_suffix(" }").unwrap_or(text).to_owned()
+        };
+        self.each().map(text).collect()
     }
 }
 

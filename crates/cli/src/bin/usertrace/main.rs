@@ -37,6 +37,7 @@ mod selection;
 mod send;
 mod setup;
 mod snapshot;
+mod spans;
 mod start;
 mod stat;
 mod status;
@@ -90,6 +91,7 @@ enum Command {
     View(view::Args),
     Export(export::Args),
     Report(report::Args),
+    Spans(spans::Args),
     Send(send::Args),
     List(list::Args),
     Top(top::Args),
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Spans(args) => args.run(),
         Command::Send(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
