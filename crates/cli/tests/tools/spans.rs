@@ -174,7 +174,7 @@ request   4.000 ms   2.500 ms  |aaaaaaaaaaaaaaaaaaaaaaa..................bbbbbb|
         "{child}"
     );
     assert!(
-        child.contains("|aaaaaaaaaaaaaaaaaaaaaaa........................|"),
+        child.contains("|aaaaaaaaaaaaaaaaaaaaaaaa.........................|"),
         "{child}"
     );
     let json = shown(directory.path(), &["--slowest", "1", "--json"]);
