@@ -6,6 +6,7 @@ mod otlp;
 mod pairs;
 mod perfetto;
 mod proto;
+mod span_tracks;
 
 pub use json::{Json, fields as json_fields};
 pub use otlp::{LeftOut, Otlp};
