@@ -318,6 +318,8 @@ pub const LTT_EXPR_DEPTH: usize = 64;
 
 /// Upper bound of the number of contexts of a channel.
 pub const LTT_MAX_CONTEXTS: usize = 16;
+/// Addresses in the context `callstack`, at most.
+pub const LTT_CALLSTACK_MAX: usize = 64;
 
 /// Upper bound of the number of triggers of a trace.
 pub const LTT_MAX_TRIGGERS: usize = 8;

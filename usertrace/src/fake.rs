@@ -772,7 +772,10 @@ impl Fake {
         let events = self.descriptions(process, slot).into_iter();
         let events = events.filter_map(|description| match description {
             Description::Event(event) => Some(event),
-            Description::Contexts(_) | Description::Counting(_) | Description::Cmdline(_) => None,
+            Description::Contexts(_)
+            | Description::Counting(_)
+            | Description::Cmdline(_)
+            | Description::Module(_) => None,
         });
         let mut table = EventTable::default();
         for event in events {

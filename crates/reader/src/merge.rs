@@ -187,9 +187,9 @@ impl Reader {
     /// The bindings of the selection's condition to all selected events.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         let metadata = self.traces.iter().map(|trace| &trace.metadata);
-        let events = metadata
-            .flat_map(Metadata::classes)
-            .flat_map(StreamClass::events);
+        let classes = metadata.flat_map(Metadata::classes);
+        let classes = classes.filter(|class| !class.is_about_modules());
+        let events = classes.flat_map(StreamClass::events);
         let wanted = events.filter(|event| event.is_wanted);
         wanted.filter_map(|event| event.binding.as_ref())
     }

@@ -1,11 +1,16 @@
 //! Presents traces that [`usertrace_reader`] reads.
 //!
-//! [`html`] writes a trace as one page; [`export`] converts it to other formats; [`spans`] makes trees
-//! of the spans of programs that use `tracing`.
+//! [`html`] writes a trace as one page; [`export`] converts it to other formats; [`spans`] makes
+//! trees of the spans of programs that use `tracing`.
 
+mod activity;
+mod binary;
 mod durations;
 pub mod export;
+mod fields;
+pub mod heap;
 pub mod html;
 mod pair_names;
 pub mod spans;
+pub mod stacks;
 mod varint;

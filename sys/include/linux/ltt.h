@@ -247,6 +247,7 @@ struct ltt_info_filter {
 #define LTT_EXPR_DEPTH		64	/* parentheses inside each other */
 
 #define LTT_MAX_CONTEXTS	16	/* in one channel */
+#define LTT_CALLSTACK_MAX	64	/* addresses in a callstack */
 #define LTT_MAX_TRIGGERS	8	/* of one trace */
 
 struct ltt_info_rule {
@@ -440,6 +441,9 @@ struct ltt_count_cell {
  *	procname	the name of the thread
  *	cpu_id		the CPU
  *	ip		where in the program the event is
+ *	callstack	ip, and the return addresses of the calls that led there, from
+ *			the innermost: x64[], at most 16. callstack:N: at most N, which
+ *			is at most LTT_CALLSTACK_MAX. The field is callstack
  *	cgroup_ns, ipc_ns, mnt_ns, net_ns, pid_ns, time_ns, user_ns, uts_ns
  *			the inode numbers of the thread's namespaces
  *	app.NAME	what the program says
@@ -455,6 +459,16 @@ struct ltt_count_cell {
  *	$ TEXT
  *
  * in which bytes are encoded as in LABEL. If there are several, the first counts.
+ *
+ * The objects that are loaded, and those that are unloaded later, have lines
+ *
+ *	+BASE SIZE PIC BUILD_ID CRC LINK PATH
+ *	-BASE
+ *
+ * BASE is where the lowest segment begins, and SIZE reaches to the end of the
+ * highest one. PIC is 1 if the object can be loaded anywhere, 0 if only there. CRC
+ * and LINK are of .gnu_debuglink. All numbers and BUILD_ID are hexadecimal, in lower
+ * case. LINK and PATH are encoded as in LABEL. What is not known is a single -.
  */
 #define LTT_META_MAX		2048	/* with the NUL */
 

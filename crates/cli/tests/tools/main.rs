@@ -17,6 +17,7 @@ mod ctf_fields;
 mod daemon;
 mod export;
 mod hosts;
+mod modules;
 mod reader;
 mod report;
 mod saved;

@@ -1,5 +1,6 @@
 //! Exports traces to other formats: event by event in order of time, as [`usertrace_reader`] reads
-//! them. Memory holds only the current event, and what has begun and not ended.
+//! them. Memory holds only the current event, and what has begun and not ended; of call stacks, their
+//! sums.
 
 mod json;
 mod otlp;
@@ -7,7 +8,9 @@ mod pairs;
 mod perfetto;
 mod proto;
 mod span_tracks;
+mod stacks;
 
 pub use json::{Json, fields as json_fields};
 pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;
+pub use stacks::{NoStacksError, StackExport, StackFormat, StackNotes};

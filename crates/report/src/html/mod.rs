@@ -15,15 +15,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod binary;
 mod collect;
 mod detail;
-mod lanes;
 mod losses;
 mod page;
-mod pairing;
 mod pyramid;
-mod rules;
 mod spans;
 
 pub use collect::Report;

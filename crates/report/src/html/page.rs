@@ -10,10 +10,10 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Report;
-use super::binary::{base64, deflate};
 use super::collect::Crash;
-use super::lanes::LaneOwner;
 use super::spans::Span;
+use crate::activity::LaneOwner;
+use crate::binary::{base64, deflate};
 use crate::varint;
 use usertrace_reader::Counter;
 
@@ -204,7 +204,7 @@ impl Report {
     }
 
     fn data<'a>(&'a self, title: &'a str) -> Data<'a> {
-        let classes = self.classes.iter().map(|class| Class {
+        let classes = self.activity.classes().iter().map(|class| Class {
             name: &class.name,
             loglevel: class.loglevel,
             events: class.events,
@@ -213,8 +213,8 @@ impl Report {
         Data {
             title,
             version: env!("CARGO_PKG_VERSION"),
-            begin: self.begin.map(|ns| ns.to_string()),
-            end: self.end,
+            begin: self.activity.begin.map(|ns| ns.to_string()),
+            end: self.activity.end,
             events: self.events,
             detailed: self.detailed(),
             lost_events: self.losses.events,
@@ -240,7 +240,7 @@ impl Report {
 
     fn process_rows(&self) -> Vec<Process<'_>> {
         let rows = self.processes.iter().enumerate().map(|(n, process)| {
-            let in_use = self.pairs.in_use.get(&(n as u32));
+            let in_use = self.activity.heap.in_use(n as u32);
             Process {
                 name: &process.name,
                 pid: process.pid,
@@ -258,7 +258,7 @@ impl Report {
     }
 
     fn lane_rows(&self) -> Vec<Lane> {
-        let rows = self.lanes.all.iter().map(|lane| {
+        let rows = self.activity.lanes.all.iter().map(|lane| {
             let (kind, of, id) = match lane.owner {
                 LaneOwner::Thread(process, tid) => ("thread", process, tid.to_string()),
                 LaneOwner::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
@@ -278,7 +278,7 @@ impl Report {
     }
 
     fn pair_rows(&self) -> Vec<Pair<'_>> {
-        let rows = self.pairs.all.iter().map(|pair| Pair {
+        let rows = self.activity.pairs.all.iter().map(|pair| Pair {
             name: &pair.name,
             is_async: pair.is_async,
             count: pair.durations.count,
@@ -298,7 +298,7 @@ impl Report {
     }
 
     fn loss_rows(&self) -> Vec<Loss> {
-        let begin = self.begin.unwrap_or(0);
+        let begin = self.activity.begin.unwrap_or(0);
         let rows = self.losses.all.iter().map(|loss| Loss {
             process: loss.process,
             cpu: loss.cpu,
