@@ -20,6 +20,7 @@ mod hosts;
 mod modules;
 mod reader;
 mod report;
+mod report_requests;
 mod saved;
 mod spans;
 mod top;

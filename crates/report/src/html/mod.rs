@@ -20,6 +20,7 @@ mod detail;
 mod losses;
 mod page;
 mod pyramid;
+mod requests;
 mod spans;
 
 pub use collect::Report;

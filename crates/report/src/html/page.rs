@@ -31,6 +31,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/overview.js"),
     include_str!("page/tables.js"),
     include_str!("page/panel.js"),
+    include_str!("page/spans.js"),
     include_str!("page/main.js"),
 ];
 
@@ -57,6 +58,8 @@ struct Data<'a> {
     losses: Vec<Loss>,
     counters: Vec<CounterRow>,
     parts: Vec<[u64; 4]>,
+    /// How many root spans of `tracing` the page has.
+    requests: usize,
     problems: &'a [String],
     nr_problems: u64,
 }
@@ -177,6 +180,7 @@ impl Report {
                 "nonce" => to.write_all(nonce.as_bytes())?,
                 "style" => to.write_all(STYLE.as_bytes())?,
                 "data" => to.write_all(data.as_bytes())?,
+                "requests" => to.write_all(self.requests_text()?.as_bytes())?,
                 "counts" => to.write_all(base64(&deflate(&self.counts())).as_bytes())?,
                 "scripts" => {
                     for script in SCRIPTS {
@@ -189,6 +193,14 @@ impl Report {
         }
         to.write_all(rest.as_bytes())?;
         to.flush()
+    }
+
+    /// The root spans, compressed, or nothing.
+    fn requests_text(&self) -> io::Result<String> {
+        let Some(requests) = &self.requests else {
+            return Ok(String::new());
+        };
+        Ok(base64(&deflate(&serde_json::to_vec(requests)?)))
     }
 
     fn write_detail(&self, to: &mut impl Write) -> io::Result<()> {
@@ -233,6 +245,7 @@ impl Report {
             parts: parts
                 .map(|part| [part.number, part.begin, part.end, part.events])
                 .collect(),
+            requests: self.requests.as_ref().map_or(0, |of| of.trees.len()),
             problems: &self.problems,
             nr_problems: self.nr_problems,
         }

@@ -92,6 +92,7 @@ function keys(event) {
     ArrowUp: () => box.scrollBy(0, -40), ArrowDown: () => box.scrollBy(0, 40),
     PageUp: () => box.scrollBy(0, -box.clientHeight), PageDown: () => box.scrollBy(0, box.clientHeight),
     c: fold,
+    r: () => Requests.search(),
     n: () => step(true), p: () => step(false), l: nextLoss,
     "/": () => filter.select(), "?": () => help.showModal(),
   };
@@ -183,6 +184,7 @@ async function start() {
   header();
   Tables.start();
   Tables.startCounters();
+  await Requests.start();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();
   document.addEventListener("keydown", keys);
@@ -197,6 +199,7 @@ async function start() {
   new ResizeObserver(() => View.changed()).observe(Timeline.box);
   dark.addEventListener("change", () => {
     Tables.draw();
+    Requests.draw();
     View.changed();
   });
   Panel.select(null);
