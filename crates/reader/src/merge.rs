@@ -167,6 +167,12 @@ impl Reader {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
+    /// Sets whether events about modules are returned: see [`Selection::modules`]. Must be called
+    /// before the first event is read.
+    pub fn set_modules(&mut self, modules: bool) {
+        self.selection.modules = modules;
+    }
+
     /// Selects events by their whole names. Must be called before the first event is read, and
     /// the reader must have patterns of events.
     pub(crate) fn select(&mut self, is_wanted: impl Fn(&str) -> bool) {

@@ -10,6 +10,7 @@ pub mod export;
 mod fields;
 pub mod heap;
 pub mod html;
+pub mod leaks;
 mod pair_names;
 pub mod spans;
 pub mod stacks;

@@ -20,7 +20,9 @@
 //!         continue;
 //!     }
 //!     for address in stack(&event) {
-//!         for frame in resolver.resolve(event.trace.process(), address, AddressKind::Return) {
+//!         let process = event.trace.process();
+//!         let frames = resolver.resolve(process, address, AddressKind::Return);
+//!         for frame in frames.iter() {
 //!             println!("{}", frame.function);
 //!         }
 //!     }

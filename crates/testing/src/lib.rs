@@ -26,6 +26,7 @@
 pub mod babeltrace;
 pub mod browser;
 pub mod c_library;
+pub mod compiled;
 pub mod containers;
 pub mod count_table;
 pub mod counts;

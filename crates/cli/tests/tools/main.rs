@@ -23,6 +23,7 @@ mod report;
 mod report_requests;
 mod saved;
 mod spans;
+mod symbols;
 mod top;
 mod triggers;
 mod tutorial;

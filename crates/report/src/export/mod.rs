@@ -10,7 +10,7 @@ mod proto;
 mod span_tracks;
 mod stacks;
 
-pub use json::{Json, fields as json_fields};
+pub use json::{Json, json_fields};
 pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;
 pub use stacks::{NoStacksError, StackExport, StackFormat, StackNotes};

@@ -8,11 +8,13 @@ use proptest::sample::Index;
 use tempfile::TempDir;
 use usertrace_symbols::{Module, Options, Symbols};
 
-use crate::build::{CPP, Program, compile};
+use usertrace_testing::compiled::{Compiled, LEAK_CPP, compile};
 
-static PROGRAM: LazyLock<(TempDir, Program, Vec<u8>)> = LazyLock::new(|| {
+use crate::build::id;
+
+static PROGRAM: LazyLock<(TempDir, Compiled, Vec<u8>)> = LazyLock::new(|| {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), CPP, &[]);
+    let program = compile(directory.path(), LEAK_CPP, &[]);
     let bytes = fs::read(&program.path).unwrap();
     (directory, program, bytes)
 });
@@ -80,7 +82,7 @@ proptest! {
         let path = directory.path().join("damaged");
         fs::write(&path, &bytes).unwrap();
         // The note may be damaged, too.
-        for build_id in [program.build_id.clone(), None] {
+        for build_id in [id(program), None] {
             let mut symbols = Symbols::new(Options { debug_dirs: Vec::new(), debuginfod: false });
             let module = Module::new(0, &path, build_id, None);
             for offset in offsets.iter().copied().chain([program.here]) {

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::build::{Program, resolve, run};
+use usertrace_testing::compiled::{Compiled, run};
+
+use crate::build::{module, resolve};
 
 /// Start of a file: a unit, and a function that has `here`. Its children follow.
 const START: &str = r#"
@@ -53,9 +55,9 @@ fn frames(directory: &Path, source: &str) -> (Vec<String>, Vec<String>, Duration
     let mut gcc = Command::new("gcc");
     gcc.args(["-nostdlib", "-no-pie", "-Wl,-e,main", "-Wl,--build-id"]);
     run(gcc.arg("-o").arg(&path).arg(&source_path));
-    let program = Program::of(path);
+    let program = Compiled::of(path);
     let start = Instant::now();
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
     (frames, messages, start.elapsed())
 }
 

@@ -1,10 +1,10 @@
 //! Functions, files and lines of programs.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use crate::build::{C, CPP, Program, compile, resolve, run};
+use usertrace_testing::compiled::{Compiled, LEAK_C, LEAK_CPP, LEAK_RUST, compile, run};
+
+use crate::build::{FRAMES_C, module, resolve};
 
 /// Inlined functions come first, and each has its own place.
 ///
@@ -21,9 +21,9 @@ fn inlined_functions_are_named_with_their_lines() {
         &["-Wl,-Ttext-segment=0x7654000", "-no-pie"],
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let program = compile(directory.path(), C, arguments);
-        let (frames, messages) = resolve(&program.module(), program.here, &[]);
-        assert_eq!(frames, ["leak shop.c:6", "work shop.c:11"], "{arguments:?}");
+        let program = compile(directory.path(), LEAK_C, arguments);
+        let (frames, messages) = resolve(&module(&program), program.here, &[]);
+        assert_eq!(frames, FRAMES_C, "{arguments:?}");
         assert!(messages.is_empty(), "{messages:?}");
     }
 }
@@ -31,59 +31,33 @@ fn inlined_functions_are_named_with_their_lines() {
 #[test]
 fn sections_compressed_by_zstd_are_read() {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), C, &[]);
+    let program = compile(directory.path(), LEAK_C, &[]);
     let mut objcopy = Command::new("objcopy");
     run(objcopy
         .arg("--compress-debug-sections=zstd")
         .arg(&program.path));
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
-    assert_eq!(frames, ["leak shop.c:6", "work shop.c:11"], "{messages:?}");
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
+    assert_eq!(frames, FRAMES_C, "{messages:?}");
 }
 
 #[test]
 fn names_of_cpp_are_demangled() {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), CPP, &[]);
-    let (frames, _) = resolve(&program.module(), program.here, &[]);
+    let program = compile(directory.path(), LEAK_CPP, &[]);
+    let (frames, _) = resolve(&module(&program), program.here, &[]);
     let expected = [
         "shop::Cart::leak<unsigned int>(unsigned int) shop.cc:8",
-        "shop::Cart::work(unsigned int) shop.cc:11",
+        "shop::Cart::work(unsigned int) shop.cc:13",
     ];
     assert_eq!(frames, expected);
 }
 
 #[test]
 fn names_of_rust_are_demangled() {
-    const SOURCE: &str = r#"
-mod shop {
-    #[inline(always)]
-    pub fn leak(n: usize) -> *mut u8 {
-        let block = Box::leak(vec![0u8; n].into_boxed_slice()).as_mut_ptr();
-        #[allow(named_asm_labels)]
-        unsafe { std::arch::asm!(".globl here", "here: nop") };
-        block
-    }
-    #[inline(never)]
-    pub fn work(n: usize) -> *mut u8 {
-        leak(n + 1)
-    }
-}
-fn main() {
-    std::hint::black_box(shop::work(std::env::args().count()));
-}
-"#;
     for mangling in [&[][..], &["-Csymbol-mangling-version=v0"]] {
         let directory = tempfile::tempdir().unwrap();
-        let (source, path) = (
-            directory.path().join("shop.rs"),
-            directory.path().join("shop"),
-        );
-        fs::write(&source, SOURCE).unwrap();
-        let mut rustc = Command::new("rustc");
-        rustc.args(["--edition=2024", "-O", "-g", "-Clink-arg=-Wl,--build-id"]);
-        run(rustc.args(mangling).arg("-o").arg(&path).arg(&source));
-        let program = Program::of(path);
-        let (frames, _) = resolve(&program.module(), program.here, &[]);
+        let program = compile(directory.path(), LEAK_RUST, mangling);
+        let (frames, _) = resolve(&module(&program), program.here, &[]);
         assert_eq!(
             frames,
             ["shop::shop::leak shop.rs:7", "shop::shop::work shop.rs:12"]
@@ -95,16 +69,16 @@ fn main() {
 #[test]
 fn symbol_tables_name_functions() {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), C, &["-g0"]);
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
+    let program = compile(directory.path(), LEAK_C, &["-g0"]);
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
     assert_eq!(frames, ["work ?"], "{messages:?}");
     // A library that was stripped still exports its functions.
-    let library = compile(directory.path(), C, &["-g0", "-fPIC", "-shared"]);
+    let library = compile(directory.path(), LEAK_C, &["-g0", "-fPIC", "-shared"]);
     run(Command::new("strip").arg(&library.path));
-    let (frames, messages) = resolve(&library.module(), library.here, &[]);
+    let (frames, messages) = resolve(&module(&library), library.here, &[]);
     assert_eq!(frames, ["work ?"], "{messages:?}");
     // An address outside of all functions has no name.
-    let (frames, _) = resolve(&library.module(), 0x10_0000, &[]);
+    let (frames, _) = resolve(&module(&library), 0x10_0000, &[]);
     assert!(frames.is_empty(), "{frames:?}");
 }
 
@@ -112,12 +86,12 @@ fn symbol_tables_name_functions() {
 #[test]
 fn other_builds_are_said_and_not_used() {
     let directory = tempfile::tempdir().unwrap();
-    let traced = compile(directory.path(), C, &[]);
-    let other = compile(directory.path(), &C.replace("n + 1", "n + 2"), &[]);
+    let traced = compile(directory.path(), LEAK_C, &[]);
+    let other = compile(directory.path(), &LEAK_C.replace("n + 1", "n + 2"), &[]);
     assert_ne!(traced.build_id, other.build_id);
-    let (frames, messages) = resolve(&traced.module(), traced.here, &[]);
+    let (frames, messages) = resolve(&module(&traced), traced.here, &[]);
     assert!(frames.is_empty(), "{frames:?}");
-    let ids = [&traced, &other].map(|program| program.build_id.as_ref().unwrap().to_string());
+    let ids = [&traced, &other].map(|program| program.build_id.clone().unwrap());
     assert!(
         messages.len() == 1 && ids.iter().all(|id| messages[0].contains(id)),
         "{messages:?}"
@@ -125,7 +99,7 @@ fn other_builds_are_said_and_not_used() {
     // Neither is one without a build ID.
     let mut objcopy = Command::new("objcopy");
     run(objcopy.args(["-R", ".note.gnu.build-id"]).arg(&other.path));
-    let (frames, messages) = resolve(&traced.module(), traced.here, &[]);
+    let (frames, messages) = resolve(&module(&traced), traced.here, &[]);
     assert!(
         frames.is_empty() && messages[0].contains("no build ID"),
         "{messages:?}"
@@ -136,10 +110,10 @@ fn other_builds_are_said_and_not_used() {
 #[test]
 fn files_without_build_ids_are_used_with_a_message() {
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), C, &["-Wl,--build-id=none"]);
+    let program = compile(directory.path(), LEAK_C, &["-Wl,--build-id=none"]);
     assert_eq!(program.build_id, None);
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
-    assert_eq!(frames, ["leak shop.c:6", "work shop.c:11"]);
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
+    assert_eq!(frames, FRAMES_C);
     assert!(
         messages.len() == 1 && messages[0].contains("no build ID"),
         "{messages:?}"
@@ -148,12 +122,15 @@ fn files_without_build_ids_are_used_with_a_message() {
 
 #[test]
 fn missing_files_are_listed_once() {
-    let program = Program {
-        path: Path::new("/nonexistent/shop").into(),
+    let program = Compiled {
+        path: "/nonexistent/shop".into(),
         build_id: None,
+        lowest: 0,
+        size: 1 << 20,
         here: 0,
+        there: 0,
     };
-    let (frames, messages) = resolve(&program.module(), 0x1234, &[]);
+    let (frames, messages) = resolve(&module(&program), 0x1234, &[]);
     assert!(frames.is_empty());
     assert!(
         messages.len() == 1 && messages[0].contains("no symbols of 1 module: shop"),

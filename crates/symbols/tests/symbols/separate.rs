@@ -4,21 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::build::{C, Program, compile, resolve, run};
+use usertrace_testing::compiled::{Compiled, LEAK_C, compile, run};
+
+use crate::build::{FRAMES_C, linked, module, resolve};
 
 /// A stripped program, and its debug file.
-fn split(directory: &Path, arguments: &[&str]) -> (Program, PathBuf) {
-    let program = compile(directory, C, arguments);
-    let debug = directory.join("shop.dbg");
-    run(Command::new("objcopy")
-        .arg("--only-keep-debug")
-        .arg(&program.path)
-        .arg(&debug));
-    run(Command::new("strip").arg(&program.path));
+fn split(directory: &Path, arguments: &[&str]) -> (Compiled, PathBuf) {
+    let program = compile(directory, LEAK_C, arguments);
+    let debug = program.split();
     (program, debug)
 }
-
-const FRAMES: [&str; 2] = ["leak shop.c:6", "work shop.c:11"];
 
 fn place_of(id: &str) -> String {
     format!("{}/{}.debug", &id[..2], &id[2..])
@@ -32,9 +27,9 @@ fn debug_files_are_found_by_build_id() {
     for arguments in [&[][..], &["-no-pie"]] {
         let directory = tempfile::tempdir().unwrap();
         let (program, debug) = split(directory.path(), arguments);
-        let (frames, messages) = resolve(&program.module(), program.here, &[]);
+        let (frames, messages) = resolve(&module(&program), program.here, &[]);
         assert!(frames.is_empty(), "{frames:?} {messages:?}");
-        let id = program.build_id.clone().unwrap().to_string();
+        let id = program.build_id.clone().unwrap();
         for below in [".build-id", "", "usr/lib/debug/.build-id"] {
             let root = tempfile::tempdir().unwrap();
             let place = root.path().join(below).join(place_of(&id));
@@ -45,8 +40,8 @@ fn debug_files_are_found_by_build_id() {
                 if !is_here {
                     fs::rename(&program.path, &moved).unwrap();
                 }
-                let (frames, messages) = resolve(&program.module(), program.here, &[root.path()]);
-                assert_eq!(frames, FRAMES, "{below} {messages:?}");
+                let (frames, messages) = resolve(&module(&program), program.here, &[root.path()]);
+                assert_eq!(frames, FRAMES_C, "{below} {messages:?}");
                 assert!(messages.is_empty(), "{messages:?}");
                 if !is_here {
                     fs::rename(&moved, &program.path).unwrap();
@@ -75,8 +70,8 @@ fn debug_directories_are_searched_by_path_and_by_name() {
         let place = root.path().join(place);
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         fs::copy(&debug, &place).unwrap();
-        let (frames, messages) = resolve(&program.module(), program.here, &[root.path()]);
-        assert_eq!(frames, FRAMES, "{place:?} {messages:?}");
+        let (frames, messages) = resolve(&module(&program), program.here, &[root.path()]);
+        assert_eq!(frames, FRAMES_C, "{place:?} {messages:?}");
     }
 }
 
@@ -88,9 +83,9 @@ fn debug_files_of_other_builds_are_said_and_not_used() {
     let (program, _) = split(directory.path(), &[]);
     let (changed, debug) = split(other.path(), &["-DOTHER", "-O1"]);
     fs::rename(&debug, other.path().join("shop.debug")).unwrap();
-    let (frames, messages) = resolve(&program.module(), program.here, &[other.path()]);
+    let (frames, messages) = resolve(&module(&program), program.here, &[other.path()]);
     assert!(frames.is_empty(), "{frames:?}");
-    let ids = [&program, &changed].map(|program| program.build_id.as_ref().unwrap().to_string());
+    let ids = [&program, &changed].map(|program| program.build_id.clone().unwrap());
     assert!(
         ids.iter().all(|id| messages[0].contains(id)),
         "{messages:?}"
@@ -112,13 +107,13 @@ fn debug_links_are_followed_if_the_checksum_fits() {
             fs::rename(&own, &place).unwrap();
         }
         let (frames, messages) = resolve(
-            &program.linked("shop.dbg", crc),
+            &linked(&program, "shop.dbg", crc),
             program.here,
             &[elsewhere.path()],
         );
-        assert_eq!(frames, FRAMES, "{place:?} {messages:?}");
+        assert_eq!(frames, FRAMES_C, "{place:?} {messages:?}");
         let (frames, messages) = resolve(
-            &program.linked("shop.dbg", crc ^ 1),
+            &linked(&program, "shop.dbg", crc ^ 1),
             program.here,
             &[elsewhere.path()],
         );
@@ -134,8 +129,8 @@ fn debug_links_are_followed_if_the_checksum_fits() {
     run(objcopy
         .arg("--add-gnu-debuglink=shop.dbg")
         .arg(&program.path));
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
-    assert_eq!(frames, FRAMES, "{messages:?}");
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
+    assert_eq!(frames, FRAMES_C, "{messages:?}");
 }
 
 /// Names may be in a file that several debug files share, as `dwz` makes it.
@@ -222,18 +217,18 @@ end:
     run(objcopy
         .arg("--add-section=.gnu_debugaltlink=link")
         .arg(&own));
-    let program = Program::of(own);
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
+    let program = Compiled::of(own);
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
     assert_eq!(frames, ["shared_name ?"], "{messages:?}");
     // By its build ID.
     let root = tempfile::tempdir().unwrap();
     let place = root.path().join(place_of(id));
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     fs::rename(&shared, &place).unwrap();
-    let (frames, messages) = resolve(&program.module(), program.here, &[root.path()]);
+    let (frames, messages) = resolve(&module(&program), program.here, &[root.path()]);
     assert_eq!(frames, ["shared_name ?"], "{messages:?}");
     // Without it, the symbol table has another name, and a message says what is missing.
-    let (frames, messages) = resolve(&program.module(), program.here, &[]);
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
     assert_eq!(frames, ["main ?"], "{messages:?}");
     assert!(messages[0].contains(id), "{messages:?}");
 }

@@ -9,9 +9,11 @@ use anyhow::Context as _;
 use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
 use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto};
+use usertrace_symbols::Resolver;
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::symbols::{self, Symbols};
 #[cfg(feature = "parquet")]
 use crate::tables;
 use crate::{destination, output};
@@ -42,7 +44,8 @@ or of what is missing in a trace, when that was noticed: lost is \"events\" or \
 first of them may have been, and file the stream that they are missing in.
 Times, integers of 64 bits and counts are strings of digits, as most readers of JSON round larger numbers than 2^53. Those that
 are shown in hexadecimal are strings, too: \"0x1F\". An enumeration is {\"labels\": [...], \"value\": ...}; a text that is not
-UTF-8, {\"text\": ..., \"hex\": ...}; what is no number, \"NaN\", \"Infinity\" or \"-Infinity\".
+UTF-8, {\"text\": ..., \"hex\": ...}; what is no number, \"NaN\", \"Infinity\" or \"-Infinity\". Behind code addresses (ip, callstack,
+and those of --function) are their functions: ip_frames, callstack_frames; view --help says where symbols are looked for.
 
 With --perfetto, it is a file for Perfetto: of each process a track, and below it one for each thread, if the trace knows
 threads (record --context vtid,procname), or else one for each CPU. Fields are arguments, by their names; contexts are below
@@ -91,6 +94,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
+    #[command(flatten)]
+    symbols: Symbols,
+
     /// Write to FILE, in place of one that is there; - for standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -120,7 +126,12 @@ impl Args {
                 Format::Perfetto(Box::new(perfetto))
             }
             (_, true) => Format::Otlp(Box::default()),
-            _ => Format::Json(Json::new()),
+            _ => {
+                let options = self.symbols.options()?;
+                reader.set_modules(options.is_some());
+                let resolver = options.map(|options| Box::new(Resolver::new(options)));
+                Format::Json(Json::new(), resolver)
+            }
         };
         let path = self.output.as_deref().unwrap_or(Path::new("-"));
         let mut is_damaged = false;
@@ -162,7 +173,7 @@ fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
 }
 
 enum Format {
-    Json(Json),
+    Json(Json, Option<Box<Resolver>>),
     Perfetto(Box<Perfetto>),
     Otlp(Box<Otlp>),
 }
@@ -170,7 +181,14 @@ enum Format {
 impl Format {
     fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
         match self {
-            Self::Json(json) => json.event(out, event),
+            Self::Json(json, None) => json.event(out, event),
+            Self::Json(json, Some(resolver)) => {
+                if !resolver.note(event) {
+                    let named = resolver.name_fields(event);
+                    json.named_event(out, event, &named);
+                }
+                symbols::say(resolver.symbols.take_messages());
+            }
             Self::Perfetto(perfetto) => perfetto.event(out, event),
             Self::Otlp(otlp) => otlp.event(out, event),
         }
@@ -178,7 +196,7 @@ impl Format {
 
     fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         match self {
-            Self::Json(json) => json.lost(out, lost, trace),
+            Self::Json(json, _) => json.lost(out, lost, trace),
             Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
             Self::Otlp(otlp) => otlp.lost(out, lost, trace),
         }
@@ -186,8 +204,10 @@ impl Format {
 
     /// Appends what comes behind all events.
     fn finish(&mut self, out: &mut Vec<u8>) {
-        let Self::Otlp(otlp) = self else {
-            return;
+        let otlp = match self {
+            Self::Otlp(otlp) => otlp,
+            Self::Json(_, Some(resolver)) => return symbols::say(resolver.symbols.missing()),
+            _ => return,
         };
         let LeftOut { unbegun, unended } = otlp.finish(out);
         if unbegun > 0 || unended > 0 {

@@ -18,6 +18,7 @@ mod filter;
 mod generate;
 mod help;
 mod kernel_commands;
+mod leaks;
 mod limits;
 mod list;
 mod load;
@@ -26,6 +27,7 @@ mod notify;
 mod obstacle;
 mod output;
 mod pids;
+mod place;
 mod preload;
 mod progress;
 mod record;
@@ -41,6 +43,7 @@ mod spans;
 mod start;
 mod stat;
 mod status;
+mod symbols;
 #[cfg_attr(
     not(feature = "parquet"),
     allow(
@@ -92,6 +95,7 @@ enum Command {
     Export(export::Args),
     Report(report::Args),
     Spans(spans::Args),
+    Leaks(leaks::Args),
     Send(send::Args),
     List(list::Args),
     Top(top::Args),
@@ -127,6 +131,7 @@ fn main() -> ExitCode {
         Command::Export(args) => args.run(),
         Command::Report(args) => args.run(),
         Command::Spans(args) => args.run(),
+        Command::Leaks(args) => args.run(),
         Command::Send(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
