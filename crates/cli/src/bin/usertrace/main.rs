@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod byte_size;
+mod call_printer;
 mod ctl;
 mod daemon;
 mod descendants;
