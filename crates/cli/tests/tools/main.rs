@@ -3,6 +3,7 @@
 //!
 //! They are one program: linking the tools takes as long as running most of these tests.
 
+mod calls;
 mod chunks;
 #[cfg(feature = "parquet")]
 mod columns;

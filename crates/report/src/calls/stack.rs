@@ -33,7 +33,10 @@ impl CallStack {
     ///
     /// `is_caller`: whether the call site is known to be in this function.
     pub(super) fn enter(&mut self, call: Call, is_caller: impl Fn(u64) -> bool) -> Vec<Call> {
-        let caller = self.calls.iter().rposition(|of| is_caller(of.function));
+        let caller = match self.is_inlined(&call) {
+            true => None,
+            false => self.calls.iter().rposition(|of| is_caller(of.function)),
+        };
         let mut left = match caller {
             Some(at) => {
                 // Functions that are inlined into the caller have its call site.
@@ -54,6 +57,16 @@ impl CallStack {
         }
         self.calls.push(call);
         left
+    }
+
+    /// Whether a call is of a function that is inlined into the innermost one: it has the same call
+    /// site. A call site calls one function, so the same function is called again instead.
+    fn is_inlined(&self, call: &Call) -> bool {
+        let calls = self.calls.iter().rev();
+        let mut same = calls
+            .take_while(|of| of.call_site == call.call_site)
+            .peekable();
+        same.peek().is_some() && same.all(|of| of.function != call.function)
     }
 
     /// A function exits. Returns calls within it that were left without an exit, the innermost
@@ -159,6 +172,16 @@ mod tests {
         let left = stack.enter(call(7, 41), |function| function == 4);
         assert_eq!(functions(&left), [6]);
         assert_eq!(functions(stack.calls()), [1, 4, 5, 7]);
+        // The call site of an inlined function is in the caller of the function around it.
+        let mut stack = self::stack(&[(1, 10), (4, 11)]);
+        assert!(
+            stack
+                .enter(call(5, 11), |function| function == 1)
+                .is_empty()
+        );
+        // It jumped out of both, and they are called again.
+        let left = stack.enter(call(4, 11), |function| function == 1);
+        assert_eq!(functions(&left), [5, 4]);
         // Recursion: the innermost call is the caller.
         let mut stack = self::stack(&[(1, 10), (1, 20), (1, 21)]);
         assert!(
