@@ -228,8 +228,8 @@ fn read_all(directory: &Path) -> Read {
     }
 }
 
-/// Reads all traces below `directory`, merged by time, without the events about modules. Without any
-/// trace, the result is empty; `babeltrace2` would fail.
+/// Reads all traces below `directory`, merged by time, without the events about modules. Without
+/// any trace, the result is empty; `babeltrace2` would fail.
 ///
 /// # Panics
 /// If it fails, or warns of anything but discarded events and packets.

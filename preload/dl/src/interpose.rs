@@ -8,8 +8,8 @@ use usertrace::event_at;
 
 use crate::{caller, events, next};
 
-/// Defines functions that ask another one for a target, with their own arguments and the caller. They
-/// jump there with the stack as they found it.
+/// Defines functions that ask another one for a target, with their own arguments and the caller.
+/// They jump there with the stack as they found it.
 macro_rules! jumps {
     ($($(#[$attribute:meta])* $function:ident($($argument:ident: $type:ty),*) by $choose:path;)*) => {$(
         $(#[$attribute])*

@@ -4,7 +4,8 @@
 ///
 /// `FUNCTION` runs in place of `NAME`, with an additional last argument: the call's return address,
 /// which identifies the caller, and the frame pointer. The compiler has no stable way to get them,
-/// so `NAME` is nothing but a jump that passes both. The stack is the caller's; unwinding and backtraces work as usual.
+/// so `NAME` is nothing but a jump that passes both. The stack is the caller's; unwinding and
+/// backtraces work as usual.
 #[macro_export]
 macro_rules! interpose {
     ($(

@@ -28,8 +28,8 @@ const FIRST_ADDRESS: usize = 65536;
 /// On AArch64, the upper bits of a return address may be a signature.
 const ADDRESS_BITS: u32 = 48;
 
-/// The stack that a thread had last: the lowest address that is known to be readable, and the end. If
-/// the end is 0, the stack with that address has no known end. Zeros: nothing is known.
+/// The stack that a thread had last: the lowest address that is known to be readable, and the end.
+/// If the end is 0, the stack with that address has no known end. Zeros: nothing is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackRange<'a>(pub(super) &'a [AtomicU64; 2]);
 

@@ -15,8 +15,8 @@ const EVENT_BITS: u32 = 16;
 /// Alignment of a frame, as a power of two. The lower bits are not stored.
 const FRAME_ALIGN: u32 = 3;
 
-/// A caller of the program, for [`event_at!`](crate::event_at!). A number is an address whose frame is
-/// unknown.
+/// A caller of the program, for [`event_at!`](crate::event_at!). A number is an address whose frame
+/// is unknown.
 ///
 /// In both ABIs, it is passed as two arguments.
 #[doc(hidden)]
@@ -104,8 +104,8 @@ pub fn use_ip(callsite: &Callsite, mask: u32, caller: impl Into<Caller>) {
     }
 }
 
-/// Stores the address of an event that is about to be written, and the frame pointer of the function
-/// that calls this.
+/// Stores the address of an event that is about to be written, and the frame pointer of the
+/// function that calls this.
 #[doc(hidden)]
 #[cold]
 #[unsafe(naked)]

@@ -36,9 +36,9 @@ pub(crate) struct Object<'a> {
 /// Calls `visit` with each object, until it returns false. `Changes` are those up to now, or zeros
 /// if the linker does not count.
 ///
-/// This waits for the linker's lock: code that may run while another thread holds that lock, or that
-/// interrupted its holder, must not call it. That is all code which events may come from. `visit`
-/// must not call the linker. Allocates nothing.
+/// This waits for the linker's lock: code that may run while another thread holds that lock, or
+/// that interrupted its holder, must not call it. That is all code which events may come from.
+/// `visit` must not call the linker. Allocates nothing.
 pub(crate) fn each_object(mut visit: impl FnMut(Changes, &Object<'_>) -> bool) {
     let mut visit: &mut dyn FnMut(Changes, &Object<'_>) -> bool = &mut visit;
     // SAFETY: `take` gets what it expects: a reference to `visit`.

@@ -34,6 +34,7 @@ mod init;
 mod kernel;
 mod loaded;
 mod modules;
+mod object_log;
 mod objects;
 mod process_rules;
 pub(crate) mod registry;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::fallback::{Fallback, LEN as FAST_LEN};
 use super::hash::hash;
 use super::modules::Modules;
-use super::objects::Objects;
+use super::object_log::ObjectLog;
 use super::process_rules::ProcessRules;
 use super::registry_lock::RegistryState;
 use super::state::State;
@@ -57,7 +57,7 @@ pub struct Shared {
     /// The control channel; NULL before the first one.
     pub(crate) control: AtomicPtr<Control>,
     /// The log of loaded objects; NULL before the first walk.
-    pub(super) objects: AtomicPtr<Objects>,
+    pub(super) objects: AtomicPtr<ObjectLog>,
 }
 
 #[cfg(not(feature = "fallback"))]
@@ -78,7 +78,7 @@ const LAYOUT: u64 = hash(&[
     &size_of::<RegistryState>().to_le_bytes(),
     &size_of::<Table>().to_le_bytes(),
     &size_of::<Control>().to_le_bytes(),
-    &size_of::<Objects>().to_le_bytes(),
+    &size_of::<ObjectLog>().to_le_bytes(),
     &size_of::<Callsite>().to_le_bytes(),
     &FAST_LEN.to_le_bytes(),
     offsets!(State: channels, slots, attached, info, contexts, readers, process_rules_seen),
@@ -95,7 +95,7 @@ unsafe extern "C" {
     fn has_layout_of_registry(_: *const RegistryState);
     fn has_layout_of_probes(_: *const Table);
     fn has_layout_of_control(_: *const Control);
-    fn has_layout_of_objects(_: *const Objects);
+    fn has_layout_of_objects(_: *const ObjectLog);
     fn has_layout_of_callsites(_: *const Callsite);
     #[cfg(feature = "fallback")]
     fn has_layout_of_fallback(_: *const Fallback);

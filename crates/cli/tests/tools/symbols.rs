@@ -68,7 +68,7 @@ impl TracedProgram {
             control,
             main: ring(0),
             base,
-            time: 100,
+            time: 10_000,
         }
     }
 
@@ -79,11 +79,9 @@ impl TracedProgram {
         match contexts {
             Contexts::None => {}
             Contexts::Ip => {
-                payload.extend(1u32.to_le_bytes());
                 payload.extend(ip.to_le_bytes());
             }
             Contexts::Callstack => {
-                payload.extend(1u32.to_le_bytes());
                 payload.extend(ip.to_le_bytes());
                 payload.extend((stack.len() as u32).to_le_bytes());
                 for offset in stack {
@@ -91,6 +89,7 @@ impl TracedProgram {
                 }
             }
         }
+        payload.resize(payload.len().next_multiple_of(8), 0);
         payload.extend(fields);
         assert!(self.main.event(id, at(self.time), &payload));
         self.time += 100;
@@ -115,7 +114,8 @@ impl TracedProgram {
 /// A program that allocated 10 blocks of 100 bytes, and freed 7 of them.
 fn leaking(program: &Compiled, contexts: Contexts) -> TracedProgram {
     let mut traced = TracedProgram::new(program, contexts);
-    let stack = [program.here, program.there];
+    // Of the instruction behind the label.
+    let stack = [program.here + 1, program.there + 1];
     for n in 0..10 {
         traced.malloc(contexts, &stack, 100, 0x1000 * (n + 1));
     }
@@ -264,14 +264,14 @@ fn json_has_frames_beside_addresses() {
 #[test]
 fn leaks_names_the_culprit() {
     for (source, arguments, function, place) in [
-        (LEAK_C, &[][..], "leak", "shop.c:5"),
-        (LEAK_C, &["-no-pie"], "leak", "shop.c:5"),
-        (LEAK_C, &["-shared", "-fPIC"], "leak", "shop.c:5"),
+        (LEAK_C, &[][..], "leak", "shop.c:6"),
+        (LEAK_C, &["-no-pie"], "leak", "shop.c:6"),
+        (LEAK_C, &["-shared", "-fPIC"], "leak", "shop.c:6"),
         (
             LEAK_CPP,
             &[],
             "shop::Cart::leak<unsigned int>(unsigned int)",
-            "shop.cc:7",
+            "shop.cc:8",
         ),
         (LEAK_RUST, &[], "shop::shop::leak", "shop.rs:7"),
     ] {
@@ -320,7 +320,10 @@ fn leaks_needs_only_the_debug_file() {
     );
     // Without it, the module and the offset are left, and a message says what is missing.
     let output = usertrace(directory.path(), &["leaks", "traces"]);
-    let unknown = format!("300 bytes in 3 blocks: shop+{:#x}, shop (42)", program.here);
+    let unknown = format!(
+        "300 bytes in 3 blocks: shop+{:#x}, shop (42)",
+        program.here + 1
+    );
     assert_eq!(text(&output.stdout).lines().next(), Some(&*unknown));
     assert!(
         text(&output.stderr).contains("no symbols of 1 module: shop"),
@@ -347,8 +350,8 @@ fn leaks_of_closed_libraries_are_named() {
     let contexts = Contexts::Callstack;
     let mut traced = TracedProgram::new(&library, contexts);
     traced.malloc(contexts, &[library.here, library.there], 300, 0x1000);
-    traced.control.meta(at(150), &format!("-{BASE:x}"));
-    traced.control.meta(at(151), &other.loaded_at(BASE));
+    traced.control.meta(at(10_050), &format!("-{BASE:x}"));
+    traced.control.meta(at(10_051), &other.loaded_at(BASE));
     traced.malloc(contexts, &[other.here, other.there], 200, 0x2000);
     let traces = closed.path().join("traces");
     traced.write(&traces);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::rules::{self, PairRule};
 use crate::durations::Durations;
+use crate::pair_names;
 
 /// Maximum number of open spans in a thread: calls that never return would accumulate.
 const MAX_OPEN: usize = 256;
@@ -94,6 +95,13 @@ impl Pairs {
             });
             next
         })
+    }
+
+    /// What a pair begins and ends: `libc:read` of `libc:read_entry` and `libc:read_exit`.
+    pub(crate) fn text(&self, pair: u32) -> String {
+        let name = &self.all[pair as usize].name;
+        let begin = name.split(" → ").next().unwrap_or(name);
+        pair_names::stem(begin).to_owned()
     }
 
     /// Begins or ends a span. `stack` is the call stack of the event.

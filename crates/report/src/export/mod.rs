@@ -13,4 +13,4 @@ mod stacks;
 pub use json::{Json, json_fields};
 pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;
-pub use stacks::{NoStacksError, StackExport, StackFormat, StackNotes};
+pub use stacks::{NoStacksError, StackExport, StackFormat};

@@ -8,8 +8,10 @@ use super::pyramid::Pyramid;
 use super::requests::{self, Requests};
 use super::spans::{Span, Spans};
 use crate::activity::{Activity, Ended, LaneOwner};
-use crate::spans::{Collector, Options};
+use crate::spans::{self, Collector};
+use crate::stacks::{Frames, Profile};
 use usertrace_reader::{Counters, EnvValue, Event, Item, Metadata, Printer, Reader};
+use usertrace_symbols::Options;
 
 /// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
@@ -25,6 +27,9 @@ const OPEN: usize = 4096;
 pub struct Report {
     /// Threads, pairs and memory.
     pub(super) activity: Activity,
+    pub(super) profile: Profile,
+    /// The names of all code in call stacks, if any event has one.
+    pub(super) frames: Option<Frames>,
     pub(super) events: u64,
     pub(super) processes: Vec<Process>,
     pub(super) hosts: Vec<String>,
@@ -110,6 +115,18 @@ impl Process {
         }
     }
 
+    /// Its name and its number.
+    pub(super) fn text(&self) -> String {
+        let name = match &self.name[..] {
+            "" => "process",
+            name => name,
+        };
+        match self.pid {
+            Some(pid) => format!("{name} ({pid})"),
+            None => name.to_owned(),
+        }
+    }
+
     /// Adds what a later trace of the process knows, and the first one did not.
     fn add(&mut self, metadata: &Metadata) {
         if let (true, Some(cmdline)) = (self.cmdline.is_empty(), metadata.env_text("cmdline")) {
@@ -123,11 +140,14 @@ impl Report {
     pub const DETAIL: usize = 32 << 20;
 
     /// Collects everything that a reader returns. `detail` limits the single events, in compressed
-    /// bytes.
+    /// bytes; `symbols` says where to look for symbols. The reader has to select
+    /// [`modules`](usertrace_reader::Selection::modules) for code to have names.
     #[must_use]
-    pub fn collect(reader: &mut Reader, detail: usize) -> Self {
+    pub fn collect(reader: &mut Reader, detail: usize, symbols: Option<Options>) -> Self {
         let mut report = Self {
             activity: Activity::default(),
+            profile: Profile::new(symbols),
+            frames: None,
             ended: Vec::new(),
             events: 0,
             processes: Vec::new(),
@@ -156,9 +176,9 @@ impl Report {
             }
         }
         let printer = Printer::new();
-        let mut requests = Collector::new(Options {
+        let mut requests = Collector::new(spans::Options {
             keep: requests::ROOTS,
-            ..Options::default()
+            ..spans::Options::default()
         });
         while let Some(item) = reader.next() {
             match item {
@@ -223,6 +243,11 @@ impl Report {
         self.processes.len()
     }
 
+    /// Takes what is to be said of files without symbols: a line each.
+    pub fn take_messages(&mut self) -> Vec<String> {
+        self.profile.code.take_messages()
+    }
+
     /// The first hundred problems.
     #[must_use]
     pub fn problems(&self) -> &[String] {
@@ -236,10 +261,16 @@ impl Report {
     }
 
     fn event(&mut self, printer: &Printer, event: &Event<'_>) {
+        if self.profile.note(event) {
+            return;
+        }
         self.counters.add(event);
         let process = event.trace.process() as u32;
         let mut ended = std::mem::take(&mut self.ended);
-        let step = self.activity.event(event, process, 0, &mut ended);
+        let stack = self.profile.stack(event);
+        let step = self.activity.event(event, process, stack, &mut ended);
+        self.profile
+            .add(process, stack, &step, &ended, &self.activity);
         let host = match self.processes.get_mut(process as usize) {
             Some(process) => {
                 process.events += 1;
@@ -296,6 +327,10 @@ impl Report {
 
     fn finish(&mut self) {
         self.activity.finish();
+        let profile = &mut self.profile;
+        if profile.stackless < profile.events {
+            self.frames = Some(Frames::resolve(&profile.table, &mut profile.code));
+        }
         self.detail.end_part();
         let mut open: Vec<Span> = Vec::new();
         for (&lane, of_lane) in &self.activity.pairs.open {

@@ -30,6 +30,8 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/timeline.js"),
     include_str!("page/overview.js"),
     include_str!("page/tables.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/stacks.js"),
     include_str!("page/panel.js"),
     include_str!("page/spans.js"),
     include_str!("page/main.js"),
@@ -182,6 +184,7 @@ impl Report {
                 "data" => to.write_all(data.as_bytes())?,
                 "requests" => to.write_all(self.requests_text()?.as_bytes())?,
                 "counts" => to.write_all(base64(&deflate(&self.counts())).as_bytes())?,
+                "stacks" => self.write_stacks(to)?,
                 "scripts" => {
                     for script in SCRIPTS {
                         write!(to, "<script nonce=\"{nonce}\">\n{script}</script>\n")?;
@@ -201,6 +204,14 @@ impl Report {
             return Ok(String::new());
         };
         Ok(base64(&deflate(&serde_json::to_vec(requests)?)))
+    }
+
+    /// Writes the call stacks, or an empty element if no event has any.
+    fn write_stacks(&self, to: &mut impl Write) -> io::Result<()> {
+        match self.stacks() {
+            Some(stacks) => to.write_all(base64(&deflate(&stacks)).as_bytes()),
+            None => Ok(()),
+        }
     }
 
     fn write_detail(&self, to: &mut impl Write) -> io::Result<()> {

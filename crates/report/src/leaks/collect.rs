@@ -34,7 +34,7 @@ impl Leaks {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
-            code: Code::new(options),
+            code: Code::new(Some(options)),
             stacks: StackTable::default(),
             heap: Heap::new(MAX_BLOCKS),
             uses: HashMap::default(),

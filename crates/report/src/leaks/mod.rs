@@ -1,9 +1,8 @@
 //! Finds out who allocated the memory that was not freed.
 
 mod collect;
-mod culprit;
 mod table;
 
 pub use collect::Leaks;
-pub use culprit::culprit;
+pub(crate) use table::rows;
 pub use table::{Leak, LeakTable, Moment, Owner};

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use usertrace_reader::Trace;
 
-use super::culprit::culprit;
-use crate::heap::{Heap, InUse};
-use crate::stacks::{Code, Frame, Frames, StackTable};
+use crate::heap::{Heap, InUse, StackUse};
+use crate::stacks::{Code, Frame, Frames, StackTable, culprit};
 
 /// When memory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,28 +97,8 @@ impl LeakTable {
             Moment::Peak => heap.at_peak().collect(),
         };
         let frames = Frames::resolve(stacks, code);
-        // Several places of one line, as those of an unrolled loop, are one for people.
-        let mut sums: HashMap<(u32, Vec<&Frame>), InUse> = HashMap::new();
-        for used in used {
-            let stack = frames.of(stacks, used.stack).collect();
-            let sum = sums.entry((used.process, stack)).or_default();
-            sum.blocks += used.in_use.blocks;
-            sum.bytes = sum.bytes.saturating_add(used.in_use.bytes);
-        }
         let mut table = Self::default();
-        let mut rows: Vec<_> = sums.into_iter().collect();
-        rows.sort_by(
-            |((process, stack), sum), ((other, other_stack), other_sum)| {
-                let key = |sum: &InUse| (Reverse(sum.bytes), Reverse(sum.blocks));
-                let by_size = key(sum).cmp(&key(other_sum));
-                let functions = stack.iter().map(|frame| &frame.function);
-                let others = other_stack.iter().map(|frame| &frame.function);
-                by_size
-                    .then(process.cmp(other))
-                    .then_with(|| functions.cmp(others))
-            },
-        );
-        for ((process, stack), sum) in rows {
+        for ((process, stack), sum) in rows(stacks, &frames, used.into_iter()) {
             table.bytes = table.bytes.saturating_add(sum.bytes);
             table.blocks += sum.blocks;
             table.leaks.push(Leak {
@@ -132,4 +111,34 @@ impl LeakTable {
         }
         table
     }
+}
+
+/// Adds up what stacks have in use that people see as one, from the most bytes on. The key is the
+/// process, and the frames from the innermost.
+pub(crate) fn rows<'a>(
+    stacks: &'a StackTable,
+    frames: &'a Frames,
+    used: impl Iterator<Item = StackUse>,
+) -> Vec<((u32, Vec<&'a Frame>), InUse)> {
+    // Several places of one line, as those of an unrolled loop, are one for people.
+    let mut sums: HashMap<(u32, Vec<&Frame>), InUse> = HashMap::new();
+    for used in used {
+        let stack = frames.of(stacks, used.stack).collect();
+        let sum = sums.entry((used.process, stack)).or_default();
+        sum.blocks += used.in_use.blocks;
+        sum.bytes = sum.bytes.saturating_add(used.in_use.bytes);
+    }
+    let mut rows: Vec<_> = sums.into_iter().collect();
+    rows.sort_by(
+        |((process, stack), sum), ((other, other_stack), other_sum)| {
+            let key = |sum: &InUse| (Reverse(sum.bytes), Reverse(sum.blocks));
+            let by_size = key(sum).cmp(&key(other_sum));
+            let functions = stack.iter().map(|frame| &frame.function);
+            let others = other_stack.iter().map(|frame| &frame.function);
+            by_size
+                .then(process.cmp(other))
+                .then_with(|| functions.cmp(others))
+        },
+    );
+    rows
 }

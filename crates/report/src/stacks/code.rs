@@ -12,14 +12,17 @@ use super::table::{Location, Space, StackId, StackTable};
 #[derive(Debug, Default)]
 pub struct Code {
     resolver: Resolver,
+    /// Code has no names but those of modules, with offsets.
+    is_nameless: bool,
 }
 
 impl Code {
-    /// Looks for symbols as `options` say.
+    /// Looks for symbols as `options` say. Without them, code has no names but those of modules.
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: Option<Options>) -> Self {
         Self {
-            resolver: Resolver::new(options),
+            is_nameless: options.is_none(),
+            resolver: Resolver::new(options.unwrap_or_default()),
         }
     }
 
@@ -72,7 +75,10 @@ impl Symbolize for Code {
             return unknown(format!("{:#x}", location.offset));
         };
         let instruction = AddressKind::Return.instruction(location.offset);
-        let frames = symbols.frames(&module, instruction);
+        let frames = match self.is_nameless {
+            true => [].into(),
+            false => symbols.frames(&module, instruction),
+        };
         if frames.is_empty() {
             return unknown(format!("{}+{:#x}", module.name(), location.offset));
         }

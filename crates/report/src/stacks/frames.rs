@@ -7,7 +7,9 @@ use super::table::{Location, Space, StackId, StackTable};
 pub struct Frame {
     /// Its name, or `MODULE+0xOFFSET`, or an address.
     pub function: String,
+    /// Its source file.
     pub file: Option<String>,
+    /// The line in it.
     pub line: Option<u32>,
     /// The compiler put it into the next outer function.
     pub is_inlined: bool,
@@ -15,11 +17,24 @@ pub struct Frame {
     pub is_unknown: bool,
 }
 
+impl Frame {
+    /// `FILE:LINE`, or `FILE` if the line is unknown.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let file = self.file.as_deref()?;
+        Some(match self.line {
+            Some(line) => format!("{file}:{line}"),
+            None => file.to_owned(),
+        })
+    }
+}
+
 /// A module, as profiles describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleInfo {
     /// The last part of its path.
     pub name: String,
+    /// Where its process found it.
     pub path: String,
     /// In hexadecimal, or empty.
     pub build_id: String,

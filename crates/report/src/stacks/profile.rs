@@ -4,6 +4,7 @@ use usertrace_reader::Event;
 use usertrace_symbols::Options;
 
 use super::code::Code;
+use super::notes::StackNotes;
 use super::samples::{Key, Label, Samples, Sums};
 use super::table::{NO_STACK, StackId, StackTable};
 use super::timeline::Timeline;
@@ -28,7 +29,7 @@ pub(crate) struct Profile {
 
 impl Profile {
     /// An empty profile. Symbols are looked for as `options` say.
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Option<Options>) -> Self {
         Self {
             code: Code::new(options),
             ..Self::default()
@@ -97,6 +98,17 @@ impl Profile {
             if weight > 0 {
                 timeline.add(time, number, weight);
             }
+        }
+    }
+
+    /// What it lacks, apart from lost events.
+    pub(crate) fn notes(&self, activity: &Activity) -> StackNotes {
+        StackNotes {
+            stackless: [self.stackless, self.events],
+            truncated: self.table.truncated(),
+            folded: self.samples.folded(),
+            untracked: activity.heap.untracked(),
+            lost: 0,
         }
     }
 

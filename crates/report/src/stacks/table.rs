@@ -23,6 +23,7 @@ pub const NO_STACK: StackId = 0;
 /// A place in a program's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
+    /// What the offset is relative to.
     pub space: Space,
     /// Of the instruction behind the call, or behind the place of an event: a return address.
     pub offset: u64,

@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::frames::Frames;
 use super::profile::Profile;
 use super::samples::{Key, Label};
 use super::table::{NO_STACK, Space};
 use super::weight::{self, Weights};
 use crate::activity::Activity;
-use crate::pair_names;
 
 /// What a node of the tree is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum NodeKind {
     Process,
     Thread,
@@ -119,12 +121,9 @@ impl Tree {
                     _ => NodeKind::Function,
                 };
                 let name = self.name(kind, frame.function.clone(), module);
-                if let (None, Some(file)) = (&self.places[name as usize], &frame.file) {
-                    let place = match frame.line {
-                        Some(line) => format!("{file}:{line}"),
-                        None => file.clone(),
-                    };
-                    self.places[name as usize] = Some(place);
+                let place = &mut self.places[name as usize];
+                if place.is_none() {
+                    *place = frame.place();
                 }
                 names.push(name);
             }
@@ -206,10 +205,6 @@ pub(crate) fn label(label: Label, activity: &Activity) -> Option<String> {
     match label {
         Label::Any => None,
         Label::Event(class) => Some(activity.classes()[class as usize].name.clone()),
-        Label::Span(pair) => {
-            let name = &activity.pairs.all[pair as usize].name;
-            let begin = name.split(" → ").next().unwrap_or(name);
-            Some(pair_names::stem(begin).to_owned())
-        }
+        Label::Span(pair) => Some(activity.pairs.text(pair)),
     }
 }

@@ -26,8 +26,8 @@ pub struct Module {
     pub build_id: Vec<u8>,
     /// The separate debug file that it names.
     pub debug_link: Option<DebugLink>,
-    /// Path of its file, as the process sees it; `[vdso]` for the kernel's library. Invalid UTF-8 is
-    /// replaced. None if it is unknown.
+    /// Path of its file, as the process sees it; `[vdso]` for the kernel's library. Invalid UTF-8
+    /// is replaced. None if it is unknown.
     pub path: Option<String>,
 }
 

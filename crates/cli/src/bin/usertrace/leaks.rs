@@ -20,7 +20,7 @@ use crate::symbols::{self, DebugFiles};
 Examples:
   usertrace record --malloc --context callstack -o traces -- ./server; usertrace leaks traces
   usertrace leaks --peak traces                       # what was in use when it was the most
-  usertrace leaks --debug-dir symbols --pid 4711 traces
+  usertrace leaks --debug-dir symbols --pid server traces
   usertrace leaks --json traces | jq -r '.leaks[0].function'
 
 Each block is counted for the call stack that allocated it, from malloc, calloc, realloc and their like to free. The first line

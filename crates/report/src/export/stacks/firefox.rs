@@ -1,8 +1,8 @@
 //! Firefox Profiler's processed profile.
 //!
-//! The crate `fxprof-processed-profile` writes the same format, of the same version, and a test
-//! compares the two. It has no source lines, no inlined functions, only whole milliseconds, and
-//! weights of 32 bits; so this one is written here.
+//! The crate `fxprof-processed-profile` writes the same format, of the same version. But it has no
+//! source lines and no inlined functions, and its weights are whole numbers of 32 bits: too small
+//! for bytes, and for times in milliseconds. A test has Profiler's own code read this.
 
 use std::collections::HashMap;
 
@@ -106,8 +106,6 @@ struct Samples {
     time_deltas: Vec<f64>,
     weight: Vec<f64>,
     weight_type: &'static str,
-    #[serde(rename = "threadCPUDelta")]
-    cpu_delta: Vec<u32>,
     /// The time of the last sample, in ns.
     #[serde(skip)]
     last: u64,
@@ -251,7 +249,6 @@ fn meta(source: &Source<'_>) -> Value {
         "processType": 0,
         "product": format!("usertrace, by {}", source.by.name()),
         "oscpu": "Linux",
-        "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "µs" },
         "startTime": begin as f64 / 1e6,
         "symbolicated": true,
         "pausedRanges": [],
@@ -332,7 +329,6 @@ impl Thread {
                     Weight::Time => "tracing-ms",
                     Weight::Bytes | Weight::Live | Weight::Peak => "bytes",
                 },
-                cpu_delta: Vec::new(),
                 last: 0,
             },
             markers: Markers::default(),
@@ -368,7 +364,6 @@ impl Thread {
         samples.stack.push(stack);
         samples.time_deltas.push(milliseconds(time - samples.last));
         samples.weight.push(weight);
-        samples.cpu_delta.push(0);
         samples.last = time;
     }
 

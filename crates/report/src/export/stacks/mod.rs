@@ -7,11 +7,11 @@ mod folded;
 mod pprof;
 mod source;
 
-use usertrace_reader::Event;
+use usertrace_reader::{Event, LossKind, Lost};
 use usertrace_symbols::Options;
 
 use crate::activity::{Activity, Ended};
-use crate::stacks::{Frames, Profile, Timeline, Weight};
+use crate::stacks::{Frames, Profile, StackNotes, Timeline, Weight};
 use source::{Process, Source};
 
 /// A format for call stacks.
@@ -56,20 +56,6 @@ impl std::fmt::Display for NoStacksError {
     }
 }
 
-/// What is left out of what was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackNotes {
-    /// Number of events without a call stack, and of all events.
-    pub stackless: [u64; 2],
-    /// Number of stacks that lack inner frames, and of events and spans that lack their stack,
-    /// because there were too many.
-    pub truncated: u64,
-    /// See `truncated`.
-    pub folded: u64,
-    /// Number of memory blocks that were not tracked, because too many were in use.
-    pub untracked: u64,
-}
-
 /// Adds up call stacks, and writes them.
 #[derive(Debug)]
 pub struct StackExport {
@@ -80,12 +66,18 @@ pub struct StackExport {
     profile: Profile,
     processes: Vec<Process>,
     ended: Vec<Ended>,
+    lost: u64,
 }
 
 impl StackExport {
     /// Adds up what is `by`. With threads, each has a frame of its own in folded stacks.
     #[must_use]
-    pub fn new(format: StackFormat, by: Weight, with_threads: bool, symbols: Options) -> Self {
+    pub fn new(
+        format: StackFormat,
+        by: Weight,
+        with_threads: bool,
+        symbols: Option<Options>,
+    ) -> Self {
         let mut profile = Profile::new(symbols);
         if format == StackFormat::Firefox {
             profile.timeline = Some((by, Timeline::default()));
@@ -98,6 +90,7 @@ impl StackExport {
             profile,
             processes: Vec::new(),
             ended: Vec::new(),
+            lost: 0,
         }
     }
 
@@ -126,6 +119,12 @@ impl StackExport {
         self.profile
             .add(process, stack, &step, &ended, &self.activity);
         self.ended = ended;
+    }
+
+    /// Counts a loss.
+    pub fn lost(&mut self, lost: &Lost) {
+        let (LossKind::Events(count) | LossKind::Packets(count)) = lost.kind;
+        self.lost = self.lost.saturating_add(count);
     }
 
     /// Takes what is to be said of files without symbols: a line each.
@@ -168,11 +167,10 @@ impl StackExport {
             StackFormat::Pprof => pprof::write(out, &source),
             StackFormat::Firefox => firefox::write(out, &source),
         }
+        let notes = self.profile.notes(&self.activity);
         Ok(StackNotes {
-            stackless: [self.profile.stackless, self.profile.events],
-            truncated: self.profile.table.truncated(),
-            folded: self.profile.samples.folded(),
-            untracked: self.activity.heap.untracked(),
+            lost: self.lost,
+            ..notes
         })
     }
 }

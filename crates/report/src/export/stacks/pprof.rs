@@ -6,7 +6,7 @@ use super::source::Source;
 use crate::activity::LaneOwner;
 use crate::binary::gzip;
 use crate::export::proto::Message;
-use crate::stacks::{Frame, Key, NO_STACK, Space, Weight, Weights, label};
+use crate::stacks::{Frame, Key, NO_STACK, Space, Weight, Weights, add, label};
 
 /// Field numbers of `profile.proto`.
 mod field {
@@ -121,6 +121,14 @@ struct Writer<'a> {
 pub(super) fn write(out: &mut Vec<u8>, source: &Source<'_>) {
     let mut weights = source.profile.weights(source.activity);
     weights.sort_unstable_by_key(|(key, _)| *key);
+    // Live and peak bytes of a stack come one by one.
+    weights.dedup_by(|(key, more), (last, weights)| {
+        let is_same = key == last;
+        if is_same {
+            add(weights, more);
+        }
+        is_same
+    });
     let is_there = |kind: &Weight| {
         let index = *kind as usize;
         *kind == source.by || weights.iter().any(|(_, weights)| weights[index] > 0)

@@ -77,6 +77,11 @@ function nextLoss() {
 function keys(event) {
   const box = Timeline.box, filter = document.getElementById("filter"), help = document.getElementById("help");
   if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (document.getElementById("stacks").contains(event.target)) {
+    if (Stacks.key(event)) event.preventDefault();
+    else if (event.key === "?" && event.target !== Stacks.search) help.showModal();
+    return;
+  }
   if (event.target === filter) {
     if (event.key === "Escape" || event.key === "Enter") box.focus();
     if (event.key === "Escape") filterFor("");
@@ -185,6 +190,7 @@ async function start() {
   Tables.start();
   Tables.startCounters();
   await Requests.start();
+  await Stacks.start();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();
   document.addEventListener("keydown", keys);
