@@ -33,8 +33,12 @@ pub extern "C" fn usertrace_context_renew() {
     context::renew();
 }
 
-/// Sets the address of the event that follows.
+/// Sets the address of the event that follows, and the frame of the caller.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn usertrace_note(callsite: &Callsite, ip: usize) {
-    set_ip(callsite, ip);
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("jmp {set_ip}", set_ip = sym set_ip);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("b {set_ip}", set_ip = sym set_ip);
 }

@@ -6,11 +6,11 @@
 
 pub use crate::event::describe::{DescribedField, Description, Kind, Label, strip_raw};
 pub use crate::event::field::{Buffer, Field, InlinePayload, Payload, Scratch};
-pub use crate::event::ip::{capture_ip, set_ip, use_ip};
+pub use crate::event::ip::{Caller, capture_ip, set_ip, use_ip};
 pub use crate::event::number::{Be, Hex, Number};
 pub use crate::event::section::Entry;
 pub use crate::runtime::{
-    DescriptionError, Kernel, Shared, declare, init_before_main, init_with, record, record_parts,
-    record_variable, record_words, register, unregister,
+    DescriptionError, Kernel, Shared, declare, init_before_main, init_with, notice_objects, record,
+    record_parts, record_variable, record_words, register, unregister,
 };
 pub use crate::writer::{Cursor, Prefault, Rseq};

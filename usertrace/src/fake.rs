@@ -9,7 +9,9 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use usertrace_ring::schema::{Contexts, Counting, Description, Event, EventTable, InChannel};
+use usertrace_ring::schema::{
+    Contexts, Counting, Description, Event, EventTable, InChannel, ModuleChange,
+};
 use usertrace_ring::{
     CountCell, CountTable, Format, Frozen, Geometry, Item, MetaLengths, PayloadLengths, Positions,
     RingReader, WaitPolicy,
@@ -772,13 +774,26 @@ impl Fake {
         let events = self.descriptions(process, slot).into_iter();
         let events = events.filter_map(|description| match description {
             Description::Event(event) => Some(event),
-            Description::Contexts(_) | Description::Counting(_) | Description::Cmdline(_) => None,
+            Description::Contexts(_)
+            | Description::Counting(_)
+            | Description::Cmdline(_)
+            | Description::Module(_) => None,
         });
         let mut table = EventTable::default();
         for event in events {
             table.add(event).expect("one description of each id");
         }
         table
+    }
+
+    /// The modules that are described in a process's part of a trace: loaded and unloaded ones.
+    pub fn modules(&self, process: usize, slot: usize) -> Vec<ModuleChange> {
+        let described = self.descriptions(process, slot).into_iter();
+        let modules = described.filter_map(|description| match description {
+            Description::Module(change) => Some(change),
+            _ => None,
+        });
+        modules.collect()
     }
 
     /// The contexts that are described for a channel in a process's part of a trace.

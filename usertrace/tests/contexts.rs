@@ -30,7 +30,7 @@ const ACCEPT: u8 = 0;
 const CONTEXT: u8 = 2;
 const MAIN: usize = 1;
 
-const ALL: [&str; 15] = [
+const ALL: [&str; 16] = [
     "vtid",
     "procname",
     "cpu_id",
@@ -46,6 +46,7 @@ const ALL: [&str; 15] = [
     "uts_ns",
     "app.request",
     "app.nobody",
+    "callstack",
 ];
 
 fn small() -> Sizes {
@@ -159,6 +160,11 @@ fn values_are_those_of_the_event(scope: Scope) {
         let start = record_here as *const () as u64;
         let ip = get(seen, "ip");
         assert!((start..start + 2048).contains(&ip), "{ip:#x} {start:#x}");
+        let callstack = value(&described, seen, "callstack");
+        let (count, addresses) = callstack.split_at(4);
+        let count = u32::from_le_bytes(count.try_into().unwrap());
+        assert!((1..=16).contains(&count) && addresses.len() == 8 * count as usize);
+        assert_eq!(number(&addresses[..8]), ip);
     }
     for (seen, text) in events[2..].iter().zip(texts) {
         assert_eq!(seen.payload, [b"\x03", text.as_bytes(), b"\0"].concat());
@@ -350,7 +356,7 @@ fn unknown_contexts_are_left_out() {
     let slot = traced(fake, &[(1, "of-tomorrow"), (1, "vtid"), (1, "app.")]);
     assert_eq!(record_here(1), Outcome::Recorded);
     let described = fake.contexts(0, slot, MAIN).unwrap();
-    assert_eq!(described.line(), "@1 u32 vtid");
+    assert_eq!(described.line(), "@1 s32 vtid");
     let other = traced(fake, &[(1, "of-tomorrow"), (2, "vtid")]);
     assert_eq!(record_here(2), Outcome::Recorded);
     assert_eq!(fake.contexts(0, other, MAIN), None);

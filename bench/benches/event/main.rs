@@ -11,6 +11,7 @@
 
 mod c;
 mod contest;
+mod contexts;
 mod counted;
 mod fallback;
 mod floor;
@@ -25,6 +26,7 @@ use criterion::{Criterion, Throughput};
 use usertrace_bench::{Event, EventWriter, Events, median, quantile};
 
 use self::contest::{Contestant, contest, pin, ratios, timed};
+use self::contexts::InContext;
 use self::counted::Counting;
 use self::floor::Floors;
 use self::ours::{Ours, RING_SIZE};
@@ -36,6 +38,9 @@ const ROUNDS: usize = 201;
 const FRESH: usize = 21;
 /// Bytes of records in a batch: a quarter of a ring, so that a reader has time.
 const BATCH_BYTES: u64 = RING_SIZE as u64 / 4;
+
+/// Bytes of the longest record with contexts.
+const LONGEST: u64 = 256;
 
 /// One kind of event.
 struct Kind {
@@ -332,6 +337,12 @@ fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
             },
         );
         bench(kind.name.into(), our(ours, kind), &kind.ours);
+    }
+    for name in contexts::NAMES {
+        let in_context = InContext::new(ours, name);
+        let batch = Contestant::new(BATCH_BYTES / LONGEST, |_| ());
+        let batch = batch.prepared(|| in_context.read());
+        bench(format!("{}, {name}", MAIN.name), batch, &contexts::events);
     }
     let counting = Counting::new(ours);
     for (name, events) in counted::WAYS {

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use usertrace::__private::init_with;
-use usertrace::fake::{Fake, Sizes};
+use usertrace::fake::{Fake, Seen, Sizes};
 use usertrace::{Status, event};
 use usertrace_sys::Scope;
 use usertrace_sys::filter::{Filter, add_rule, written};
@@ -119,6 +119,32 @@ impl Ours {
     pub(crate) fn set_rules(&self, rules: &[(u8, u8, &str)]) {
         self.fake.set_rules(self.slots[0], rules);
         update();
+    }
+
+    /// Adds an active trace with these rules, and returns its slot.
+    pub(crate) fn add(&self, rules: &[(u8, u8, &str)]) -> usize {
+        let slot = self.fake.create().expect("a free slot");
+        self.fake.set_rules(slot, rules);
+        self.fake.start(slot);
+        update();
+        slot
+    }
+
+    /// Removes such a trace.
+    pub(crate) fn remove(&self, slot: usize) {
+        self.fake.stop(slot);
+        self.fake.destroy(slot);
+        update();
+    }
+
+    /// Lets the rings of a slot be empty again.
+    pub(crate) fn read_slot(&self, slot: usize) {
+        self.fake.consume(0, slot);
+    }
+
+    /// The events of a slot.
+    pub(crate) fn events(&self, slot: usize) -> Vec<Seen> {
+        self.fake.events(0, slot)
     }
 
     /// Lets the rings be empty again.

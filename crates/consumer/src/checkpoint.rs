@@ -503,7 +503,7 @@ impl ProcessCheckpoint {
             Description::Event(event) => ids.insert(event.id),
             Description::Contexts(contexts) => channels.insert(contexts.channel),
             // The control channel has it, whose start is never consumed.
-            Description::Counting(_) => false,
+            Description::Counting(_) | Description::Module(_) => false,
             Description::Cmdline(_) => !std::mem::replace(&mut has_cmdline, true),
         });
         Ok(descriptions)

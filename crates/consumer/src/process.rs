@@ -290,6 +290,10 @@ impl<F: ConsumerFile> LiveProcess<F> {
             let (writer, checkpoint) = (&mut writing.writer, &writing.checkpoint);
             channel.drain(number, writer, checkpoint, last, now, drained)?;
         }
+        writing
+            .writer
+            .write_modules()
+            .map_err(ProcessError::Write)?;
         Ok(())
     }
 

@@ -211,7 +211,8 @@ fn of_file(file: impl ConsumerFile, filter: Option<&Filter>) -> io::Result<Proce
                     Ok(
                         Description::Contexts(_)
                         | Description::Counting(_)
-                        | Description::Cmdline(_),
+                        | Description::Cmdline(_)
+                        | Description::Module(_),
                     ) => {}
                     Err(_) => bad += 1,
                 },

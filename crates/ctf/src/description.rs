@@ -100,26 +100,35 @@ pub(super) fn loglevel(loglevel: u32) -> Option<u32> {
     (loglevel <= MAX_LOGLEVEL).then_some(loglevel)
 }
 
+/// What the streams of a class have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Events of the process.
+    Events,
+    /// The states of counters.
+    Counts,
+    /// The modules of the process.
+    Modules,
+}
+
 /// A class of streams: those of channels of one scope without contexts, those of one channel with
-/// contexts, or those of channels that count.
+/// contexts, those of channels that count, or the one about modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) scope: Scope,
     pub(super) contexts: Option<Contexts>,
-    /// It has the states of counters, and no events of the process.
-    pub(super) counts: bool,
+    pub(super) content: Content,
 }
 
 impl Class {
     /// Number of the class, as packets have it.
     pub(super) fn id(&self) -> u32 {
-        if self.counts {
-            return COUNT_CLASS;
+        match (self.content, &self.contexts) {
+            (Content::Counts, _) => COUNT_CLASS,
+            (Content::Modules, _) => MODULE_CLASS,
+            (Content::Events, None) => plain_class(self.scope),
+            (Content::Events, Some(contexts)) => class_of_channel(contexts.channel),
         }
-        let contexts = self.contexts.as_ref();
-        contexts.map_or(plain_class(self.scope), |contexts| {
-            class_of_channel(contexts.channel)
-        })
     }
 
     /// Members of a packet's context.
@@ -151,6 +160,8 @@ impl Class {
 
 /// Number of the class of channels that count. Above the numbers of scopes.
 pub(super) const COUNT_CLASS: u32 = 8;
+/// Number of the class of the stream about modules.
+pub(super) const MODULE_CLASS: u32 = 9;
 
 /// Number of the class of channels of a scope without contexts.
 pub(super) fn plain_class(scope: Scope) -> u32 {

@@ -20,6 +20,9 @@
 //! table was read, in a class of streams of its own. The last one of each counter is its final
 //! state.
 //!
+//! A stream of its own class has events about the modules that the process has loaded
+//! ([`is_module_event`]): the state at the first event, and each change.
+//!
 //! `events_discarded` of a stream counts the events that the ring lost, plus one for each gap in
 //! it, as the number of events in a gap is unknown. A reader only learns what was discarded between
 //! two packets. So the event behind a loss is in a packet of its own, and empty packets mark losses
@@ -34,6 +37,7 @@ mod description;
 mod file;
 mod info;
 mod json;
+mod modules;
 mod names;
 mod packet;
 mod packet_header;
@@ -53,6 +57,7 @@ pub use count::COUNT_EVENT;
 pub use description::{CREATED, PROCESS_NUMBER, format_uuid};
 pub use info::{Crash, TraceInfo, TraceOrigin};
 pub use json::{LOGLEVELS, READER_NAMESPACE};
+pub use modules::{MODULE_PROVIDERS, UNUSED_EVENT, is_module_event};
 pub use names::{file_name, kernel_name};
 pub use packet_header::PacketHeader;
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};

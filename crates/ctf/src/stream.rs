@@ -9,8 +9,9 @@ use usertrace_ring::{MAX_RINGS, Run, TIME_MASK};
 use usertrace_sys::Scope;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_ID_BITS, LTT_MAX_CHANNELS};
 
-use crate::description::{COUNT_CLASS, class_of_channel, plain_class};
+use crate::description::{COUNT_CLASS, Content, MODULE_CLASS, class_of_channel, plain_class};
 use crate::file::StreamFile;
+use crate::modules::MODULES_FILE;
 use crate::names::file_name;
 use crate::packet::{Packet, ROOM};
 use crate::unwritten::{Unwritten, is_full};
@@ -41,7 +42,7 @@ pub struct StreamChannel {
     number: u32,
     index: u32,
     has_contexts: bool,
-    counts: bool,
+    content: Content,
 }
 
 impl StreamChannel {
@@ -69,14 +70,25 @@ impl StreamChannel {
             number: index.saturating_sub(LTT_CHANNEL_MAIN as u32),
             index,
             has_contexts: false,
-            counts: false,
+            content: Content::Events,
+        }
+    }
+
+    /// The place of the stream about modules, which is in no channel.
+    pub(super) fn modules() -> Self {
+        Self {
+            name: MODULES_FILE.to_owned(),
+            number: 0,
+            index: 0,
+            has_contexts: true,
+            content: Content::Modules,
         }
     }
 
     /// Marks its records as states of counters, see
     /// [`TraceWriter::declare_counts`](super::TraceWriter::declare_counts).
     pub fn set_counts(&mut self) {
-        self.counts = true;
+        self.content = Content::Counts;
     }
 
     /// Its index in its trace.
@@ -93,12 +105,11 @@ impl StreamChannel {
 
     /// Number of the class of its streams.
     fn class(&self, scope: Scope) -> u32 {
-        if self.counts {
-            COUNT_CLASS
-        } else if self.has_contexts {
-            class_of_channel(self.index)
-        } else {
-            plain_class(scope)
+        match self.content {
+            Content::Counts => COUNT_CLASS,
+            Content::Modules => MODULE_CLASS,
+            Content::Events if self.has_contexts => class_of_channel(self.index),
+            Content::Events => plain_class(scope),
         }
     }
 }
@@ -126,8 +137,14 @@ pub enum StreamOwner {
 impl StreamOwner {
     /// Name of the stream file.
     pub fn file_name(self, channel: &StreamChannel) -> String {
-        let channel = &channel.name;
+        let StreamChannel {
+            name: channel,
+            content,
+            ..
+        } = channel;
         match self {
+            // No ring has a name without a number.
+            Self::Process(_) if *content == Content::Modules => channel.clone(),
             Self::Cpu(ring) | Self::Process(ring) => format!("{channel}_{ring}"),
             // Must not look like a CPU.
             Self::MmCid(ring) => format!("{channel}_cid_{ring}"),

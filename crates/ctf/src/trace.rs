@@ -9,7 +9,8 @@ use usertrace_ring::schema::{Contexts, Description, Event};
 use usertrace_sys::Scope;
 
 use crate::count::count_event;
-use crate::description::{Class, environment};
+use crate::description::{Class, Content, environment};
+use crate::modules::{module_contexts, module_events, unused_event};
 use crate::version::RECORD_SEPARATOR;
 use crate::{
     Clock, Crash, METADATA, StreamChannel, StreamOwner, StreamState, StreamWriter, TraceInfo,
@@ -130,7 +131,7 @@ impl TraceWriter {
         self.declare_streams(Class {
             scope,
             contexts: None,
-            counts: false,
+            content: Content::Events,
         })
     }
 
@@ -142,8 +143,30 @@ impl TraceWriter {
         self.declare_streams(Class {
             scope: Scope::Cpu,
             contexts: None,
-            counts: true,
+            content: Content::Counts,
         })
+    }
+
+    /// Declares the class of the stream about modules.
+    pub(super) fn declare_modules(&mut self) -> io::Result<()> {
+        if self.has_modules() {
+            return Ok(());
+        }
+        let classes = self.classes.iter();
+        let unused: String = classes
+            .map(|class| self.version.event(&unused_event(), class))
+            .collect();
+        self.append(&unused)?;
+        self.declare_streams(Class {
+            scope: Scope::Global,
+            contexts: Some(module_contexts()),
+            content: Content::Modules,
+        })
+    }
+
+    fn has_modules(&self) -> bool {
+        let mut classes = self.classes.iter();
+        classes.any(|class| class.content == Content::Modules)
     }
 
     /// Declares the class of streams for a channel with contexts.
@@ -154,7 +177,7 @@ impl TraceWriter {
         self.declare_streams(Class {
             scope,
             contexts: Some(contexts.clone()),
-            counts: false,
+            content: Content::Events,
         })?;
         let description = Description::Contexts(contexts.clone());
         if !self.descriptions.contains(&description) {
@@ -180,7 +203,10 @@ impl TraceWriter {
     /// # Errors
     /// If the metadata cannot be written. They then end with a complete event, if possible.
     pub fn declare(&mut self, event: &Event) -> io::Result<()> {
-        let classes = self.classes.iter().filter(|class| !class.counts);
+        let classes = self
+            .classes
+            .iter()
+            .filter(|class| class.content == Content::Events);
         let text: String = classes
             .map(|class| self.version.event(event, class))
             .collect();
@@ -281,17 +307,21 @@ impl TraceWriter {
 
     /// The declarations of a class of streams and its events.
     fn class_text(&self, class: &Class) -> String {
-        if class.counts {
-            return self.version.class(class) + &self.version.event(&count_event(), class);
-        }
+        let text = |event: &Event| self.version.event(event, class);
         let described = self.descriptions.iter();
-        let events = described.filter_map(|described| match described {
-            Description::Event(event) => Some(self.version.event(event, class)),
-            Description::Contexts(_) | Description::Counting(_) | Description::Cmdline(_) => None,
-        });
-        std::iter::once(self.version.class(class))
-            .chain(events)
-            .collect()
+        let events: String = match class.content {
+            Content::Counts => text(&count_event()),
+            Content::Modules => module_events().iter().map(text).collect(),
+            Content::Events => described
+                .filter_map(|described| match described {
+                    Description::Event(event) => Some(text(event)),
+                    _ => None,
+                })
+                .collect(),
+        };
+        let is_searched = class.content == Content::Modules || self.has_modules();
+        let unused = is_searched.then(|| text(&unused_event()));
+        self.version.class(class) + &unused.unwrap_or_default() + &events
     }
 
     fn append(&mut self, text: &str) -> io::Result<()> {

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use usertrace_ctf::is_module_event;
+
 /// An event as `babeltrace2` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
@@ -171,12 +173,45 @@ fn discarded(stderr: &str) -> (u64, u64) {
     (events, packets)
 }
 
-/// Reads all traces below `directory`, merged by time.
+/// Reads all traces below `directory`, merged by time. Events about modules are left out: see
+/// [`modules`].
 ///
 /// # Panics
 /// If it fails, warns of anything but discarded events and packets, or prints times that step back.
 #[must_use]
 pub fn read(directory: &Path) -> Read {
+    let mut read = read_all(directory);
+    read.events.retain(|event| !is_module_event(&event.name));
+    read
+}
+
+/// The events about the modules of processes, see `docs/reference/ctf.md`.
+///
+/// # Panics
+/// Like [`read`].
+#[must_use]
+pub fn modules(directory: &Path) -> Vec<Printed> {
+    let mut events = read_all(directory).events;
+    events.retain(|event| is_module_event(&event.name));
+    events
+}
+
+/// Reads all traces below `directory` with the filter that finds the symbols of `ip`.
+///
+/// # Panics
+/// If it fails.
+#[must_use]
+pub fn with_debug_info(directory: &Path) -> Vec<Printed> {
+    let options = ["--clock-seconds", "--no-delta", "--debug-info"];
+    let (stdout, _) = run(&options, directory, None);
+    let stdout = String::from_utf8_lossy(&stdout);
+    let events = stdout.lines().filter_map(parse);
+    events
+        .filter(|event| !is_module_event(&event.name))
+        .collect()
+}
+
+fn read_all(directory: &Path) -> Read {
     let (stdout, stderr) = run(&["--clock-seconds", "--no-delta"], directory, None);
     let (discarded, discarded_packets) = discarded(&stderr);
     let mut events: Vec<Printed> = Vec::new();
@@ -193,8 +228,8 @@ pub fn read(directory: &Path) -> Read {
     }
 }
 
-/// Reads all traces below `directory`, merged by time. Without any trace, the result is empty;
-/// `babeltrace2` would fail.
+/// Reads all traces below `directory`, merged by time, without the events about modules. Without
+/// any trace, the result is empty; `babeltrace2` would fail.
 ///
 /// # Panics
 /// If it fails, or warns of anything but discarded events and packets.
@@ -207,10 +242,20 @@ pub fn lines(directory: &Path) -> Lines {
     let (discarded, discarded_packets) = discarded(&stderr);
     let stdout = String::from_utf8_lossy(&stdout);
     Lines {
-        lines: stdout.lines().map(str::to_owned).collect(),
+        lines: program_events(&stdout).map(str::to_owned).collect(),
         discarded,
         discarded_packets,
     }
+}
+
+/// The lines about events of programs.
+fn program_events(stdout: &str) -> impl Iterator<Item = &str> {
+    stdout.lines().filter(|line| {
+        let name = line
+            .split_once(": {")
+            .and_then(|(head, _)| head.rsplit(' ').next());
+        !name.is_some_and(is_module_event)
+    })
 }
 
 /// Whether there is a trace in a directory or below.
@@ -222,15 +267,24 @@ pub fn has_trace(directory: &Path) -> bool {
             .any(|path| path.is_dir() && has_trace(&path))
 }
 
-/// The unchanged standard output and standard error in this time zone. Only control characters of
-/// two bytes are escaped.
+/// The standard output, without events about modules, and standard error in this time zone. Only
+/// control characters of two bytes are escaped.
 ///
 /// # Panics
 /// If it fails.
 #[must_use]
 pub fn printed(directory: &Path, zone: &str) -> (Vec<u8>, String) {
     let (stdout, stderr) = run(&[], directory, Some(zone));
-    (escaped(&stdout), stderr)
+    let lines = stdout.split_inclusive(|&byte| byte == b'\n');
+    let kept = lines.filter(|line| {
+        program_events(&String::from_utf8_lossy(line))
+            .next()
+            .is_some()
+    });
+    (
+        escaped(&kept.flatten().copied().collect::<Vec<_>>()),
+        stderr,
+    )
 }
 
 /// Escapes control characters U+0080 to U+009F as `usertrace view` does. `babeltrace2` prints them,

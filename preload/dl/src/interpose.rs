@@ -3,12 +3,13 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::Lmid_t;
+use usertrace::__private::{Caller, notice_objects};
 use usertrace::event_at;
 
 use crate::{caller, events, next};
 
-/// Defines functions that ask another one for a target, with their own arguments and return
-/// address. They jump there with the stack as they found it.
+/// Defines functions that ask another one for a target, with their own arguments and the caller.
+/// They jump there with the stack as they found it.
 macro_rules! jumps {
     ($($(#[$attribute:meta])* $function:ident($($argument:ident: $type:ty),*) by $choose:path;)*) => {$(
         $(#[$attribute])*
@@ -24,6 +25,7 @@ macro_rules! jumps {
                 "push rsi",
                 "push rdx",
                 "mov rcx, [rsp + 24]",
+                "mov r8, rbp",
                 "call {choose}",
                 "pop rdx",
                 "pop rsi",
@@ -38,6 +40,7 @@ macro_rules! jumps {
                 "stp x0, x1, [sp, #16]",
                 "str x2, [sp, #32]",
                 "mov x3, x30",
+                "ldr x4, [sp]",
                 "bl {choose}",
                 "mov x16, x0",
                 "ldp x0, x1, [sp, #16]",
@@ -65,24 +68,22 @@ unsafe extern "C" fn choose_dlopen(
     name: *const c_char,
     flags: c_int,
     _: usize,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
-    if events::dlopen_req::CALLSITE.is_enabled() | events::dlopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's arguments, which it passed to the interposed function.
-        let name = unsafe { bytes(name) };
-        event_at!(
-            caller,
-            events::dlopen_req,
-            text(name),
-            flags.cast_unsigned(),
-            caller as u64
-        );
-        if !caller::matters(name, caller) {
-            return watched_dlopen as Dlopen as *mut c_void;
-        }
+    // SAFETY: the program's arguments, which it passed to the interposed function.
+    let name = unsafe { bytes(name) };
+    event_at!(
+        caller,
+        events::dlopen_req,
+        text(name),
+        flags.cast_unsigned(),
+        caller.ip as u64
+    );
+    match caller::matters(name, caller.ip) {
+        true => next::statics::dlopen.address(),
+        false => watched_dlopen as Dlopen as *mut c_void,
     }
-    next::statics::dlopen.address()
 }
 
 /// Chooses the target of `dlmopen`.
@@ -90,25 +91,23 @@ unsafe extern "C" fn choose_dlmopen(
     namespace: Lmid_t,
     name: *const c_char,
     flags: c_int,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     usertrace_next::resolve(next::ALL);
-    if events::dlmopen_req::CALLSITE.is_enabled() | events::dlmopen::CALLSITE.is_enabled() {
-        // SAFETY: the program's arguments, which it passed to the interposed function.
-        let name = unsafe { bytes(name) };
-        event_at!(
-            caller,
-            events::dlmopen_req,
-            namespace,
-            text(name),
-            flags.cast_unsigned(),
-            caller as u64
-        );
-        if !caller::matters(name, caller) {
-            return watched_dlmopen as Dlmopen as *mut c_void;
-        }
+    // SAFETY: the program's arguments, which it passed to the interposed function.
+    let name = unsafe { bytes(name) };
+    event_at!(
+        caller,
+        events::dlmopen_req,
+        namespace,
+        text(name),
+        flags.cast_unsigned(),
+        caller.ip as u64
+    );
+    match caller::matters(name, caller.ip) {
+        true => next::statics::dlmopen.address(),
+        false => watched_dlmopen as Dlmopen as *mut c_void,
     }
-    next::statics::dlmopen.address()
 }
 
 usertrace_next::interpose! {
@@ -125,10 +124,11 @@ usertrace_next::interpose! {
 unsafe extern "C-unwind" fn traced_dlopen(
     name: *const c_char,
     flags: c_int,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let handle = unsafe { next::dlopen(name, flags) };
+    notice_objects();
     if events::dlopen::CALLSITE.is_enabled() {
         // SAFETY: the program's name, which ends with NUL, and a handle just returned.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
@@ -149,10 +149,11 @@ unsafe extern "C-unwind" fn traced_dlmopen(
     namespace: Lmid_t,
     name: *const c_char,
     flags: c_int,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let handle = unsafe { next::dlmopen(namespace, name, flags) };
+    notice_objects();
     if events::dlmopen::CALLSITE.is_enabled() {
         // SAFETY: the program's name, which ends with NUL, and a handle just returned.
         let (name, loaded) = unsafe { (bytes(name), Loaded::of(handle)) };
@@ -170,10 +171,11 @@ unsafe extern "C-unwind" fn traced_dlmopen(
     handle
 }
 
-unsafe extern "C-unwind" fn traced_dlclose(handle: *mut c_void, caller: usize) -> c_int {
+unsafe extern "C-unwind" fn traced_dlclose(handle: *mut c_void, caller: Caller) -> c_int {
     event_at!(caller, events::dlclose_req, handle.addr() as u64);
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let result = unsafe { next::dlclose(handle) };
+    notice_objects();
     event_at!(caller, events::dlclose, handle.addr() as u64, result);
     result
 }

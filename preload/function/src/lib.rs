@@ -16,6 +16,7 @@
 
 use std::ffi::c_void;
 
+use usertrace::__private::Caller;
 use usertrace::event_at;
 
 mod events {
@@ -34,12 +35,12 @@ usertrace_next::interpose! {
     pub fn __cyg_profile_func_exit(function: *mut c_void, call_site: *mut c_void) = exit;
 }
 
-unsafe extern "C-unwind" fn enter(function: *mut c_void, call_site: *mut c_void, caller: usize) {
+unsafe extern "C-unwind" fn enter(function: *mut c_void, call_site: *mut c_void, caller: Caller) {
     let (function, call_site) = (function.addr() as u64, call_site.addr() as u64);
     event_at!(caller, events::entry, function, call_site);
 }
 
-unsafe extern "C-unwind" fn exit(function: *mut c_void, call_site: *mut c_void, caller: usize) {
+unsafe extern "C-unwind" fn exit(function: *mut c_void, call_site: *mut c_void, caller: Caller) {
     let (function, call_site) = (function.addr() as u64, call_site.addr() as u64);
     event_at!(caller, events::exit, function, call_site);
 }

@@ -2,12 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
+use usertrace::__private::Caller;
 use usertrace::event_at;
 
 use crate::events;
 use crate::next;
 
-pub(crate) unsafe extern "C-unwind" fn malloc(size: usize, caller: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn malloc(size: usize, caller: Caller) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::malloc(size) };
     event_at!(caller, events::malloc, size as u64, ptr.addr() as u64);
@@ -17,7 +18,7 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize, caller: usize) -> *mu
 pub(crate) unsafe extern "C-unwind" fn calloc(
     nmemb: usize,
     size: usize,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::calloc(nmemb, size) };
@@ -34,7 +35,7 @@ pub(crate) unsafe extern "C-unwind" fn calloc(
 pub(crate) unsafe extern "C-unwind" fn realloc(
     in_ptr: *mut c_void,
     size: usize,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     let before = in_ptr.addr() as u64;
     // SAFETY: the program's arguments, which it passed to the interposed function.
@@ -49,7 +50,7 @@ pub(crate) unsafe extern "C-unwind" fn realloc(
     ptr
 }
 
-pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void, caller: usize) {
+pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void, caller: Caller) {
     event_at!(caller, events::free, ptr.addr() as u64);
     // SAFETY: the program's arguments, which it passed to the interposed function.
     unsafe { next::free(ptr) };
@@ -59,7 +60,7 @@ pub(crate) unsafe extern "C-unwind" fn posix_memalign(
     out: *mut *mut c_void,
     alignment: usize,
     size: usize,
-    caller: usize,
+    caller: Caller,
 ) -> c_int {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let result = unsafe { next::posix_memalign(out, alignment, size) };
@@ -82,7 +83,7 @@ pub(crate) unsafe extern "C-unwind" fn posix_memalign(
 pub(crate) unsafe extern "C-unwind" fn aligned_alloc(
     alignment: usize,
     size: usize,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::aligned_alloc(alignment, size) };
@@ -99,7 +100,7 @@ pub(crate) unsafe extern "C-unwind" fn aligned_alloc(
 pub(crate) unsafe extern "C-unwind" fn memalign(
     alignment: usize,
     size: usize,
-    caller: usize,
+    caller: Caller,
 ) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::memalign(alignment, size) };
@@ -113,14 +114,14 @@ pub(crate) unsafe extern "C-unwind" fn memalign(
     ptr
 }
 
-pub(crate) unsafe extern "C-unwind" fn valloc(size: usize, caller: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn valloc(size: usize, caller: Caller) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::valloc(size) };
     event_at!(caller, events::valloc, size as u64, ptr.addr() as u64);
     ptr
 }
 
-pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize, caller: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize, caller: Caller) -> *mut c_void {
     // SAFETY: the program's arguments, which it passed to the interposed function.
     let ptr = unsafe { next::pvalloc(size) };
     event_at!(caller, events::pvalloc, size as u64, ptr.addr() as u64);

@@ -9,6 +9,8 @@
 mod lookup;
 mod macros;
 
+pub use usertrace::__private::Caller;
+
 pub use lookup::{Next, Replaced, SearchScope, missing, resolve};
 
 usertrace::share!();

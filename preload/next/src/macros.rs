@@ -3,8 +3,9 @@
 /// Defines functions that interpose others: `interpose! { pub fn NAME(…) -> … = FUNCTION; … }`.
 ///
 /// `FUNCTION` runs in place of `NAME`, with an additional last argument: the call's return address,
-/// which identifies the caller. The compiler has no stable way to get that, so `NAME` is nothing
-/// but a jump that passes it. The stack is the caller's; unwinding and backtraces work as usual.
+/// which identifies the caller, and the frame pointer. The compiler has no stable way to get them,
+/// so `NAME` is nothing but a jump that passes both. The stack is the caller's; unwinding and
+/// backtraces work as usual.
 #[macro_export]
 macro_rules! interpose {
     ($(
@@ -17,18 +18,20 @@ macro_rules! interpose {
         /// As for the interposed function.
         #[unsafe(naked)]
         $visibility unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
-            // The target has the type of this function, with the return address as an additional
-            // argument.
-            const _: unsafe extern "C-unwind" fn($($type,)* usize) $(-> $result)? = $target;
+            // The target has the type of this function, with the caller as an additional argument,
+            // which takes two registers.
+            const _: unsafe extern "C-unwind" fn($($type,)* $crate::Caller) $(-> $result)? = $target;
             #[cfg(target_arch = "x86_64")]
             ::core::arch::naked_asm!(
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", [rsp]"),
+                ::core::concat!("mov ", $crate::interpose!(@register $($argument)* and), ", rbp"),
                 "jmp {target}",
                 target = sym $target,
             );
             #[cfg(target_arch = "aarch64")]
             ::core::arch::naked_asm!(
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", x30"),
+                ::core::concat!("mov ", $crate::interpose!(@register $($argument)* and), ", x29"),
                 "b {target}",
                 target = sym $target,
             );
@@ -39,6 +42,7 @@ macro_rules! interpose {
     (@register $a:ident $b:ident) => { $crate::register!("rdx", "x2") };
     (@register $a:ident $b:ident $c:ident) => { $crate::register!("rcx", "x3") };
     (@register $a:ident $b:ident $c:ident $d:ident) => { $crate::register!("r8", "x4") };
+    (@register $a:ident $b:ident $c:ident $d:ident $e:ident) => { $crate::register!("r9", "x5") };
 }
 
 /// The register of an argument, as the processor calls it.

@@ -10,6 +10,7 @@ use libc::{
     clockid_t, pthread_attr_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t,
     timespec,
 };
+use usertrace::__private::Caller;
 use usertrace::event_at;
 
 use crate::events;
@@ -39,11 +40,11 @@ macro_rules! waits {
             use super::*;
 
             $(pub(super) unsafe extern "C-unwind" fn $function(
-                $($address: $pointer,)* $($argument: $type,)* caller: usize,
+                $($address: $pointer,)* $($argument: $type,)* caller: Caller,
             ) -> c_int {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn traced(
-                    $($address: $pointer,)* $($argument: $type,)* caller: usize,
+                    $($address: $pointer,)* $($argument: $type,)* caller: Caller,
                 ) -> c_int {
                     event_at!(caller, events::$before, $($address.addr() as u64,)* thread());
                     // SAFETY: the program's arguments, which it passed to the interposed function.
@@ -76,9 +77,9 @@ macro_rules! tries {
         mod tries {
             use super::*;
 
-            $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
+            $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: Caller) -> c_int {
                 #[inline(never)]
-                unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
+                unsafe extern "C-unwind" fn traced($address: $pointer, caller: Caller) -> c_int {
                     // SAFETY: the program's arguments, which it passed to the interposed function.
                     let result = unsafe { next::$function($address) };
                     event_at!(caller, events::$after, $address.addr() as u64, thread(), result);
@@ -110,9 +111,9 @@ macro_rules! releases {
         mod releases {
             use super::*;
 
-            $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: usize) -> c_int {
+            $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: Caller) -> c_int {
                 #[inline(never)]
-                unsafe extern "C-unwind" fn traced($address: $pointer, caller: usize) -> c_int {
+                unsafe extern "C-unwind" fn traced($address: $pointer, caller: Caller) -> c_int {
                     event_at!(caller, events::$before, $address.addr() as u64, thread());
                     // SAFETY: the program's arguments, which it passed to the interposed function.
                     let result = unsafe { next::$function($address) };
@@ -190,7 +191,7 @@ unsafe extern "C-unwind" fn traced_create(
     attr: *const pthread_attr_t,
     start: Start,
     arg: *mut c_void,
-    caller: usize,
+    caller: Caller,
 ) -> c_int {
     let result = if enabled!(start, end) {
         // SAFETY: the program's arguments, which it passed to the interposed function.
@@ -217,7 +218,7 @@ unsafe extern "C-unwind" fn traced_create(
 unsafe extern "C-unwind" fn traced_join(
     joined: pthread_t,
     result_of: *mut *mut c_void,
-    caller: usize,
+    caller: Caller,
 ) -> c_int {
     event_at!(caller, events::join_req, joined, thread());
     // SAFETY: the program's arguments, which it passed to the interposed function.

@@ -35,6 +35,22 @@ impl List {
         self.len.load(Ordering::Relaxed) == 0
     }
 
+    /// The longest call stack in the list; 0: none.
+    pub(crate) fn frames(&self) -> usize {
+        let mut frames = 0;
+        self.each(|kind| {
+            if let Kind::Callstack(of) = kind {
+                frames = frames.max(usize::from(of));
+            }
+        });
+        frames
+    }
+
+    /// True if the events of the channel need their place.
+    pub(crate) fn wants_place(&self) -> bool {
+        self.has(Kind::Ip) || self.frames() > 0
+    }
+
     /// True if the list contains the context.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         let mut has = false;

@@ -2,13 +2,16 @@
 //! asks for them.
 //!
 //! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
-//! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values, and
+//! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values,
+//! `callstack.rs` walks the stack, `known_code.rs` remembers whose code was described, and
 //! `write.rs` prepends them to a payload. `sources.rs` reads single ones for conditions of filters.
 //! `LTT_ID_META` in `sys/include/linux/ltt.h` says how readers learn of them.
 
 mod apps;
+mod callstack;
 mod define;
 mod kind;
+mod known_code;
 mod list;
 mod sources;
 mod values;
@@ -19,6 +22,7 @@ pub use define::{DefineError, NAME_MAX, PerThread, define};
 pub(crate) use kind::Kind;
 pub(crate) use list::List;
 pub(crate) use sources::{ContextSources, ContextValue};
+pub(crate) use values::Code;
 pub(crate) use write::write;
 
 use crate::runtime;
@@ -28,10 +32,13 @@ pub fn contexts() -> impl Iterator<Item = &'static str> {
     kind::plain()
 }
 
-/// True if a channel can have a context of this name: a predefined one, or `app.NAME`.
+/// True if a channel can have a context of this name: a predefined one, `callstack:N`, or
+/// `app.NAME`.
 #[must_use]
 pub fn is_context(name: &str) -> bool {
-    contexts().any(|plain| plain == name) || name.strip_prefix("app.").is_some_and(apps::is_name)
+    contexts().any(|plain| plain == name)
+        || kind::frames(name.as_bytes()).is_some()
+        || name.strip_prefix("app.").is_some_and(apps::is_name)
 }
 
 /// Makes threads query their contexts again. Otherwise, names and namespaces are those at the

@@ -2,6 +2,7 @@
 
 use super::values::Values;
 use super::{Apps, Kind};
+use crate::event::Place;
 use crate::writer::{Readers, Remembered, Rseq};
 
 /// Where the values of an event's contexts come from.
@@ -41,7 +42,8 @@ impl ContextSources<'_> {
             thread,
             rseq: self.rseq,
             stamp: self.stamp,
-            ip: self.ip,
+            place: Place::new(self.ip, 0),
+            code: None,
         };
         let (mut bytes, mut len) = ([0; Remembered::NAME_LEN], 0);
         values.append(kind, |part| {

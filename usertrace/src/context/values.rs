@@ -1,10 +1,14 @@
 //! Reads the values of contexts. Async-signal-safe: nothing here allocates, waits, or changes
 //! `errno`.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
+use super::callstack::{self, MAX_FRAMES, StackRange};
 use super::kind::NAMESPACES;
+use super::known_code::KNOWN;
 use super::{Apps, Kind};
+use crate::event::Place;
 use crate::os::{file, process, thread};
 use crate::writer::{self, Remembered, Rseq};
 
@@ -25,6 +29,27 @@ const KNOWS_NAMES: u64 = 1;
 const KNOWS_NAMESPACES: u64 = 2;
 const STAMP_SHIFT: u32 = 2;
 
+/// How to describe the code at the addresses of events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code {
+    /// Number of changes to loaded code so far.
+    pub(crate) changes: fn() -> u32,
+    /// Describes the object with an address, if it is new.
+    pub(crate) notice: fn(usize),
+}
+
+impl Code {
+    /// Has the object with an address described before the event.
+    #[inline]
+    fn see(self, address: usize) {
+        let changes = (self.changes)();
+        if !KNOWN.has(address, changes) {
+            (self.notice)(address);
+            KNOWN.add(address, (self.changes)());
+        }
+    }
+}
+
 /// The sources of the values of an event's contexts.
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
@@ -32,8 +57,10 @@ pub(super) struct Values<'a> {
     pub(super) rseq: Option<Rseq>,
     /// Changes each time that threads must query their contexts again.
     pub(super) stamp: u64,
-    /// The event's address.
-    pub(super) ip: usize,
+    /// The event's place.
+    pub(super) place: Place,
+    /// None: addresses are compared only.
+    pub(super) code: Option<Code>,
 }
 
 impl Values<'_> {
@@ -49,9 +76,43 @@ impl Values<'_> {
                 }
             }
             Kind::CpuId => append(&writer::cpu(self.rseq).to_ne_bytes()),
-            Kind::Ip => append(&(self.ip as u64).to_ne_bytes()),
+            Kind::Ip => {
+                self.see(self.place.ip);
+                append(&(self.place.ip as u64).to_ne_bytes());
+            }
+            Kind::Callstack(frames) => self.append_callstack(usize::from(frames), append),
             Kind::Namespace(at) => append(&self.namespace(usize::from(at)).to_ne_bytes()),
             Kind::App(place) => append(&self.apps.value(place).to_ne_bytes()),
+        }
+    }
+
+    fn see(&self, address: usize) {
+        if let Some(code) = self.code {
+            code.see(address);
+        }
+    }
+
+    #[inline(never)]
+    fn append_callstack(&self, max: usize, mut append: impl FnMut(&[u8])) {
+        let mut addresses = [const { MaybeUninit::<[u8; 8]>::uninit() }; MAX_FRAMES];
+        let mut count = 0;
+        let take = |address: usize| {
+            self.see(address);
+            if let Some(place) = addresses.get_mut(count) {
+                place.write((address as u64).to_ne_bytes());
+                count += 1;
+            }
+        };
+        callstack::walk(
+            self.place,
+            max.min(MAX_FRAMES),
+            StackRange(&self.thread.stack),
+            take,
+        );
+        append(&(count as u32).to_ne_bytes());
+        for address in &addresses[..count] {
+            // SAFETY: `take` wrote the first `count`.
+            append(unsafe { address.assume_init_ref() });
         }
     }
 

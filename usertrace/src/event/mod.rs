@@ -78,5 +78,5 @@ pub(crate) use self::callsite::{
     ATTACH, CONDITIONAL, COUNTED, PROBED, TRIGGERING, WANTS_IP, is_name_byte, is_valid,
 };
 pub(crate) use self::field::{Buffer, Payload, Scratch};
-pub(crate) use self::ip::ip_of;
+pub(crate) use self::ip::{Place, ip_of, place_of};
 pub(crate) use self::section::{Entry, Section, own};

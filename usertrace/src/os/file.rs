@@ -34,6 +34,44 @@ pub(crate) fn inode(path: &CStr) -> Result<u64, Errno> {
     Ok(unsafe { stat.assume_init() }.st_ino)
 }
 
+/// Reads where a symbolic link leads to (`readlink`). Returns the length, at most that of `target`.
+///
+/// Async-signal-safe; leaves `errno` alone.
+///
+/// # Errors
+/// There is no such link, or it cannot be read.
+pub(crate) fn link_target(path: &CStr, target: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the path ends with a NUL, and the kernel writes to `target` alone.
+    let ret = unsafe {
+        raw::syscall4(
+            Sysno::readlinkat as usize,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            target.as_mut_ptr() as usize,
+            target.len(),
+        )
+    };
+    Errno::from_ret(ret)
+}
+
+/// Reads the path of the current directory, with a NUL (`getcwd`). Returns the length with the NUL.
+///
+/// Async-signal-safe; leaves `errno` alone.
+///
+/// # Errors
+/// The directory was removed, or its path is longer than `path`.
+pub(crate) fn current_directory(path: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: the kernel writes to `path` alone.
+    let ret = unsafe {
+        raw::syscall2(
+            Sysno::getcwd as usize,
+            path.as_mut_ptr() as usize,
+            path.len(),
+        )
+    };
+    Errno::from_ret(ret)
+}
+
 /// Closes all descriptors from `first` to `last` (`close_range`, since Linux 5.9).
 ///
 /// Async-signal-safe; leaves `errno` alone.

@@ -30,6 +30,17 @@ fn populate(start: *mut u8, len: usize, advice: libc::c_int) {
     }
 }
 
+/// Whether the word at an address can be read (`rt_sigprocmask`). Changes nothing.
+///
+/// False also where a filter forbids the call. Async-signal-safe; leaves `errno` alone.
+pub(crate) fn is_readable(address: usize) -> bool {
+    /// No way to change the signal mask. The kernel reads the set before it checks that.
+    const NOTHING: usize = usize::MAX >> 1;
+    // SAFETY: the kernel reads 8 bytes, or reports that it cannot. It then refuses the call.
+    let ret = unsafe { raw::syscall4(Sysno::rt_sigprocmask as usize, NOTHING, address, 0, 8) };
+    Errno::from_ret(ret) == Err(Errno::EINVAL)
+}
+
 /// Changes the access rights of `len` bytes, which begin with a page (`mprotect`).
 ///
 /// Async-signal-safe; leaves `errno` alone.

@@ -18,6 +18,7 @@ pub(crate) mod file;
 pub(crate) mod fork_private;
 pub(crate) mod futex;
 pub(crate) mod host;
+pub(crate) mod linker;
 pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod process;

@@ -12,6 +12,7 @@ use super::condition::ConditionTable;
 #[cfg(feature = "fallback")]
 use super::fallback::Fallback;
 use super::kernel::Kernel;
+use super::objects;
 use super::shared::shared;
 use super::state::State;
 use super::status::Status;
@@ -77,6 +78,28 @@ pub(super) fn updater() -> Option<Updater> {
         rseq: setup.rseq,
         signo: setup.signo,
     })
+}
+
+/// Looks for libraries that were loaded or unloaded, and describes the changes in all traces.
+///
+/// It waits for the dynamic linker, so signal handlers and allocators must not call this.
+#[doc(hidden)]
+pub fn notice_objects() {
+    if SETUP.get().is_some() && objects::notice() {
+        refresh();
+    }
+}
+
+/// Describes the object with an address of an event, if it is new. Async-signal-safe.
+pub(crate) fn notice_address(address: usize) {
+    if objects::notice_address(address) {
+        refresh();
+    }
+}
+
+/// Number of changes to loaded objects so far.
+pub(crate) fn object_changes() -> u32 {
+    objects::count()
 }
 
 /// True if the info area changed since the last update.

@@ -9,7 +9,7 @@ use super::condition::TriggerList;
 use super::{condition, current};
 use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, Outcome, PROBED, Scratch, TRIGGERING, WANTS_IP,
-    ip_of,
+    ip_of, place_of,
 };
 use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
@@ -200,7 +200,7 @@ fn record_in_slot(
                     &inside,
                     list,
                     current::apps(),
-                    (rseq, stamp, ip_of(callsite)),
+                    (rseq, stamp, place_of(callsite), CODE),
                     id,
                     payload,
                 )
@@ -215,6 +215,12 @@ fn record_in_slot(
     }
     Some(result)
 }
+
+/// How the code at the addresses of events is described.
+const CODE: context::Code = context::Code {
+    changes: current::object_changes,
+    notice: current::notice_address,
+};
 
 /// Counts an event in a slot's channel that counts.
 fn count(

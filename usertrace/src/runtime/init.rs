@@ -17,9 +17,9 @@ use super::reporting::status;
 use super::shared::shared;
 use super::state::State;
 use super::status::{NoFallback, Status};
-use super::{complaint, env, shared, update_signal};
+use super::{complaint, env, objects, shared, update_signal};
 use crate::event::{self, ATTACH};
-use crate::os::errno;
+use crate::os::{errno, linker};
 use crate::writer::{self, Hooks, Rseq};
 use crate::{control, probe, unload};
 
@@ -148,8 +148,9 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
     // forever.
     static BUSY: AtomicBool = AtomicBool::new(false);
     if SETUP.get().is_some() {
+        let has_loaded = objects::notice();
         // In a child of `fork`, a call of `init` gets the buffers now, not with the first event.
-        if is_attached() {
+        if is_attached() && !has_loaded {
             refresh_if_stale();
         } else {
             refresh();
@@ -158,6 +159,9 @@ fn init_by(choose: impl FnOnce(&Settings, bool) -> Result<Chosen, Status>) -> St
         match set_up(choose) {
             Ok(setup) => {
                 let _ = SETUP.set(setup);
+                // Traces describe what is loaded before they have events.
+                linker::prepare();
+                objects::notice();
                 shared().modules.add(event::own(), Some(&STATE));
                 // SAFETY: this module stays loaded while its code runs.
                 probe::connect_more(unsafe { event::own().callsites() });

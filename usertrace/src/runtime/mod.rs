@@ -34,6 +34,8 @@ mod init;
 mod kernel;
 mod loaded;
 mod modules;
+mod object_log;
+mod objects;
 mod process_rules;
 pub(crate) mod registry;
 pub(crate) mod registry_lock;
@@ -47,6 +49,7 @@ mod text;
 mod update;
 mod update_signal;
 
+pub use self::current::notice_objects;
 pub use self::dispatch::{record, record_parts, record_variable, record_words};
 pub use self::dynamic::{DescriptionError, declare, register, unregister};
 pub use self::info::{AreaField, BadArea};

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::fallback::{Fallback, LEN as FAST_LEN};
 use super::hash::hash;
 use super::modules::Modules;
+use super::object_log::ObjectLog;
 use super::process_rules::ProcessRules;
 use super::registry_lock::RegistryState;
 use super::state::State;
@@ -55,6 +56,8 @@ pub struct Shared {
     pub(crate) probes: AtomicPtr<Table>,
     /// The control channel; NULL before the first one.
     pub(crate) control: AtomicPtr<Control>,
+    /// The log of loaded objects; NULL before the first walk.
+    pub(super) objects: AtomicPtr<ObjectLog>,
 }
 
 #[cfg(not(feature = "fallback"))]
@@ -75,10 +78,11 @@ const LAYOUT: u64 = hash(&[
     &size_of::<RegistryState>().to_le_bytes(),
     &size_of::<Table>().to_le_bytes(),
     &size_of::<Control>().to_le_bytes(),
+    &size_of::<ObjectLog>().to_le_bytes(),
     &size_of::<Callsite>().to_le_bytes(),
     &FAST_LEN.to_le_bytes(),
     offsets!(State: channels, slots, attached, info, contexts, readers, process_rules_seen),
-    offsets!(Shared: state, modules, fast, process_rules, registry, apps, probes, control),
+    offsets!(Shared: state, modules, fast, process_rules, registry, apps, probes, control, objects),
 ]);
 
 // All shared types have C layout, which does not depend on the compiler's version. These
@@ -91,6 +95,7 @@ unsafe extern "C" {
     fn has_layout_of_registry(_: *const RegistryState);
     fn has_layout_of_probes(_: *const Table);
     fn has_layout_of_control(_: *const Control);
+    fn has_layout_of_objects(_: *const ObjectLog);
     fn has_layout_of_callsites(_: *const Callsite);
     #[cfg(feature = "fallback")]
     fn has_layout_of_fallback(_: *const Fallback);
@@ -116,6 +121,7 @@ impl Shared {
             stamps: AtomicU64::new(0),
             probes: AtomicPtr::new(std::ptr::null_mut()),
             control: AtomicPtr::new(std::ptr::null_mut()),
+            objects: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct SlotState {
     pub(super) passed_over: AtomicU64,
     /// Number of events without a description, because the control channel was full.
     pub(super) undescribed: AtomicU32,
+    /// Changes of the log of loaded objects that the trace has; those of an open slot.
+    pub(super) objects: AtomicU32,
     /// A bit for each channel after main that was ever open here.
     pub(super) further: AtomicU32,
     /// Number of conditions that cannot be used. The events that they decide about are refused.

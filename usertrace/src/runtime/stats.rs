@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use usertrace_sys::limits::SLOTS;
 
 use super::current::state;
+use super::objects;
 use super::status::Refused;
 
 /// Statistics of this process in one trace.
@@ -25,6 +26,9 @@ pub struct TraceStats {
     /// Number of event types that cannot be written, because the control channel had no room for
     /// their descriptions.
     pub undescribed: u32,
+    /// Number of libraries that were loaded or unloaded without a description, as the process has
+    /// done so too often. Addresses in them have no names.
+    pub undescribed_modules: u32,
     /// Number of conditions in the trace's filter that this process cannot use. They accept no
     /// event.
     pub unusable_conditions: u32,
@@ -61,6 +65,7 @@ pub fn stats() -> impl Iterator<Item = TraceStats> {
             bytes,
             lost,
             undescribed: at.undescribed.load(Ordering::Relaxed),
+            undescribed_modules: objects::lost(),
             unusable_conditions: at.unusable.load(Ordering::Relaxed),
             refused,
         })

@@ -22,6 +22,7 @@ use super::condition::{Builder, Built, CountNames, TriggerList};
 use super::info::{AreaField, BadArea, Info, InfoArea, is_laid_out};
 use super::kernel::Kernel;
 use super::modules::Modules;
+use super::objects;
 use super::shared::shared;
 use super::state::{State, StateGuard};
 use super::status::Refused;
@@ -151,7 +152,7 @@ impl Updater {
         let info = &info;
         for _ in 0..ROUNDS {
             let generation = info.generation();
-            let modules = self.modules.generation();
+            let (modules, objects) = (self.modules.generation(), objects::count());
             let has_more = modules != self.state.modules.load(Ordering::Relaxed);
             let is_steered = self.copy_process_rules(guard);
             let is_news = has_more
@@ -165,6 +166,9 @@ impl Updater {
                 if has_more {
                     self.describe_new_modules(guard, slot);
                 }
+                if self.is_open(slot) {
+                    self.describe_objects(guard, slot);
+                }
                 self.sync_slot(guard, slot, info, is_news);
             }
             if self.state.conditions_stale.swap(0, Ordering::Relaxed) != 0 {
@@ -173,7 +177,10 @@ impl Updater {
             self.set_masks(guard);
             self.state.generation.store(generation, Ordering::Relaxed);
             self.state.modules.store(modules, Ordering::Relaxed);
-            if info.generation() == generation && self.modules.generation() == modules {
+            if info.generation() == generation
+                && self.modules.generation() == modules
+                && objects::count() == objects
+            {
                 return;
             }
         }
@@ -427,6 +434,8 @@ impl Updater {
             .ok_or(Refused::Layout)?;
         self.describe_all(guard, slot, now.generation);
         self.describe_process(guard, slot);
+        at.objects.store(0, Ordering::Relaxed);
+        self.describe_objects(guard, slot);
         for index in LTT_CHANNEL_MAIN + 1..CHANNELS {
             // A channel that cannot be written counts as missing: its events go where they would go
             // without it.
@@ -523,7 +532,10 @@ impl Updater {
         rules.each_context(index, |name| {
             // Skip unknown contexts: the description lists those that are written.
             if let Some(kind) = Kind::of_name(name, &shared().apps) {
-                list.push(kind);
+                // The kernel refuses a second call stack.
+                if !matches!(kind, Kind::Callstack(_)) || list.frames() == 0 {
+                    list.push(kind);
+                }
             }
         });
         if list.is_empty() {
@@ -854,6 +866,25 @@ impl Updater {
         }
     }
 
+    /// Writes the objects that were loaded and unloaded to a slot's trace, from where it has them.
+    fn describe_objects(&self, guard: &mut StateGuard<'_>, slot: usize) {
+        let described = &self.state.slots[slot].objects;
+        let (before, now) = (described.load(Ordering::Relaxed), objects::count());
+        for number in before..now {
+            let Some(line) = objects::line(number, before == 0) else {
+                continue;
+            };
+            let mut text = Text::new(guard.text());
+            text.put(line);
+            if let Some(words) = text.finish() {
+                let channel = self.state.control(slot);
+                // SAFETY: as in `describe`.
+                let _ = unsafe { writer::write_words(self.rseq, channel, &META, words) };
+            }
+        }
+        described.store(now, Ordering::Relaxed);
+    }
+
     /// Assigns an event an id in a slot's trace, and writes its metadata there.
     fn describe(&self, guard: &mut StateGuard<'_>, slot: usize, callsite: &Callsite) -> Option<()> {
         let channel = self.state.control(slot);
@@ -928,7 +959,7 @@ impl Updater {
                 .fold(0, |mask, slot| mask | 1 << slot);
             let mut flags = 0;
             for slot in (0..SLOTS).filter(|slot| mask & (1 << slot) != 0) {
-                if self.state.contexts[callsite.channel(slot)][slot].has(Kind::Ip) {
+                if self.state.contexts[callsite.channel(slot)][slot].wants_place() {
                     flags |= WANTS_IP;
                 }
                 if self.state.channels[callsite.channel(slot)][slot].counts() {

@@ -144,7 +144,7 @@ impl Readers {
             // Release: a signal handler that loads the index sees the stores above.
             thread
                 .reader_slot
-                .store(index as u32 + 1, Ordering::Release);
+                .store(index as u16 + 1, Ordering::Release);
         });
         Some(reader)
     }

@@ -19,6 +19,8 @@ pub(crate) struct Remembered {
     pub(crate) name: [AtomicU64; Self::NAME_LEN / 8],
     /// Inode numbers of namespaces: two in each word, the first one in the lower half.
     pub(crate) namespaces: [AtomicU64; Self::NAMESPACES / 2],
+    /// The stack that the thread had last: its lowest known address, and its end.
+    pub(crate) stack: [AtomicU64; 2],
 }
 
 impl Remembered {
@@ -30,5 +32,7 @@ impl Remembered {
     /// Empties the cache, for the calling thread, which takes it from a thread that ended.
     pub(crate) fn forget(&self) {
         self.stamp.store(0, Ordering::Relaxed);
+        self.stack[1].store(0, Ordering::Relaxed);
+        self.stack[0].store(0, Ordering::Relaxed);
     }
 }

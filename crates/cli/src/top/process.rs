@@ -273,7 +273,12 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                                 contexts.push(new);
                             }
                         }
-                        Ok(Description::Counting(_) | Description::Cmdline(_)) | Err(_) => {}
+                        Ok(
+                            Description::Counting(_)
+                            | Description::Cmdline(_)
+                            | Description::Module(_),
+                        )
+                        | Err(_) => {}
                     }
                 }
                 Ok::<_, std::convert::Infallible>(())

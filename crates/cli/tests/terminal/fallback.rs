@@ -388,9 +388,7 @@ fn manual() {
     for command in examples::COMMANDS {
         for line in examples::of(Path::new(env!("CARGO_BIN_EXE_usertrace")), command) {
             // This build has no libraries to preload; the tests in the guest have them.
-            let preloads = ["--malloc", "--pthread"]
-                .iter()
-                .any(|option| line.contains(option));
+            let preloads = examples::needs_preload(command, &line);
             if !examples::needs_crash(&line) && !preloads {
                 example(command, &line);
                 done += 1;
@@ -409,9 +407,7 @@ fn example(command: &str, line: &str) {
     fs::write(at("Makefile"), "all:\n\t./server 3\n").unwrap();
     let run = |line: &str| examples::run(line, directory.path(), &[]);
     if examples::reads_traces(command, line) {
-        let (status, said) = run(
-            "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
-        );
+        let (status, said) = run(&examples::prepare_traces(command));
         assert_eq!(status, Some(0), "{said}");
     }
     let mut line = line.to_owned();

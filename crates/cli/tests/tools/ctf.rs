@@ -10,14 +10,14 @@ use usertrace_sys::uapi::{LttClockSync, LttInfoChannel};
 use usertrace_testing::{RingWriter, babeltrace};
 
 /// 2023-11-14 22:13:20 UTC, at a cycle of which there are 2.5 in a nanosecond.
-const START: LttClockSync = LttClockSync {
+pub(super) const START: LttClockSync = LttClockSync {
     cycles: 1_000_000,
     monotonic: 5_000_000_000,
     realtime: 1_700_000_000_000_000_000,
     freq: 2_500_000_000,
 };
 
-fn channel(rings: u32) -> Channel {
+pub(super) fn channel(rings: u32) -> Channel {
     channel_of(rings, 0, 0)
 }
 
@@ -35,7 +35,7 @@ fn channel_of(rings: u32, scope: u32, mode: u32) -> Channel {
     .unwrap()
 }
 
-fn identity(comm: &str, pid: u32) -> Identity {
+pub(super) fn identity(comm: &str, pid: u32) -> Identity {
     Identity {
         trace: "a trace".into(),
         comm: comm.into(),
@@ -45,13 +45,13 @@ fn identity(comm: &str, pid: u32) -> Identity {
     }
 }
 
-fn frozen(ring: &RingWriter) -> Frozen<'_> {
+pub(super) fn frozen(ring: &RingWriter) -> Frozen<'_> {
     let (head, claimed) = (ring.head, ring.claimed);
     Frozen::new(&ring.bytes, Positions { head, claimed })
 }
 
 /// Writes rings in their state at the end of a process.
-fn write(
+pub(super) fn write(
     directory: &Path,
     who: Identity,
     control: &RingWriter,
@@ -80,7 +80,7 @@ fn write(
 }
 
 /// A writer for rings that are still being written.
-fn writer_of(directory: &Path, clock: Clock, channel: &Channel) -> ProcessWriter {
+pub(super) fn writer_of(directory: &Path, clock: Clock, channel: &Channel) -> ProcessWriter {
     let mut writer = ProcessWriter::create(directory, identity("p", 1), clock).unwrap();
     let reader = || RingReader::live(channel.format(), 0, clock.max_time());
     writer.set_control(vec![reader()]);
@@ -91,11 +91,11 @@ fn writer_of(directory: &Path, clock: Clock, channel: &Channel) -> ProcessWriter
     writer
 }
 
-fn ring(cpu: u32) -> RingWriter {
+pub(super) fn ring(cpu: u32) -> RingWriter {
     RingWriter::new(4096, 4, cpu)
 }
 
-fn control(lines: &[&str]) -> RingWriter {
+pub(super) fn control(lines: &[&str]) -> RingWriter {
     let mut ring = ring(0);
     for line in lines {
         assert!(ring.meta(START.cycles, line));
@@ -103,7 +103,7 @@ fn control(lines: &[&str]) -> RingWriter {
     ring
 }
 
-fn at(ns: u64) -> u64 {
+pub(super) fn at(ns: u64) -> u64 {
     START.cycles + ns * 5 / 2
 }
 

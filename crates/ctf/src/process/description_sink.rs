@@ -5,6 +5,7 @@ use std::io;
 use usertrace_ring::schema::{Contexts, Counting, Description, EventTable};
 
 use super::event_channel::EventChannel;
+use super::module_stream::ModuleStream;
 use crate::TraceWriter;
 
 /// Adds descriptions to the trace and its channels.
@@ -13,12 +14,13 @@ pub(super) struct DescriptionSink<'a> {
     pub(super) events: &'a mut EventTable,
     pub(super) contexts: &'a mut Vec<Contexts>,
     pub(super) counting: &'a mut Vec<Counting>,
+    pub(super) modules: &'a mut ModuleStream,
     pub(super) channels: &'a mut [EventChannel],
 }
 
 impl DescriptionSink<'_> {
-    /// Adds a description. False if it is invalid, or contradicts another one.
-    pub(super) fn take(&mut self, line: &[u8]) -> io::Result<bool> {
+    /// Adds a description of some time. False if it is invalid, or contradicts another one.
+    pub(super) fn take(&mut self, time: u64, line: &[u8]) -> io::Result<bool> {
         match Description::parse(line) {
             Ok(Description::Event(event)) => match self.events.add(event) {
                 Ok(Some(event)) => self.trace.declare(event)?,
@@ -30,6 +32,7 @@ impl DescriptionSink<'_> {
             // Several copies of the library in a process may describe it.
             Ok(Description::Cmdline(_)) if self.trace.cmdline().is_some() => {}
             Ok(Description::Cmdline(cmdline)) => self.trace.declare_cmdline(cmdline)?,
+            Ok(Description::Module(change)) => self.modules.take(time, change),
             Err(_) => return Ok(false),
         }
         Ok(true)

@@ -6,6 +6,7 @@ use usertrace_ring::schema::Contexts;
 use usertrace_ring::{Item, Run, Sink};
 
 use super::lazy_stream::{LazyStream, StreamTarget};
+use super::module_stream;
 
 /// Writes the items of a ring to its stream.
 pub(super) struct EventSink<'a> {
@@ -14,6 +15,8 @@ pub(super) struct EventSink<'a> {
     pub(super) stream: &'a mut LazyStream,
     pub(super) lost: &'a mut u64,
     pub(super) span: &'a mut Option<(u64, u64)>,
+    /// Where to store the process id that an event has, if it is to be stored.
+    pub(super) vpid: Option<&'a mut Option<i32>>,
 }
 
 impl Sink for EventSink<'_> {
@@ -23,6 +26,11 @@ impl Sink for EventSink<'_> {
     fn record(&mut self, id: u16, time: u64, payload: &[u8]) -> io::Result<()> {
         // The reader checked that the payload is complete.
         let split = self.contexts.and_then(|contexts| contexts.split(payload));
+        if let (Some((values, _)), Some(of)) = (split, self.contexts)
+            && let Some(vpid) = self.vpid.take()
+        {
+            *vpid = module_stream::vpid(of, values);
+        }
         let (contexts, payload) = split.unwrap_or((&[], payload));
         let stream = self.stream.get(self.target)?;
         stream.event(id, time, contexts, payload)?;

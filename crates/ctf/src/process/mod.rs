@@ -5,6 +5,7 @@ mod description_sink;
 mod event_channel;
 mod event_sink;
 mod lazy_stream;
+mod module_stream;
 mod ring_state;
 mod summary;
 
@@ -19,6 +20,7 @@ use self::description_sink::DescriptionSink;
 use self::event_channel::{CountChannel, EventChannel, EventRing, ring_target};
 use self::event_sink::{EventSink, SinceFilter};
 use self::lazy_stream::{LazyStream, StreamTarget};
+use self::module_stream::ModuleStream;
 pub use self::ring_state::{RingCounts, RingState};
 pub use self::summary::{Identity, ProcessSummary, RingSummary};
 use crate::packet::BLOCK;
@@ -41,6 +43,11 @@ pub struct ProcessWriter {
     contexts: Vec<Contexts>,
     /// What channels count by, likewise.
     counting: Vec<Counting>,
+    modules: ModuleStream,
+    /// Time of the first event in the files, as far as it is known.
+    first: Option<u64>,
+    /// The process id that its events have.
+    vpid: Option<i32>,
     /// Stream files may exist already.
     resumed: bool,
     /// Earlier events are left out.
@@ -65,6 +72,9 @@ impl ProcessWriter {
             channels: Vec::new(),
             contexts: Vec::new(),
             counting: Vec::new(),
+            modules: ModuleStream::default(),
+            first: None,
+            vpid: None,
             resumed: false,
             since: 0,
             is_one_shot: false,
@@ -109,7 +119,7 @@ impl ProcessWriter {
             match description {
                 Description::Event(event) => events.push(event.clone()),
                 Description::Contexts(of_channel) => contexts.push(of_channel.clone()),
-                Description::Counting(_) | Description::Cmdline(_) => {}
+                Description::Counting(_) | Description::Cmdline(_) | Description::Module(_) => {}
             }
         }
         let info = trace_info(&identity);
@@ -121,6 +131,9 @@ impl ProcessWriter {
             channels: Vec::new(),
             contexts,
             counting: Vec::new(),
+            modules: ModuleStream::default(),
+            first: None,
+            vpid: None,
             resumed: true,
             since: 0,
             is_one_shot: false,
@@ -236,6 +249,10 @@ impl ProcessWriter {
         let channel = self.channels.get_mut(channel);
         if let Some(ring) = channel.and_then(|channel| channel.rings.get_mut(ring)) {
             (ring.before, ring.span) = (counted.counts, counted.span);
+            // The writer that was killed may not have written what was loaded then.
+            if let (Some(_), Some((first, _))) = (&ring.stream.stream, counted.span) {
+                self.first = Some(self.first.map_or(first, |other| other.min(first)));
+            }
         }
     }
 
@@ -244,6 +261,7 @@ impl ProcessWriter {
     /// # Errors
     /// When the trace cannot be written.
     pub fn finish_streams(&mut self) -> io::Result<()> {
+        self.write_modules()?;
         let rings = self.channels.iter_mut();
         for ring in rings.flat_map(|channel| &mut channel.rings) {
             if let Some(stream) = &mut ring.stream.stream {
@@ -325,12 +343,13 @@ impl ProcessWriter {
             events: &mut self.events,
             contexts: &mut self.contexts,
             counting: &mut self.counting,
+            modules: &mut self.modules,
             channels: &mut self.channels,
         };
         let bad = &mut self.bad_descriptions;
         let mut take = |item: Item<'_>| {
-            if let Item::Record { payload, .. } = item
-                && !descriptions.take(payload)?
+            if let Item::Record { time, payload, .. } = item
+                && !descriptions.take(time, payload)?
             {
                 *bad += 1;
             }
@@ -363,6 +382,8 @@ impl ProcessWriter {
             events: &self.events,
             contexts,
         };
+        let has_vpid = |contexts: &Contexts| contexts.fields.iter().any(|of| of.name == "vpid");
+        let wants_vpid = self.vpid.is_none() && contexts.is_some_and(has_vpid);
         let EventRing {
             reader,
             stream,
@@ -371,15 +392,18 @@ impl ProcessWriter {
             earlier,
             before: _,
         } = ring;
-        let mut events = EventSink {
+        let mut now = None;
+        let events = EventSink {
             target,
             contexts,
             stream,
             lost,
-            span,
+            span: &mut now,
+            vpid: wants_vpid.then_some(&mut self.vpid),
         };
-        if self.since == 0 {
-            reader.read(memory, head, policy, &lengths, &mut events)?;
+        let read = if self.since == 0 {
+            let mut events = events;
+            reader.read(memory, head, policy, &lengths, &mut events)
         } else {
             let mut since = SinceFilter {
                 time: self.since,
@@ -388,12 +412,32 @@ impl ProcessWriter {
                 earlier,
                 events,
             };
-            reader.read(memory, head, policy, &lengths, &mut since)?;
+            reader.read(memory, head, policy, &lengths, &mut since)
+        };
+        if let Some((first, last)) = now {
+            self.first = Some(self.first.map_or(first, |other| other.min(first)));
+            *span = Some((span.map_or(first, |(first, _)| first), last));
         }
+        read?;
         if let Some(stream) = &mut stream.stream {
             stream.flush()?;
         }
         Ok(reader.position())
+    }
+
+    /// Writes which modules the process has loaded, and what changed since, for events that were
+    /// read before. Must be called after each round of reads, unless the rings are read once.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub fn write_modules(&mut self) -> io::Result<()> {
+        let Some(first) = self.first else {
+            // There is no event whose address could be looked up.
+            return Ok(());
+        };
+        let vpid = self.vpid.unwrap_or(self.identity.pid.cast_signed());
+        self.modules
+            .write(&mut self.trace, first, vpid, self.resumed)
     }
 
     /// Writes the state of a table of counters, as it is now, in place of [`ProcessWriter::read`].
@@ -498,7 +542,8 @@ impl ProcessWriter {
         for reader in &self.control {
             control += reader.counts();
         }
-        let (mut lost, mut bytes) = (0u64, self.trace.metadata_len());
+        let written = self.trace.metadata_len() + self.modules.written();
+        let (mut lost, mut bytes) = (0u64, written);
         let (mut earlier, mut unwritten) = (0, Unwritten::default());
         let rings = || self.channels.iter().flat_map(|channel| &channel.rings);
         for ring in rings() {

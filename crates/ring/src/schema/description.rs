@@ -1,6 +1,6 @@
 //! Descriptions: the lines of the control channel.
 
-use super::{Contexts, Counting, DescriptionError, Event, cmdline, line};
+use super::{Contexts, Counting, DescriptionError, Event, ModuleChange, cmdline, line};
 
 /// A parsed description.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub enum Description {
     Counting(Counting),
     /// The command line of the process: arguments separated by spaces. A long one is truncated.
     Cmdline(String),
+    /// A module that was loaded or unloaded.
+    Module(ModuleChange),
 }
 
 impl Description {
@@ -31,6 +33,9 @@ impl Description {
         if cmdline::is_described_by(line) {
             return cmdline::parse(line).map(Self::Cmdline);
         }
+        if ModuleChange::is_described_by(line) {
+            return ModuleChange::parse(line).map(Self::Module);
+        }
         Event::of_line(line).map(Self::Event)
     }
 
@@ -42,6 +47,7 @@ impl Description {
             Self::Contexts(contexts) => contexts.line(),
             Self::Counting(counting) => counting.line(),
             Self::Cmdline(text) => cmdline::line(text),
+            Self::Module(change) => change.line(),
         }
     }
 }

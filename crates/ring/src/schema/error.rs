@@ -40,6 +40,9 @@ pub enum DescriptionError {
     /// The command line is empty or not properly encoded.
     #[error("bad command line")]
     Cmdline,
+    /// The module is not `+BASE SIZE PIC BUILD_ID CRC LINK PATH` or `-BASE`.
+    #[error("bad description of a module")]
+    Module,
     /// The id already has another description.
     #[error("event id {0} has another description")]
     Conflict(u16),

@@ -1,11 +1,12 @@
-//! Descriptions in the control channel: events, contexts, counting, command lines (E6).
+//! Descriptions in the control channel: events, contexts, counting, command lines, modules (E6).
 //!
 //! A description of an event is one line of text, `ID PROVIDER:NAME LOGLEVEL[ TYPE FIELD[;TYPE
 //! FIELD]...]`. `LTT_ID_META` in `sys/include/linux/ltt.h` specifies it. A line `@CHANNEL TYPE
 //! FIELD[;TYPE FIELD]...` describes the contexts of a channel, `#CHANNEL VALUE KEY` what a channel
-//! counts by, and `$ TEXT` the command line of the process. The traced process wrote these lines,
-//! so they may be anything (F4): the parser refuses invalid lines, and an id keeps its first
-//! description.
+//! counts by, and `$ TEXT` the command line of the process. `+BASE SIZE PIC BUILD_ID CRC LINK PATH`
+//! describes a module that the process has loaded, and `-BASE` that it is gone. The traced process
+//! wrote these lines, so they may be anything (F4): the parser refuses invalid lines, and an id
+//! keeps its first description.
 
 mod cmdline;
 mod contexts;
@@ -15,6 +16,7 @@ mod error;
 mod event;
 mod field;
 mod line;
+mod module;
 mod percent;
 mod table;
 
@@ -24,4 +26,5 @@ pub use description::Description;
 pub use error::DescriptionError;
 pub use event::Event;
 pub use field::{Element, Field, FieldError, FieldType, Integer, Label, Scalar};
+pub use module::{DebugLink, Module, ModuleChange};
 pub use table::EventTable;

@@ -469,6 +469,35 @@ impl Crashed {
         self.check(|dump| dump.check_rings(written, traces));
     }
 
+    /// The one process must be this program, and each of its addresses must lead to a function there.
+    pub(crate) fn expect_symbols(&self, program: &str, events: usize) {
+        let to = self.directory.path().join("for-symbols");
+        Dump::extract(&self.vmcore, &to);
+        let modules = babeltrace::modules(&to);
+        let module = modules.iter().find(|event| {
+            event.name == "lttng_ust_statedump:bin_info"
+                && event.text("path").ends_with(&format!("/{program}"))
+        });
+        let module = module.unwrap_or_else(|| panic!("no {program}: {modules:?}"));
+        let (base, len) = (module.address("baddr"), module.field("memsz"));
+        let named = babeltrace::with_debug_info(&to);
+        assert_eq!(named.len(), events);
+        for event in &named {
+            let ip = event.address("ip");
+            assert!((base..base + len).contains(&ip), "{event:?}");
+            let first = event.element("callstack", 0).map(str::to_lowercase);
+            assert_eq!(first, Some(format!("{ip:#x}")));
+            assert!(
+                event.fields.contains(&format!("bin = \"{program}")),
+                "{event:?}"
+            );
+            assert!(
+                event.fields.contains("func = \"") && event.fields.contains("src = \""),
+                "{event:?}"
+            );
+        }
+    }
+
     /// There must be no trace.
     pub(crate) fn expect_nothing(&self) {
         self.check(Dump::check_nothing);

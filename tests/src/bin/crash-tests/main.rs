@@ -144,6 +144,17 @@ fn counts_survive_a_panic_exactly() {
         .expect_counts(&[(0, events, false), (1, 1, true)]);
 }
 
+/// The dump says what the program had loaded, so the address of each event leads to its function.
+///
+/// Requirements: C7, F1, F7
+fn modules_and_call_stacks_survive_a_panic() {
+    Crash::without_trace()
+        .before("mkdir $ltt/crash; cd $ltt/crash")
+        .before("echo 'vpid ip callstack:4' > main/contexts; echo 1 > start")
+        .numbered(&["--panic", "--events", "100"])
+        .expect_symbols("numbered", 100);
+}
+
 /// Two traces, one of them stopped, and two processes, one of them dead.
 fn two_traces() -> Crashed {
     Crash::of(DEFAULT)
@@ -314,6 +325,10 @@ const CASES: &[(&str, fn())] = &[
     (
         "counts_survive_a_panic_exactly",
         counts_survive_a_panic_exactly,
+    ),
+    (
+        "modules_and_call_stacks_survive_a_panic",
+        modules_and_call_stacks_survive_a_panic,
     ),
     (
         "panic_with_a_dead_process_and_a_stopped_trace",

@@ -293,7 +293,11 @@ impl<'r, 'a> Name<'r, 'a> {
             b"pid" => b"vpid",
             name => name,
         };
-        Kind::of_name(name, apps).map_or(Place::Missing, Place::Context)
+        match Kind::of_name(name, apps) {
+            // It is no single value.
+            None | Some(Kind::Callstack(_)) => Place::Missing,
+            Some(kind) => Place::Context(kind),
+        }
     }
 
     /// Finds a field of this name, or the count of a sequence.

@@ -379,6 +379,7 @@ impl<'a> Recording<'a> {
         for ring in &wanted {
             drained = drained.max(self.write_ring(&mut writer, ring, chunk, until, now)?);
         }
+        writer.write_modules()?;
         if counts {
             drained = drained.max(self.write_counts(&mut writer, chunk, until == Until::End)?);
         }

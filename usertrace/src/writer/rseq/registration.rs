@@ -17,10 +17,10 @@ use crate::writer::ring_index::MM_CID;
 use crate::writer::thread::{self, RSEQ_LEN, Thread};
 
 /// Values of [`Thread::registration`]. Unknown: the thread has not tried.
-const UNKNOWN: u32 = 0;
-const REGISTERED: u32 = 1;
+const UNKNOWN: u16 = 0;
+const REGISTERED: u16 = 1;
 /// The kernel refused it, or the thread is about to end.
-const NEVER: u32 = 2;
+const NEVER: u16 = 2;
 
 /// Length and alignment of the first version of `struct rseq`, which all kernels accept.
 const FIRST_LEN: usize = 32;

@@ -168,7 +168,7 @@ fn a_thread_without_an_area_loses_its_events() {
     let before = heads(&rings);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            thread::with(|thread| thread.registration.store(u32::MAX, Ordering::Relaxed));
+            thread::with(|thread| thread.registration.store(u16::MAX, Ordering::Relaxed));
             assert_eq!(cid(), NO_INDEX);
             assert_eq!(put(&rings, 1, &[2]), Err(Dropped::Lost));
             assert_eq!(put_made(&rings, 1, 3000, &|_| {}), Err(Dropped::Lost));

@@ -39,7 +39,7 @@ pub(in crate::writer) fn thread_offset() -> isize {
 
 /// The thread pointer.
 #[inline(always)]
-pub(in crate::writer) fn thread_pointer() -> *mut u8 {
+pub(crate) fn thread_pointer() -> *mut u8 {
     let pointer: *mut u8;
     // SAFETY: reads a register.
     unsafe {

@@ -17,9 +17,10 @@
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 mod arch;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-pub(super) use self::arch::{thread_offset, thread_pointer};
+pub(super) use self::arch::thread_offset;
+pub(crate) use self::arch::thread_pointer;
 use super::ring_index::MAX_RINGS;
 
 /// Bytes of the rseq area: more than today's kernels use.
@@ -42,14 +43,16 @@ pub(super) struct Thread {
     /// it to the CPU number, and so find no ring.
     pub(super) no_cpu: AtomicU32,
     /// Whether `rseq` is registered; see [`super::rseq::registration`].
-    pub(super) registration: AtomicU32,
+    pub(super) registration: AtomicU16,
+    /// Index of this thread's slot in [`super::Readers`], plus 1; 0: none.
+    pub(super) reader_slot: AtomicU16,
     /// This thread's rings in channels with a ring for each thread; see [`super::reserve_commit`].
     pub(super) rings: [AtomicU64; 4],
     /// Number of long records that this thread is filling. Not 0 in a signal handler that
     /// interrupts one.
     pub(super) inside: AtomicU32,
-    /// Index of this thread's slot in [`super::Readers`], plus 1; 0: none.
-    pub(super) reader_slot: AtomicU32,
+    /// Frame of the event that is about to be written; see [`crate::event`].
+    frame: AtomicU32,
     /// Ring of the shared protocol in which this thread reserved last, and the position behind
     /// that; see [`super::reserve_commit`].
     pub(super) reserved_to: AtomicU64,
@@ -76,12 +79,25 @@ pub(super) fn is_lent() -> bool {
     with(|thread| thread.no_cpu.load(Ordering::Relaxed) != 0)
 }
 
-/// Stores the address of the calling thread's next event.
-pub(crate) fn set_here(word: u64) {
-    with(|thread| thread.here.store(word, Ordering::Relaxed));
+/// Stores the address and the frame of the calling thread's next event.
+pub(crate) fn set_here(word: u64, frame: u32) {
+    with(|thread| {
+        // Relaxed: only the thread and its signal handlers access both. A handler in between stores
+        // those of its own event, so they are stored again.
+        loop {
+            thread.frame.store(frame, Ordering::Relaxed);
+            thread.here.store(word, Ordering::Relaxed);
+            if thread.frame.load(Ordering::Relaxed) == frame {
+                break;
+            }
+        }
+    });
 }
 
-/// The address that [`set_here`] stored last.
-pub(crate) fn get_here() -> u64 {
-    with(|thread| thread.here.load(Ordering::Relaxed))
+/// The address and the frame that [`set_here`] stored last.
+pub(crate) fn get_here() -> (u64, u32) {
+    with(|thread| {
+        let frame = thread.frame.load(Ordering::Relaxed);
+        (thread.here.load(Ordering::Relaxed), frame)
+    })
 }

@@ -38,7 +38,7 @@ pub(in crate::writer) fn thread_offset() -> isize {
 
 /// The thread pointer.
 #[inline(always)]
-pub(in crate::writer) fn thread_pointer() -> *mut u8 {
+pub(crate) fn thread_pointer() -> *mut u8 {
     let pointer: *mut u8;
     // SAFETY: the first word of the thread's control block is its address, by the ABI.
     unsafe {

@@ -147,7 +147,9 @@ fn context(text: &str) -> Result<String, String> {
         false => {
             let names: Vec<_> = contexts().collect();
             let names = names.join(", ");
-            Err(format!("no such context; there are {names}, and app.NAME"))
+            Err(format!(
+                "no such context; there are {names}, callstack:N (1 to 64 frames), and app.NAME"
+            ))
         }
     }
 }
