@@ -500,6 +500,21 @@ const CASES: &[(&str, &[Case])] = &[
         )],
     ),
     (
+        "docs/how-to/requests.md",
+        &[
+            case(
+                "usertrace record --context vtid,procname",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace spans --slowest 10 traces",
+                TestedElsewhere("tests/tools, spans; usertrace-tracing, tests/requests"),
+                "",
+            ),
+        ],
+    ),
+    (
         "docs/how-to/perfetto.md",
         &[
             case(

@@ -7,9 +7,10 @@ mod otlp;
 mod pairs;
 mod perfetto;
 mod proto;
+mod span_tracks;
 mod stacks;
 
-pub use json::Json;
+pub use json::{Json, json_fields};
 pub use otlp::{LeftOut, Otlp};
 pub use perfetto::Perfetto;
 pub use stacks::{NoStacksError, StackExport, StackFormat};
