@@ -58,6 +58,7 @@ pub use binding::Binding;
 pub use condition::{Condition, ConditionError, Declared, Occurrence, ProcessOf, fields_of};
 pub use correction::Correction;
 pub use counts::{Counter, Counters};
+pub use duration::duration;
 pub use event::Event;
 pub use field::Field;
 pub use host::{Corrections, HostId};

@@ -500,6 +500,21 @@ const CASES: &[(&str, &[Case])] = &[
         )],
     ),
     (
+        "docs/how-to/requests.md",
+        &[
+            case(
+                "usertrace record --context vtid,procname",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace spans --slowest 10 traces",
+                TestedElsewhere("tests/tools, spans; usertrace-tracing, tests/requests"),
+                "",
+            ),
+        ],
+    ),
+    (
         "docs/how-to/perfetto.md",
         &[
             case(
@@ -510,6 +525,26 @@ const CASES: &[(&str, &[Case])] = &[
             case(
                 "echo 'select name",
                 TestedElsewhere("tests/tools, export, asks Perfetto's trace processor"),
+                "",
+            ),
+        ],
+    ),
+    (
+        "docs/how-to/profiles.md",
+        &[
+            case(
+                "usertrace record --malloc --pthread --context",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace export --folded -o",
+                Unpatched,
+                "usertrace record -q --context callstack -o traces -- ./server 3",
+            ),
+            case(
+                "usertrace export --folded --by time",
+                TestedElsewhere("tests/tools, stacks"),
                 "",
             ),
         ],

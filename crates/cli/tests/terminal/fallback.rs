@@ -27,6 +27,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("top_follows_a_recording", top),
     ("top_restores_the_terminal", restored),
     ("top_prints_lines_without_a_terminal", batch),
+    ("stat_redraws_one_state", stat),
 ];
 
 fn snapshot(name: &str) -> PathBuf {
@@ -323,6 +324,40 @@ fn batch() {
     // A reader that closes the pipe ends `top`.
     terminal.run("usertrace top -b -i 0.1 traces | head -n 1");
     terminal.check(&snapshot("batch"));
+}
+
+/// `usertrace stat --interval` draws each state over the one before it, also in a terminal that is
+/// smaller than the state.
+///
+/// Requirements: E7, F1
+fn stat() {
+    for size in [(80, 24), (40, 6)] {
+        let mut terminal = terminal(size);
+        let command = "usertrace stat -i 0.1 -e 'shop:served hist(bytes)' -- server";
+        terminal.enter(command);
+        let count = |screen: &str| -> Option<u64> {
+            let rows = screen
+                .lines()
+                .filter(|line| line.starts_with("shop:served "));
+            // The title of the histogram begins likewise.
+            let mut counts = rows.filter_map(|row| row.split_whitespace().nth(2)?.parse().ok());
+            let count = counts.next();
+            // A state that is not drawn over would be there twice.
+            assert_eq!(counts.next(), None, "{screen}");
+            count
+        };
+        let mut last = 0;
+        for _ in 0..5 {
+            let screen = terminal.until("it counts on", |screen| count(screen) > Some(last));
+            last = count(&screen).unwrap();
+            if size.1 > 20 {
+                assert!(screen.contains(command), "{screen}");
+            }
+        }
+        terminal.press(&["C-c"]);
+        terminal.until("it ends", |screen| screen.trim_end().ends_with("\n$"));
+        assert!(terminal.is_plain());
+    }
 }
 
 /// The commands of README and the documents, typed as they stand there.

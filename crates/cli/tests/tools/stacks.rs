@@ -1,4 +1,5 @@
-//! `usertrace export --folded`, `--pprof` and `--firefox`, and the call stacks of `usertrace report`.
+//! `usertrace export --folded`, `--pprof` and `--firefox`, and the call stacks of `usertrace
+//! report`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,7 +2,6 @@
 //! memory is in use.
 
 mod classes;
-mod durations;
 mod lanes;
 mod pairing;
 mod rules;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::durations::Durations;
 use super::rules::{self, PairRule};
+use crate::durations::Durations;
 use crate::pair_names;
 
 /// Maximum number of open spans in a thread: calls that never return would accumulate.

@@ -115,6 +115,11 @@ fn decimal(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
+/// Appends fields as an object, as [`Json`] writes those of an event.
+pub fn json_fields(out: &mut Vec<u8>, own: &[Field], bytes: &[u8]) {
+    fields(out, own, bytes, &[], None);
+}
+
 /// Appends an object of fields, with the frames of those that are named in this area.
 fn fields(
     out: &mut Vec<u8>,

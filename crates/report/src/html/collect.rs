@@ -5,8 +5,10 @@ use serde::Serialize;
 use super::detail::{self, Detail};
 use super::losses::Losses;
 use super::pyramid::Pyramid;
+use super::requests::{self, Requests};
 use super::spans::{Span, Spans};
 use crate::activity::{Activity, Ended, LaneOwner};
+use crate::spans::{self, Collector};
 use crate::stacks::{Frames, Profile};
 use usertrace_reader::{Counters, EnvValue, Event, Item, Metadata, Printer, Reader};
 use usertrace_symbols::Options;
@@ -38,6 +40,8 @@ pub struct Report {
     pub(super) lives: Spans,
     /// Spans without an end.
     pub(super) open: Vec<Span>,
+    /// The slowest root spans of `tracing`.
+    pub(super) requests: Option<Requests>,
     pub(super) detail: Detail,
     pub(super) losses: Losses,
     /// Counters of channels that count.
@@ -153,6 +157,7 @@ impl Report {
             spans: Spans::new(SPANS),
             lives: Spans::new(LIVES),
             open: Vec::new(),
+            requests: None,
             detail: Detail::new(detail),
             losses: Losses::default(),
             counters: Counters::default(),
@@ -171,9 +176,16 @@ impl Report {
             }
         }
         let printer = Printer::new();
+        let mut requests = Collector::new(spans::Options {
+            keep: requests::ROOTS,
+            ..spans::Options::default()
+        });
         while let Some(item) = reader.next() {
             match item {
-                Item::Event(event) => report.event(&printer, &event),
+                Item::Event(event) => {
+                    requests.event(&event);
+                    report.event(&printer, &event);
+                }
                 Item::Lost(lost) => {
                     if let Some(trace) = reader.traces().get(lost.trace) {
                         report.losses.add(&lost, trace.process() as u32);
@@ -189,6 +201,9 @@ impl Report {
             }
         }
         report.finish();
+        let begin = report.activity.begin.unwrap_or(0);
+        let requests = Requests::new(&requests.finish(reader.traces()), begin);
+        report.requests = Some(requests).filter(|requests| !requests.trees.is_empty());
         report
     }
 

@@ -23,6 +23,7 @@ mod flame;
 mod losses;
 mod page;
 mod pyramid;
+mod requests;
 mod spans;
 
 pub use collect::Report;

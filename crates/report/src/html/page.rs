@@ -33,6 +33,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/flame.js"),
     include_str!("page/stacks.js"),
     include_str!("page/panel.js"),
+    include_str!("page/spans.js"),
     include_str!("page/main.js"),
 ];
 
@@ -59,6 +60,8 @@ struct Data<'a> {
     losses: Vec<Loss>,
     counters: Vec<CounterRow>,
     parts: Vec<[u64; 4]>,
+    /// How many root spans of `tracing` the page has.
+    requests: usize,
     problems: &'a [String],
     nr_problems: u64,
 }
@@ -179,6 +182,7 @@ impl Report {
                 "nonce" => to.write_all(nonce.as_bytes())?,
                 "style" => to.write_all(STYLE.as_bytes())?,
                 "data" => to.write_all(data.as_bytes())?,
+                "requests" => to.write_all(self.requests_text()?.as_bytes())?,
                 "counts" => to.write_all(base64(&deflate(&self.counts())).as_bytes())?,
                 "stacks" => self.write_stacks(to)?,
                 "scripts" => {
@@ -192,6 +196,14 @@ impl Report {
         }
         to.write_all(rest.as_bytes())?;
         to.flush()
+    }
+
+    /// The root spans, compressed, or nothing.
+    fn requests_text(&self) -> io::Result<String> {
+        let Some(requests) = &self.requests else {
+            return Ok(String::new());
+        };
+        Ok(base64(&deflate(&serde_json::to_vec(requests)?)))
     }
 
     /// Writes the call stacks, or an empty element if no event has any.
@@ -244,6 +256,7 @@ impl Report {
             parts: parts
                 .map(|part| [part.number, part.begin, part.end, part.events])
                 .collect(),
+            requests: self.requests.as_ref().map_or(0, |of| of.trees.len()),
             problems: &self.problems,
             nr_problems: self.nr_problems,
         }

@@ -33,9 +33,10 @@ Examples:
   usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
   usertrace export --parquet columns traces                           # to query with DuckDB or Spark
   usertrace export --otlp -o spans.jsonl traces                       # for the OpenTelemetry Collector
-  usertrace export --folded --by live traces | flamegraph.pl --countname bytes > leaks.svg
+  usertrace export --folded -o traces.folded traces                   # for flamegraph.pl, inferno or speedscope
   usertrace export --pprof -o traces.pb.gz traces                     # go tool pprof -http : traces.pb.gz
-  usertrace export --firefox --by time -o traces.json.gz traces       # to open at profiler.firefox.com
+  usertrace export --firefox -o traces.json.gz traces                 # to open at profiler.firefox.com
+  usertrace record --malloc --context callstack -o traces -- ./server; usertrace export --pprof --by live -o live.pb.gz traces
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970
@@ -90,7 +91,7 @@ all with up to nine decimals.
 Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE or DIR not be written; 2 for a wrong command line; 3 if
 something of the traces is damaged or missing, and the rest was written.")]
 #[command(
-    override_usage = "usertrace export [OPTIONS] <--json|--perfetto|--otlp> <DIR>...\n       usertrace export [OPTIONS] <--folded|--pprof|--firefox> [--by WEIGHT] <DIR>...\n       usertrace export [OPTIONS] --parquet <DIR> <DIR>..."
+    override_usage = "usertrace export [OPTIONS] <--json|--perfetto|--otlp> <DIR>...\n       usertrace export [OPTIONS] <--folded|--pprof> <DIR>...\n       usertrace export [OPTIONS] --firefox <DIR>...\n       usertrace export [OPTIONS] --parquet <DIR> <DIR>..."
 )]
 #[command(group = clap::ArgGroup::new("format").required(true))]
 pub(crate) struct Args {

@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod byte_size;
+mod call_printer;
 mod ctl;
 mod daemon;
 mod descendants;
@@ -39,6 +40,7 @@ mod selection;
 mod send;
 mod setup;
 mod snapshot;
+mod spans;
 mod start;
 mod stat;
 mod status;
@@ -93,6 +95,7 @@ enum Command {
     View(view::Args),
     Export(export::Args),
     Report(report::Args),
+    Spans(spans::Args),
     Leaks(leaks::Args),
     Send(send::Args),
     List(list::Args),
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Spans(args) => args.run(),
         Command::Leaks(args) => args.run(),
         Command::Send(args) => args.run(),
         Command::List(args) => args.run(),

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use usertrace_reader::{Event, Hosts, Item, LossKind, Lost, Printer, Reader, is_going_on};
 use usertrace_symbols::Resolver;
 
+use crate::call_printer::CallPrinter;
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 use crate::symbols::{self, Symbols};
@@ -38,6 +39,11 @@ line before, host, program and process id, the event, the CPU or thread whose ri
 lost is said on standard error, with the file that it is missing in. If the end of a file is missing, as a recorder leaves it
 that was killed, events up to there are printed, and the status is 3; usertrace record -o into the same directory completes
 what a recorder left.
+
+With --calls, each function of record --function is a line with its duration, or two if something happened in it: NAME() { and
+} /* NAME */, with the calls in it between them. Other events are comments. Threads are told apart by their ids; record
+--context vtid, or with rings of threads. \"left without an exit\" is a function that an exception or longjmp left, or whose exit
+was lost.
 
 With --follow, what record is writing is printed as it is written, within a fraction of a second; programs that trace without
 it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
@@ -70,6 +76,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["from", "to", "sync"])]
     follow: bool,
 
+    /// Print calls of functions with indentation, from the events of record --function: each with
+    /// its duration, and other events between them
+    #[arg(long)]
+    calls: bool,
+
     /// Also print the events that describe the modules that processes have loaded
     #[arg(long)]
     modules: bool,
@@ -86,6 +97,7 @@ impl Args {
     fn try_run(self) -> anyhow::Result<u8> {
         let mut view = View {
             prints_modules: self.modules,
+            calls: self.calls.then(CallPrinter::default),
             resolver: self.symbols.options()?.map(Resolver::new),
             ..View::default()
         };
@@ -112,6 +124,9 @@ impl Args {
         if let Some(resolver) = &view.resolver {
             symbols::say(resolver.symbols.missing());
         }
+        if let Some(note) = view.calls.as_ref().and_then(CallPrinter::note) {
+            output::say(note);
+        }
         view.exit_status(written)
     }
 }
@@ -124,6 +139,8 @@ struct View {
     /// Names code addresses, if that is wanted.
     resolver: Option<Resolver>,
     prints_modules: bool,
+    /// Prints calls, if that is wanted.
+    calls: Option<CallPrinter>,
 }
 
 impl View {
@@ -180,12 +197,18 @@ impl View {
                 }
             }
         }
+        if let Some(calls) = &mut self.calls {
+            calls.flush(&mut self.text);
+        }
         self.flush()
     }
 
     /// Appends an event, and what the code addresses in it are called.
     fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
         let is_of_modules = event.stream.is_about_modules();
+        if self.calls.is_some() {
+            return self.call(event, is_of_modules);
+        }
         if !is_of_modules || self.prints_modules {
             self.printer.event(&mut self.text, event);
         }
@@ -207,8 +230,31 @@ impl View {
         Ok(())
     }
 
+    /// Appends what an event says of calls.
+    fn call(&mut self, event: &Event<'_>, is_of_modules: bool) -> io::Result<()> {
+        let (Some(calls), resolver) = (&mut self.calls, &mut self.resolver) else {
+            return Ok(());
+        };
+        if is_of_modules {
+            if let Some(resolver) = resolver {
+                resolver.note(event);
+                calls.forget_names();
+            }
+            return Ok(());
+        }
+        calls.event(&mut self.text, event, resolver.as_mut());
+        let messages = resolver.as_mut().map(|of| of.symbols.take_messages());
+        for message in messages.unwrap_or_default() {
+            self.say(message)?;
+        }
+        Ok(())
+    }
+
     /// The reader may have read other declarations.
     fn forget_classes(&mut self) {
+        if let Some(calls) = &mut self.calls {
+            calls.forget_classes();
+        }
         if let Some(resolver) = &mut self.resolver {
             resolver.refresh();
         }

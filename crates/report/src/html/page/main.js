@@ -97,6 +97,7 @@ function keys(event) {
     ArrowUp: () => box.scrollBy(0, -40), ArrowDown: () => box.scrollBy(0, 40),
     PageUp: () => box.scrollBy(0, -box.clientHeight), PageDown: () => box.scrollBy(0, box.clientHeight),
     c: fold,
+    r: () => Requests.search(),
     n: () => step(true), p: () => step(false), l: nextLoss,
     "/": () => filter.select(), "?": () => help.showModal(),
   };
@@ -188,6 +189,7 @@ async function start() {
   header();
   Tables.start();
   Tables.startCounters();
+  await Requests.start();
   await Stacks.start();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();
@@ -203,6 +205,7 @@ async function start() {
   new ResizeObserver(() => View.changed()).observe(Timeline.box);
   dark.addEventListener("change", () => {
     Tables.draw();
+    Requests.draw();
     View.changed();
   });
   Panel.select(null);
