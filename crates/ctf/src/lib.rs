@@ -57,7 +57,7 @@ pub use count::COUNT_EVENT;
 pub use description::{CREATED, PROCESS_NUMBER, format_uuid};
 pub use info::{Crash, TraceInfo, TraceOrigin};
 pub use json::{LOGLEVELS, READER_NAMESPACE};
-pub use modules::{MODULE_PROVIDERS, is_module_event};
+pub use modules::{MODULE_PROVIDERS, UNUSED_EVENT, is_module_event};
 pub use names::{file_name, kernel_name};
 pub use packet_header::PacketHeader;
 pub use process::{Identity, ProcessSummary, ProcessWriter, RingCounts, RingState, RingSummary};

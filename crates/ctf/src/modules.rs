@@ -77,12 +77,15 @@ pub(super) fn module_events() -> Vec<Event> {
         .collect()
 }
 
+/// Name of an event that never occurs.
+pub const UNUSED_EVENT: &str = "usertrace:unused";
+
 /// An event that never occurs. The debug-info filter of `babeltrace2` aborts unless the ids of a
 /// class begin with 0 and have no gaps; those of rings begin with 1.
 pub(super) fn unused_event() -> Event {
     Event {
         id: 0,
-        name: "usertrace:unused".to_owned(),
+        name: UNUSED_EVENT.to_owned(),
         loglevel: 14,
         format: None,
         fields: Vec::new(),

@@ -1,7 +1,8 @@
 //! Durations in words.
 
 /// A time in words, with about four digits.
-pub(crate) fn duration(ns: u64) -> String {
+#[must_use]
+pub fn duration(ns: u64) -> String {
     let (unit, size) = match ns {
         0..1_000 => return format!("{ns} ns"),
         1_000..1_000_000 => ("µs", 1e3),

@@ -58,6 +58,7 @@ pub use binding::Binding;
 pub use condition::{Condition, ConditionError, Declared, Occurrence, ProcessOf, fields_of};
 pub use correction::Correction;
 pub use counts::{Counter, Counters};
+pub use duration::duration;
 pub use event::Event;
 pub use field::Field;
 pub use host::{Corrections, HostId};
@@ -110,6 +111,9 @@ pub struct Selection {
     pub from: Option<i64>,
     /// Last time, in ns since 1970.
     pub to: Option<i64>,
+    /// Return all events about the modules that processes have loaded, whatever else is selected.
+    /// Otherwise, none of them is returned.
+    pub modules: bool,
     /// Corrections of the hosts' clocks. `from` and `to` are corrected times.
     pub corrections: Corrections,
 }

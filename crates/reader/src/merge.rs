@@ -167,6 +167,12 @@ impl Reader {
         (self.selection.from, self.selection.to) = (from, to);
     }
 
+    /// Sets whether events about modules are returned: see [`Selection::modules`]. Must be called
+    /// before the first event is read.
+    pub fn set_modules(&mut self, modules: bool) {
+        self.selection.modules = modules;
+    }
+
     /// Selects events by their whole names. Must be called before the first event is read, and
     /// the reader must have patterns of events.
     pub(crate) fn select(&mut self, is_wanted: impl Fn(&str) -> bool) {
@@ -187,9 +193,9 @@ impl Reader {
     /// The bindings of the selection's condition to all selected events.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         let metadata = self.traces.iter().map(|trace| &trace.metadata);
-        let events = metadata
-            .flat_map(Metadata::classes)
-            .flat_map(StreamClass::events);
+        let classes = metadata.flat_map(Metadata::classes);
+        let classes = classes.filter(|class| !class.is_about_modules());
+        let events = classes.flat_map(StreamClass::events);
         let wanted = events.filter(|event| event.is_wanted);
         wanted.filter_map(|event| event.binding.as_ref())
     }

@@ -2,7 +2,7 @@
 
 use crate::Selection;
 use crate::lost::{LossKind, Lost};
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, StreamClass};
 use crate::stream::{NextPacket, Stream, StreamError};
 
 /// The next item of a stream.
@@ -47,6 +47,12 @@ impl MergedStream {
                 self.is_given_up = true;
                 return Ok(None);
             }
+            if self.is_about_modules(metadata) {
+                match selection.modules {
+                    true => return Ok(Some(ns)),
+                    false => continue,
+                }
+            }
             if selection.from.is_none_or(|from| ns >= from)
                 && (selection.events.is_none() || self.stream.is_wanted(metadata))
                 && (selection.condition.as_ref())
@@ -56,6 +62,14 @@ impl MergedStream {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the current packet has events about modules.
+    #[inline]
+    fn is_about_modules(&self, metadata: &Metadata) -> bool {
+        let packet = self.stream.packet.as_ref();
+        let class = packet.and_then(|packet| metadata.classes().get(packet.class));
+        class.is_some_and(StreamClass::is_about_modules)
     }
 
     /// Finds the next packet in the selected time range.
@@ -77,7 +91,9 @@ impl MergedStream {
                 self.is_given_up = true;
                 return Ok(NextPacket::End);
             }
-            if selection.from.is_none_or(|from| end >= from) {
+            // Modules that were loaded before are still there.
+            let is_earlier_needed = selection.modules && self.is_about_modules(metadata);
+            if is_earlier_needed || selection.from.is_none_or(|from| end >= from) {
                 self.next = Next::Packet(begin);
                 return Ok(NextPacket::Found);
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use usertrace_ctf::{UNUSED_EVENT, is_module_event};
 use usertrace_sys::printable;
 
 use crate::binding::Binding;
@@ -63,6 +64,8 @@ pub struct StreamClass {
     events: Vec<EventClass>,
     /// For low ids, the index into `events` plus 1; 0 for none.
     places: Vec<u16>,
+    /// See [`StreamClass::is_about_modules`].
+    is_about_modules: bool,
 }
 
 /// A class of events.
@@ -235,6 +238,7 @@ impl StreamClass {
             contexts,
             events: Vec::new(),
             places: Vec::new(),
+            is_about_modules: false,
         }
     }
 
@@ -246,10 +250,22 @@ impl StreamClass {
     pub(super) fn end(&mut self) -> Option<u16> {
         self.events.sort_by_key(|event| event.id);
         self.find_places();
+        let names = self.events.iter().map(|event| &*event.name);
+        // Each class also declares an event that never occurs.
+        let mut names = names.filter(|name| *name != UNUSED_EVENT).peekable();
+        self.is_about_modules = names.peek().is_some() && names.all(is_module_event);
         let mut pairs = self.events.windows(2);
         pairs
             .find(|pair| pair[0].id == pair[1].id)
             .map(|pair| pair[0].id)
+    }
+
+    /// Whether its events describe the modules that the process has loaded. They are none of the
+    /// program's events.
+    #[inline]
+    #[must_use]
+    pub fn is_about_modules(&self) -> bool {
+        self.is_about_modules
     }
 
     /// The CPU in the context of a packet.

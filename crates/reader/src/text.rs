@@ -69,6 +69,11 @@ impl Printer {
         fields(out, &event.class.fields, event.payload);
     }
 
+    /// Appends fields whose values are in `bytes`, as `{ NAME = VALUE, … }`.
+    pub fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
+        self::fields(out, fields, bytes);
+    }
+
     /// Appends the time of day of a time in ns since 1970.
     pub fn time(&mut self, out: &mut Vec<u8>, ns: i64) {
         let (second, rest) = (ns.div_euclid(NS as i64), ns.rem_euclid(NS as i64) as u32);

@@ -1,8 +1,18 @@
 //! Presents traces that [`usertrace_reader`] reads.
 //!
-//! [`html`] writes a trace as one page; [`export`] converts it to other formats.
+//! [`html`] writes a trace as one page; [`export`] converts it to other formats; [`spans`] makes
+//! trees of the spans of programs that use `tracing`, and [`calls`] of the functions that they call.
 
+mod activity;
+mod binary;
+pub mod calls;
+mod durations;
 pub mod export;
+mod fields;
+pub mod heap;
 pub mod html;
+pub mod leaks;
 mod pair_names;
+pub mod spans;
+pub mod stacks;
 mod varint;

@@ -149,10 +149,9 @@ const CASES: &[(&str, &[Case])] = &[
         "docs/tutorials/leak.md",
         &[
             preloaded(case("cc -g cache.c", Unpatched, "")),
-            preloaded(then("setarch -R usertrace record", Unpatched)),
+            preloaded(then("usertrace record --malloc", Unpatched)),
             preloaded(then("usertrace view traces", Unpatched)),
-            preloaded(then("usertrace export --json", Unpatched)),
-            preloaded(then("addr2line", Unpatched)),
+            preloaded(then("usertrace leaks", Unpatched)),
             preloaded(then("usertrace report", Unpatched)),
         ],
     ),
@@ -257,6 +256,32 @@ const CASES: &[(&str, &[Case])] = &[
                 without: &[("mine", "guest-tests, sessions")],
                 ..case("usertrace list --events", Each, "")
             },
+        ],
+    ),
+    (
+        "docs/how-to/leaks.md",
+        &[
+            preloaded(case(
+                "usertrace record --malloc --context callstack",
+                Each,
+                "",
+            )),
+            preloaded(then("usertrace leaks", Each)),
+        ],
+    ),
+    (
+        "docs/how-to/symbols.md",
+        &[
+            case(
+                "usertrace view --debug-dir",
+                Each,
+                "mkdir symbols rootfs && usertrace record -q -o traces -- ./server 3",
+            ),
+            case(
+                "usertrace view --debug-dir /proc",
+                TestedElsewhere("tests/tools, symbols: a copy of the file system"),
+                "",
+            ),
         ],
     ),
     (
@@ -473,6 +498,21 @@ const CASES: &[(&str, &[Case])] = &[
             TestedElsewhere("crash-tests, reset"),
             "",
         )],
+    ),
+    (
+        "docs/how-to/requests.md",
+        &[
+            case(
+                "usertrace record --context vtid,procname",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace spans --slowest 10 traces",
+                TestedElsewhere("tests/tools, spans; usertrace-tracing, tests/requests"),
+                "",
+            ),
+        ],
     ),
     (
         "docs/how-to/perfetto.md",

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 26] = [
+pub const COMMANDS: [&str; 28] = [
     "record",
     "ctl",
     "start",
@@ -26,6 +26,8 @@ pub const COMMANDS: [&str; 26] = [
     "extract",
     "view",
     "report",
+    "spans",
+    "leaks",
     "export",
     "send",
     "list",
@@ -87,8 +89,28 @@ pub fn is_of_fallback(command: &str, line: &str) -> bool {
 
 /// Whether an example reads traces that must have been recorded before.
 pub fn reads_traces(command: &str, line: &str) -> bool {
-    let is_reader = ["view", "report", "export", "send"].contains(&command);
+    let is_reader = ["view", "report", "spans", "leaks", "export", "send"].contains(&command);
     is_reader && !line.contains("record") || line == "usertrace stat traces"
+}
+
+/// Makes what the examples that read traces name.
+pub fn prepare_traces(command: &str) -> String {
+    let options = match (needs_preload(command, ""), command) {
+        (true, _) => " --malloc --context callstack",
+        // Of call stacks, too.
+        (_, "export") => " --context callstack",
+        _ => "",
+    };
+    format!(
+        "mkdir symbols && usertrace record -q{options} -o traces -- ./server 3 && \
+         cp -r traces usertrace-20261122T150347Z"
+    )
+}
+
+/// Whether the example needs the libraries to preload.
+pub fn needs_preload(command: &str, line: &str) -> bool {
+    let options = ["--malloc", "--pthread"];
+    command == "leaks" || options.iter().any(|option| line.contains(option))
 }
 
 /// Starts such a program before the example, which gets its process id. The program opens its
@@ -116,7 +138,7 @@ fn runs_until_stopped(line: &str) -> bool {
 }
 
 /// The valid exit statuses of an example. `list --events` returns 3 if some programs cannot be
-/// asked, and `doctor` 1 if something is missing.
+/// asked, `doctor` 1 if something is missing, and `spans` 1 if nothing is found.
 pub fn statuses(command: &str, line: &str) -> &'static [i32] {
     match (
         runs_until_stopped(line),
@@ -126,6 +148,8 @@ pub fn statuses(command: &str, line: &str) -> &'static [i32] {
         (true, _, _) => &[124],
         (_, true, _) => &[0, 3],
         (_, _, "doctor") => &[0, 1],
+        // The traced program has no spans.
+        (_, _, "spans") if line.contains("--find") => &[0, 1],
         _ => &[0],
     }
 }

@@ -3,7 +3,8 @@
 //! - [`RingWriter`], [`shared`], [`count_table`] and [`dump`] simulate a kernel and traced
 //!   programs. They are written from the headers alone and do not use the numbers of the crates
 //!   under test, so that a mistake is not made twice. [`fields`] and [`processes`] make traces of
-//!   any content. [`expression_model`] makes filter expressions, and evaluates them.
+//!   any content, and [`spans`] those of `tracing`'s layer. [`expression_model`] makes filter
+//!   expressions, and evaluates them.
 //! - [`babeltrace`], [`relayd`], [`tools`], [`spark`] and [`browser`] run other projects' programs,
 //!   which judge traces.
 //! - [`open_metrics`] parses metrics.
@@ -25,6 +26,7 @@
 pub mod babeltrace;
 pub mod browser;
 pub mod c_library;
+pub mod compiled;
 pub mod containers;
 pub mod count_table;
 pub mod counts;
@@ -45,6 +47,7 @@ pub mod runs;
 pub mod seccomp;
 pub mod shared;
 pub mod shop;
+pub mod spans;
 pub mod spark;
 pub mod terminal;
 pub mod tools;

@@ -3,7 +3,8 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -84,4 +85,76 @@ pub fn duckdb(directory: &Path, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(directory);
     answers(&mut command, "python3", queries)
+}
+
+/// Runs pprof with these arguments on a profile, and returns its output.
+pub fn pprof(profile: &Path, arguments: &[&str]) -> String {
+    let pprof = tools().join("pprof-1.27.3/pprof");
+    assert!(
+        pprof.exists(),
+        "pprof (of Go 1.27.3, built by scripts/setup) must be there to run this test"
+    );
+    let mut command = Command::new(pprof);
+    // It would look for the program's symbols itself, and keep settings at home.
+    command
+        .args(["-symbolize=none"])
+        .args(arguments)
+        .arg(profile)
+        .env("HOME", profile.parent().unwrap())
+        .env("PPROF_TMPDIR", profile.parent().unwrap());
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Has Firefox Profiler's own code read a profile, runs its commands with these arguments, and
+/// returns the output of each.
+pub fn firefox_profiler(profile: &Path, commands: &[&[&str]]) -> Vec<String> {
+    let script = tools().join("firefox-profiler-cli-0.10.0/dist/profiler-cli.js");
+    assert!(
+        script.exists(),
+        "profiler-cli 0.10.0 (of npm, fetched by scripts/setup) must be there to run this test"
+    );
+    // It has a daemon that keeps the profile. Its own way to start that waits only half a second.
+    let sessions = tempfile::tempdir().unwrap();
+    let node = |arguments: &[&str]| {
+        let mut command = Command::new("node");
+        command
+            .arg(&script)
+            .args(arguments)
+            .args(["--session", "test"])
+            .env("PROFILER_CLI_SESSION_DIR", sessions.path())
+            .env("PROFILER_CLI_NO_SYMBOLICATE", "1")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    };
+    let mut daemon = node(&["--daemon", profile.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("node (Debian package nodejs) must be installed to run this test");
+    // Commands that find it half started remove its files.
+    let log = sessions.path().join("test.log");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    // Commands that find it half started remove its files.
+    let log = sessions.path().join("test.log");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !read().contains("Profile loaded") && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let run = |arguments: &&[&str]| node(arguments).output().unwrap();
+    let outputs: Vec<_> = commands.iter().map(run).collect();
+    let log = read();
+    // It must have ended before an assertion fails.
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let text = |output: Output| {
+        let error = String::from_utf8_lossy(&output.stderr);
+        let status = output.status;
+        assert!(status.success(), "{status}: {error}{log}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    outputs.into_iter().map(text).collect()
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use usertrace_reader::{Item, Reader, Selection};
 use usertrace_report::html::Report;
+use usertrace_report::stacks::SymbolOptions;
 use usertrace_testing::browser::Browser;
 use usertrace_tests::redis;
 use usertrace_tests_preload::{Libraries, Traces};
@@ -54,7 +55,7 @@ fn redis_server_is_shown() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     let mut reader = Reader::open(&[traces.path().to_owned()], Selection::default()).unwrap();
-    let report = Report::collect(&mut reader, Report::DETAIL);
+    let report = Report::collect(&mut reader, Report::DETAIL, Some(SymbolOptions::default()));
     report
         .write("redis-server", &mut File::create(&page).unwrap())
         .unwrap();

@@ -14,6 +14,7 @@ use usertrace_ring::{
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use super::chosen::{Chosen, bindings};
+use super::tables::Tables;
 use super::{Amount, Counted, CountedEvent};
 use usertrace_consumer::{CONTROL, ConsumerFile, ConsumerSource, FileRing};
 
@@ -34,7 +35,7 @@ struct Tally {
     new_bytes: u64,
 }
 
-/// A channel of events, with a reader for each ring.
+/// A channel of events, with a reader for each ring, or with tables.
 #[derive(Debug)]
 struct Channel<F> {
     source: ConsumerSource<F>,
@@ -43,6 +44,8 @@ struct Channel<F> {
     /// Events that the rings had lost when they were first seen.
     lost_before: u64,
     tallies: HashMap<u16, Tally>,
+    /// Of a channel that counts.
+    tables: Option<Tables>,
     /// Chooses the events that count. `None` counts all.
     chosen: Option<Chosen>,
     /// Bytes that were read, and bytes that were skipped, since estimates were last settled.
@@ -158,6 +161,10 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             stalls: vec![StallDetector::default(); readers.len()],
             readers,
             tallies: HashMap::new(),
+            // A condition is about fields, which tables do not have.
+            tables: (self.condition.is_none())
+                .then(|| Tables::new(&source, from_now))
+                .flatten(),
             chosen: (self.condition.clone())
                 .map(|condition| Chosen::new(condition, source.channel.scope())),
             seen: 0,
@@ -302,6 +309,14 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                 let name = self.events.get(id).map_or("?", |event| &event.name);
                 let (events, bytes) = by_name.entry(name).or_default();
                 (*events, *bytes) = (events.plus(tally.events), bytes.plus(tally.bytes));
+            }
+            let tables = channel.tables.iter();
+            for (id, count) in tables.flat_map(|tables| tables.counts(&channel.source)) {
+                let event = id.and_then(|id| self.events.get(id));
+                let (events, _) = by_name
+                    .entry(event.map_or("?", |event| &event.name))
+                    .or_default();
+                events.seen = events.seen.saturating_add(count);
             }
         }
         let event = |(name, (events, bytes)): (&str, _)| CountedEvent {

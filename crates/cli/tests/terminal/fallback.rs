@@ -27,6 +27,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("top_follows_a_recording", top),
     ("top_restores_the_terminal", restored),
     ("top_prints_lines_without_a_terminal", batch),
+    ("stat_redraws_one_state", stat),
 ];
 
 fn snapshot(name: &str) -> PathBuf {
@@ -325,6 +326,40 @@ fn batch() {
     terminal.check(&snapshot("batch"));
 }
 
+/// `usertrace stat --interval` draws each state over the one before it, also in a terminal that is
+/// smaller than the state.
+///
+/// Requirements: E7, F1
+fn stat() {
+    for size in [(80, 24), (40, 6)] {
+        let mut terminal = terminal(size);
+        let command = "usertrace stat -i 0.1 -e 'shop:served hist(bytes)' -- server";
+        terminal.enter(command);
+        let count = |screen: &str| -> Option<u64> {
+            let rows = screen
+                .lines()
+                .filter(|line| line.starts_with("shop:served "));
+            // The title of the histogram begins likewise.
+            let mut counts = rows.filter_map(|row| row.split_whitespace().nth(2)?.parse().ok());
+            let count = counts.next();
+            // A state that is not drawn over would be there twice.
+            assert_eq!(counts.next(), None, "{screen}");
+            count
+        };
+        let mut last = 0;
+        for _ in 0..5 {
+            let screen = terminal.until("it counts on", |screen| count(screen) > Some(last));
+            last = count(&screen).unwrap();
+            if size.1 > 20 {
+                assert!(screen.contains(command), "{screen}");
+            }
+        }
+        terminal.press(&["C-c"]);
+        terminal.until("it ends", |screen| screen.trim_end().ends_with("\n$"));
+        assert!(terminal.is_plain());
+    }
+}
+
 /// The commands of README and the documents, typed as they stand there.
 ///
 /// Requirements: F1, F3
@@ -353,9 +388,7 @@ fn manual() {
     for command in examples::COMMANDS {
         for line in examples::of(Path::new(env!("CARGO_BIN_EXE_usertrace")), command) {
             // This build has no libraries to preload; the tests in the guest have them.
-            let preloads = ["--malloc", "--pthread"]
-                .iter()
-                .any(|option| line.contains(option));
+            let preloads = examples::needs_preload(command, &line);
             if !examples::needs_crash(&line) && !preloads {
                 example(command, &line);
                 done += 1;
@@ -374,9 +407,7 @@ fn example(command: &str, line: &str) {
     fs::write(at("Makefile"), "all:\n\t./server 3\n").unwrap();
     let run = |line: &str| examples::run(line, directory.path(), &[]);
     if examples::reads_traces(command, line) {
-        let (status, said) = run(
-            "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
-        );
+        let (status, said) = run(&examples::prepare_traces(command));
         assert_eq!(status, Some(0), "{said}");
     }
     let mut line = line.to_owned();

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use usertrace_cli::top::ProcessCounter;
 use usertrace_consumer::{CONTROL, ConsumerFile, MAIN, Session, SessionSummary, snapshot_process};
 use usertrace_ctf::Version;
 use usertrace_ctf::recording::RecordingNote;
@@ -732,4 +733,50 @@ fn report_shows_counters() {
     assert_eq!(rows.len(), 4);
     assert_eq!(rows[1][1], "path=/api \"x\"\n\\");
     assert_eq!(browser.complaints, [""; 0]);
+}
+
+/// `top` counts what a channel counts: without what was there before, and exactly also after the
+/// process has ended. Conditions are about fields, so none of it fulfils one.
+///
+/// Requirements: E7
+#[test]
+fn top_has_counted_events() {
+    for (from_now, condition) in [(false, None), (true, None), (false, Some("size > 0"))] {
+        let process = Process::new(7);
+        process.borrow_mut().work();
+        let mut top = ProcessCounter::new("tr", "7.7")
+            .with_condition(condition.map(|text| text.parse().unwrap()));
+        for channel in [MAIN, SIZES, NAMES, CONTROL] {
+            let process = Rc::clone(&process);
+            let file = File { process, channel };
+            top.add(channel, file, from_now).unwrap();
+        }
+        let mut counted = |rounds: u64| {
+            top.step(Instant::now()).unwrap();
+            let events = top.counted().events;
+            let counts = events.iter().map(|event| {
+                assert_eq!((event.events.estimated, event.bytes.seen), (0.0, 0));
+                (event.name.clone(), event.events.seen)
+            });
+            let expected = [("libc:calloc", 1), ("libc:malloc", 100), ("shop:served", 7)]
+                .map(|(name, count)| (name.to_owned(), count * rounds));
+            let expected = match (rounds, condition) {
+                (1.., None) => expected.to_vec(),
+                _ => Vec::new(),
+            };
+            assert_eq!(
+                counts.collect::<Vec<_>>(),
+                expected,
+                "{from_now} {condition:?}"
+            );
+        };
+        let before = u64::from(!from_now);
+        counted(before);
+        process.borrow_mut().work();
+        counted(before + 1);
+        process.borrow_mut().work();
+        process.borrow_mut().dead = true;
+        counted(before + 2);
+        counted(before + 2);
+    }
 }

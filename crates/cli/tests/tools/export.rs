@@ -15,7 +15,8 @@ use usertrace_reader::{
 use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 use usertrace_sys::Scope;
 
-use usertrace_testing::processes::{clock, contexts, event, info, processes, write};
+use usertrace_testing::processes::{START, clock, contexts, event, info, processes, write};
+use usertrace_testing::spans::SpanTrace;
 
 fn command(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -685,6 +686,108 @@ fn perfetto_has_slices_of_threads() {
         read.iter()
             .all(|line| line.contains(" 0 f:entry 0 ") || line.contains(" 0 p:lock_req 0 ")),
         "{read:?}"
+    );
+}
+
+/// A root span has a track, its children are in it or below it, tracks are used again, and flows
+/// lead to the threads of a span and to a span that follows.
+///
+/// Requirements: B1, E8
+#[test]
+fn perfetto_has_trees_of_spans() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut trace = SpanTrace::create(directory.path(), 7);
+    trace.request((100, 51), [1, 0], "/a");
+    trace.enter((110, 51), true, 1);
+    trace.query((120, 51), [2, 1], "items");
+    // At the same time as the other one.
+    trace.query((130, 51), [3, 1], "users");
+    trace.exit((140, 51), true, 1);
+    // Another request at the same time.
+    trace.request((150, 53), [4, 0], "/b");
+    trace.follows((155, 53), true, [4, 1]);
+    trace.close((160, 51), false, 2);
+    trace.close((170, 51), false, 3);
+    trace.enter((180, 52), true, 1);
+    trace.status((185, 52), 1, 404);
+    trace.status((186, 52), 1, 200);
+    trace.exit((190, 52), true, 1);
+    trace.close((200, 52), true, 1);
+    // On the track of the first one.
+    trace.request((210, 51), [1, 0], "/c");
+    // It outlives its parent.
+    trace.query((220, 51), [5, 1], "late");
+    trace.close((230, 51), true, 1);
+    trace.close((240, 51), false, 5);
+    // Its end is lost.
+    trace.request((250, 51), [1, 0], "/d");
+    trace.request((260, 51), [1, 0], "/e");
+    trace.close((270, 53), true, 4);
+    trace.close((280, 51), true, 1);
+    trace.finish();
+    let slices = "select s.ts, s.dur, s.name, s.depth, t.id, t.parent_id, p.name, \
+                  extract_arg(s.arg_set_id, 'debug.path'), extract_arg(s.arg_set_id, 'debug.table'), \
+                  extract_arg(s.arg_set_id, 'debug.status') \
+                  from slice s join track t on s.track_id = t.id left join track p on t.parent_id = p.id \
+                  where t.name in ('shop:request', 'shop:query') order by s.ts, s.id";
+    let flows = "select o.ts, o.name, i.ts, i.name from flow join slice o on o.id = slice_out \
+                 join slice i on i.id = slice_in order by 1, 3";
+    let answers = ask(directory.path(), &[], &[slices, flows]);
+    let mut tracks: Vec<String> = Vec::new();
+    let read: Vec<_> = answers[0]
+        .iter()
+        .map(|row| {
+            let of = |n: usize| string(&row[n]).unwrap_or("-").to_owned();
+            let mut number = |id: String| {
+                let known = tracks.iter().position(|known| *known == id);
+                known.unwrap_or_else(|| {
+                    tracks.push(id);
+                    tracks.len() - 1
+                })
+            };
+            let track = number(of(4));
+            let ts = of(0).parse::<i64>().unwrap() - START;
+            let fields = format!("{} {} {}", of(7), of(8), of(9));
+            format!(
+                "{ts} {} {} {} {track} in {} {fields}",
+                of(1),
+                of(2),
+                of(3),
+                of(6)
+            )
+        })
+        .collect();
+    // Time, duration, name, depth, track, and the track above.
+    assert_eq!(
+        read,
+        [
+            "100 100 shop:request 0 0 in - /a - 200",
+            "120 40 shop:query 1 0 in - - items -",
+            "130 40 shop:query 0 1 in shop:request - users -",
+            "150 120 shop:request 0 2 in - /b - -",
+            "155 0 followed 2 0 in - - - -",
+            "155 0 follows 1 2 in - - - -",
+            "210 20 shop:request 0 0 in - /c - -",
+            "220 10 shop:query 1 0 in - - late -",
+            "250 10 shop:request 0 0 in - /d - -",
+            "260 20 shop:request 0 0 in - /e - -",
+        ]
+    );
+    let flows: Vec<_> = answers[1]
+        .iter()
+        .map(|row| {
+            let of = |n: usize| string(&row[n]).unwrap_or("-").to_owned();
+            let ts = |n: usize| of(n).parse::<i64>().unwrap() - START;
+            format!("{} {} → {} {}", ts(0), of(1), ts(2), of(3))
+        })
+        .collect();
+    assert_eq!(
+        flows,
+        [
+            "100 shop:request → 110 shop:request",
+            "110 shop:request → 180 shop:request",
+            "155 followed → 155 follows",
+        ]
     );
 }
 

@@ -3,6 +3,7 @@
 //!
 //! They are one program: linking the tools takes as long as running most of these tests.
 
+mod calls;
 mod chunks;
 #[cfg(feature = "parquet")]
 mod columns;
@@ -20,7 +21,11 @@ mod hosts;
 mod modules;
 mod reader;
 mod report;
+mod report_requests;
 mod saved;
+mod spans;
+mod stacks;
+mod symbols;
 mod top;
 mod triggers;
 mod tutorial;

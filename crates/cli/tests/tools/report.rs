@@ -88,7 +88,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// Makes a page, and opens it.
-fn open(directory: &Path, arguments: &[&str]) -> Browser {
+pub(crate) fn open(directory: &Path, arguments: &[&str]) -> Browser {
     let page = directory.join("page.html");
     let output = report(directory, &[arguments, &["-o", "page.html"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -99,7 +99,7 @@ fn open(directory: &Path, arguments: &[&str]) -> Browser {
 }
 
 /// The text of an element.
-fn inner(browser: &mut Browser, id: &str) -> String {
+pub(crate) fn inner(browser: &mut Browser, id: &str) -> String {
     // Numbers have thin spaces between thousands.
     browser
         .text(&format!("document.getElementById('{id}').innerText"))
@@ -130,7 +130,7 @@ fn picture(browser: &mut Browser) -> String {
 }
 
 /// The cells of a table's row.
-fn row(browser: &mut Browser, table: &str, name: &str) -> Vec<String> {
+pub(crate) fn row(browser: &mut Browser, table: &str, name: &str) -> Vec<String> {
     let found = browser.value(&format!(
         "[...document.querySelectorAll('#{table} tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))
             .find(cells => cells[0] === {name:?}) ?? []"
@@ -141,12 +141,12 @@ fn row(browser: &mut Browser, table: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn span(browser: &mut Browser) -> (f64, f64) {
+pub(crate) fn span(browser: &mut Browser) -> (f64, f64) {
     let value = browser.value("[View.begin, View.end]");
     (value[0].as_f64().unwrap(), value[1].as_f64().unwrap())
 }
 
-fn no_complaints(browser: &Browser) {
+pub(crate) fn no_complaints(browser: &Browser) {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 

@@ -10,6 +10,7 @@ use usertrace_ring::schema::Integer;
 
 use usertrace_reader::quoted::{self, Special};
 use usertrace_reader::{Event, Field, LossKind, Lost, Number, Trace, Value, Values};
+use usertrace_symbols::{Area, NamedField};
 
 /// Writes events and losses as JSON.
 ///
@@ -23,6 +24,9 @@ use usertrace_reader::{Event, Field, LossKind, Lost, Number, Trace, Value, Value
 /// | text | string; if it is not UTF-8, an object of `text`, with U+FFFD for invalid bytes, and `hex`, all its bytes |
 /// | enumeration | an object of `labels`, all that match the value, and `value` |
 /// | array, sequence | array |
+///
+/// With symbols, a field `X` that holds code addresses is followed by `X_frames`: an array of
+/// objects with `address`, `function`, and, if known, `file`, `line` and `inlined`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
@@ -35,6 +39,11 @@ impl Json {
 
     /// Appends an event's line.
     pub fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
+        self.named_event(out, event, &[]);
+    }
+
+    /// Appends an event's line. Behind each field in `named` is a key with `_frames` in its name.
+    pub fn named_event(&mut self, out: &mut Vec<u8>, event: &Event<'_>, named: &[NamedField<'_>]) {
         out.extend_from_slice(b"{\"time\":\"");
         decimal(out, event.ns);
         out.push(b'"');
@@ -47,14 +56,15 @@ impl Json {
         }
         if !event.stream.packet.is_empty() {
             out.extend_from_slice(b",\"packet\":");
-            fields(out, &event.stream.packet, event.packet);
+            fields(out, &event.stream.packet, event.packet, &[], None);
         }
         if let Some(contexts) = &event.stream.contexts {
             out.extend_from_slice(b",\"context\":");
-            fields(out, contexts, event.contexts);
+            fields(out, contexts, event.contexts, named, Some(Area::Context));
         }
         out.extend_from_slice(b",\"fields\":");
-        fields(out, &event.class.fields, event.payload);
+        let of_event = &event.class.fields;
+        fields(out, of_event, event.payload, named, Some(Area::Payload));
         out.extend_from_slice(b"}\n");
     }
 
@@ -105,8 +115,19 @@ fn decimal(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Appends an object of fields.
-fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
+/// Appends fields as an object, as [`Json`] writes those of an event.
+pub fn json_fields(out: &mut Vec<u8>, own: &[Field], bytes: &[u8]) {
+    fields(out, own, bytes, &[], None);
+}
+
+/// Appends an object of fields, with the frames of those that are named in this area.
+fn fields(
+    out: &mut Vec<u8>,
+    fields: &[Field],
+    bytes: &[u8],
+    named: &[NamedField<'_>],
+    area: Option<Area>,
+) {
     out.push(b'{');
     let mut is_first = true;
     for (field, value) in Values::new(fields, bytes) {
@@ -141,8 +162,42 @@ fn fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
                 out.push(b']');
             }
         }
+        let is_this =
+            |named: &&NamedField<'_>| Some(named.area) == area && named.name == field.name;
+        if let Some(named) = named.iter().find(is_this) {
+            frames(out, named);
+        }
     }
     out.push(b'}');
+}
+
+/// Appends a key with the functions at the addresses of a field.
+fn frames(out: &mut Vec<u8>, named: &NamedField<'_>) {
+    out.push(b',');
+    string(out, format!("{}_frames", named.name).as_bytes());
+    out.extend_from_slice(b":[");
+    let all = named.frames.iter();
+    let all = all.flat_map(|(address, frames)| frames.iter().map(move |frame| (address, frame)));
+    for (n, (address, frame)) in all.enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        let _ = write!(out, "{{\"address\":\"0x{address:X}\",\"function\":");
+        string(out, frame.function.as_bytes());
+        if let Some(file) = &frame.file {
+            out.extend_from_slice(b",\"file\":");
+            string(out, file.as_bytes());
+        }
+        if let Some(line) = frame.line {
+            out.extend_from_slice(b",\"line\":");
+            decimal(out, line);
+        }
+        if frame.inlined {
+            out.extend_from_slice(b",\"inlined\":true");
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
 }
 
 fn number(out: &mut Vec<u8>, number: Number) {

@@ -45,6 +45,11 @@ impl Stack {
         has_room
     }
 
+    /// The slice that began last.
+    pub(super) fn innermost(&self) -> Option<u64> {
+        self.open.last().copied()
+    }
+
     /// Ends a slice, and slices within it that lack their own ends. Returns the number of the
     /// latter, or `None` if the slice is not open.
     pub(super) fn end(&mut self, what: u64) -> Option<usize> {

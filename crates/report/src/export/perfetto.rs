@@ -4,6 +4,10 @@
 //! become debug annotations. A begin event and its end event in the same thread become a slice; all
 //! other events are instants.
 //!
+//! A root span of `tracing` has an asynchronous track below its process, with its children in it or
+//! below it (`span_tracks.rs`). A flow leads from the span to each slice of a thread in it, and one
+//! to a span that follows from it.
+//!
 //! Times stay nanoseconds since 1970: the trace's primary clock is the time of day.
 
 use std::borrow::Cow;
@@ -14,8 +18,10 @@ use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
 use super::pairs::{SliceRole, Stack, slice_role};
 use super::proto::{Message, NestedMark};
+use super::span_tracks::{Ended, SpanTracks};
+use crate::spans::role::Role;
 use usertrace_reader::{
-    Event, Field, Hosts, LossKind, Lost, Metadata, Number, Trace, Value, Values,
+    Event, Field, Hosts, LossKind, Lost, Metadata, Number, Trace, Value, Values, value,
 };
 
 /// Field numbers and values from Perfetto's `protos/perfetto/trace`.
@@ -72,6 +78,8 @@ mod field {
         pub(crate) const NAME_IID: u32 = 10;
         pub(crate) const TRACK_UUID: u32 = 11;
         pub(crate) const NAME: u32 = 23;
+        pub(crate) const FLOW_IDS: u32 = 47;
+        pub(crate) const TERMINATING_FLOW_IDS: u32 = 48;
         pub(crate) const SLICE_BEGIN: u64 = 1;
         pub(crate) const SLICE_END: u64 = 2;
         pub(crate) const INSTANT: u64 = 3;
@@ -100,6 +108,9 @@ use field::{annotation, clock, event as of_event, packet, track};
 
 /// All packets belong to one sequence, so each name is interned only once.
 const SEQUENCE: u64 = 1;
+
+/// UUIDs of the tracks of spans begin here, above those of all other tracks.
+const SPAN_TRACKS: u64 = 1 << 32;
 
 /// The contexts with the id and the name of an event's thread.
 const THREAD: &str = "vtid";
@@ -146,6 +157,10 @@ struct Class {
     name: u64,
     category: u64,
     role: SliceRole,
+    /// What it does to a span of `tracing`, and the span's name, also interned.
+    of_span: Option<(Role, String, u64)>,
+    /// All its fields if it gives some to a span after its begin.
+    recorded: Vec<Field>,
     /// For a begin or an end event: the name of the slice, interned, and as text.
     slice: u64,
     stem: String,
@@ -182,6 +197,22 @@ impl Class {
                 None => (of_event::INSTANT, self.name),
             },
             SliceRole::Begin | SliceRole::Neither => (of_event::INSTANT, self.name),
+        }
+    }
+
+    /// Writes the fields without ids of spans, as debug annotations.
+    fn annotate_own(&self, message: &mut Message, fields: &[Field], payload: &[u8]) {
+        let ids = self.of_span.as_ref().map_or(0, |(role, ..)| role.ids());
+        for (name, (_, value)) in self
+            .fields
+            .iter()
+            .zip(Values::new(fields, payload))
+            .skip(ids)
+        {
+            let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
+            message.number(annotation::NAME_IID, *name);
+            value_of(message, value);
+            message.end(mark);
         }
     }
 
@@ -242,6 +273,7 @@ pub struct Perfetto {
     tracks: Vec<Track>,
     /// The index of each track, by process and owner.
     track_indices: HashMap<(usize, Owner), usize>,
+    spans: SpanTracks,
     /// The name of each trace's host, if there are several hosts.
     hosts: Vec<String>,
     /// Process ids that several hosts have.
@@ -288,11 +320,11 @@ impl Perfetto {
             bytes: std::mem::take(out),
         };
         self.begin(message, event.ns);
-        let class = self.class(event);
+        let number = self.class(event);
         let (owner, thread_name) = owner(event);
         let is_of_thread = matches!(owner, Owner::Thread(_));
         let track = self.track(message, event.trace, owner, thread_name.as_deref());
-        let (class, track) = (&self.classes[class], &mut self.tracks[track]);
+        let (class, track) = (&self.classes[number], &mut self.tracks[track]);
         // Threads that share a ring would end each other's slices.
         let role = if is_of_thread {
             class.role
@@ -323,10 +355,117 @@ impl Perfetto {
                 _ => message.number(of_event::NAME_IID, name),
             }
         }
+        if let (of_event::SLICE_BEGIN, Some((Role::Enter, ..))) = (kind, &class.of_span)
+            && let Some((ids, _)) = self.spans.get(event.trace.process(), span_id(event, 0))
+        {
+            message.fixed(of_event::FLOW_IDS, ids.span_id);
+        }
         class.annotate(message, event);
         message.end(event_mark);
         message.end(mark);
+        self.span(message, event, number);
         *out = std::mem::take(&mut message.bytes);
+    }
+
+    /// Begins or ends the slice of a span of `tracing`, or adds to it.
+    fn span(&mut self, message: &mut Message, event: &Event<'_>, class: usize) {
+        let Some((role, ..)) = self.classes[class].of_span else {
+            return;
+        };
+        let (process, id) = (event.trace.process(), span_id(event, 0));
+        match role {
+            // 0 is none.
+            _ if id == 0 => {}
+            Role::New => {
+                // The end of one with the same id was lost.
+                if let Some(ended) = self.spans.end(process, id) {
+                    self.end_span(message, event.ns, &ended);
+                }
+                self.begin_span(message, event, class, [id, span_id(event, 1)]);
+            }
+            Role::Close => {
+                if let Some(ended) = self.spans.end(process, id) {
+                    self.end_span(message, event.ns, &ended);
+                }
+            }
+            Role::Record => self.spans.record(event, class, id),
+            Role::Follows => {
+                let followed = self.spans.get(process, span_id(event, 1));
+                let Some((followed, span)) = followed.zip(self.spans.get(process, id)) else {
+                    return;
+                };
+                let flow = followed.0.span_id.rotate_left(1) ^ span.0.span_id;
+                for (track, field, name) in [
+                    (followed.1, of_event::FLOW_IDS, "followed"),
+                    (span.1, of_event::TERMINATING_FLOW_IDS, "follows"),
+                ] {
+                    let uuid = SPAN_TRACKS + track as u64;
+                    let mark = begin_event(message, event.ns, of_event::INSTANT, uuid);
+                    message.text(of_event::NAME, name);
+                    message.fixed(field, flow);
+                    end_event(message, mark);
+                }
+            }
+            Role::Enter | Role::Exit | Role::InSpan => {}
+        }
+    }
+
+    fn begin_span(
+        &mut self,
+        message: &mut Message,
+        event: &Event<'_>,
+        class: usize,
+        ids: [u64; 2],
+    ) {
+        let Some((_, name, number)) = &self.classes[class].of_span else {
+            return;
+        };
+        let Some(begun) = self.spans.begin(event, name, *number, ids) else {
+            return;
+        };
+        let uuid = SPAN_TRACKS + begun.track as u64;
+        if begun.is_new {
+            let name = name.clone();
+            let parent = match begun.parent {
+                Some(parent) => SPAN_TRACKS + parent as u64,
+                None => {
+                    let process = self.track(message, event.trace, Owner::Process, None);
+                    self.tracks[process].uuid
+                }
+            };
+            let mark = begin_packet(message, None);
+            let descriptor = message.begin(packet::TRACK_DESCRIPTOR);
+            message.number(track::UUID, uuid);
+            message.number(track::PARENT_UUID, parent);
+            message.text(track::NAME, &name);
+            message.end(descriptor);
+            message.end(mark);
+        }
+        let class = &self.classes[class];
+        let Some((_, _, name)) = class.of_span else {
+            return;
+        };
+        let mark = begin_event(message, event.ns, of_event::SLICE_BEGIN, uuid);
+        message.number(of_event::CATEGORY_IIDS, class.category);
+        message.number(of_event::NAME_IID, name);
+        message.fixed(of_event::FLOW_IDS, begun.ids.span_id);
+        class.annotate_own(message, &event.class.fields, event.payload);
+        end_event(message, mark);
+    }
+
+    /// Ends the slice of a span, and slices within it.
+    fn end_span(&self, message: &mut Message, ns: i64, ended: &Ended) {
+        let uuid = SPAN_TRACKS + ended.track as u64;
+        for _ in 0..ended.within {
+            let ending = begin_event(message, ns, of_event::SLICE_END, uuid);
+            end_event(message, ending);
+        }
+        let mark = begin_event(message, ns, of_event::SLICE_END, uuid);
+        for record in &ended.records {
+            let class = &self.classes[record.class];
+            class.annotate_own(message, &class.recorded, &record.payload);
+        }
+        end_event(message, mark);
     }
 
     /// Appends the packets of a loss: a slice for the period in which events may be missing.
@@ -388,7 +527,14 @@ impl Perfetto {
             matches!(field.kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
         });
         let provider = name.split(':').next().unwrap_or_default();
+        let of_span = Role::of(event);
+        let recorded = match of_span {
+            Some((Role::Record, _)) => event.class.fields.clone(),
+            _ => Vec::new(),
+        };
         self.classes.push(Class {
+            recorded,
+            of_span: of_span.map(|(role, span)| (role, span.to_owned(), self.names.number(span))),
             name: self.names.number(name),
             category: self.categories.number(provider),
             role,
@@ -554,6 +700,11 @@ fn owner<'a>(event: &Event<'a>) -> (Owner, Option<Cow<'a, str>>) {
         _ => Owner::Process,
     };
     (owner, None)
+}
+
+/// The id of a span in a field of its event.
+fn span_id(event: &Event<'_>, index: usize) -> u64 {
+    value::integer(&event.class.fields, index, event.payload).unwrap_or(0)
 }
 
 /// The role of an event, considering only counterparts that were selected as well.

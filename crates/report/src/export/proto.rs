@@ -37,9 +37,13 @@ impl Message {
         self.number(field, number.cast_unsigned());
     }
 
-    pub(super) fn double(&mut self, field: u32, number: f64) {
+    pub(super) fn fixed(&mut self, field: u32, number: u64) {
         self.key(field, FIXED64);
         self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn double(&mut self, field: u32, number: f64) {
+        self.fixed(field, number.to_bits());
     }
 
     pub(super) fn text(&mut self, field: u32, text: &str) {

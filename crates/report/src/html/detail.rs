@@ -4,7 +4,7 @@
 //! every second part is kept, or every fourth one, and so on, so that all periods have some events.
 //! The page shows the gaps.
 
-use super::binary::deflate;
+use crate::binary::deflate;
 use crate::varint;
 
 /// Maximum number of events in a part.

@@ -8,23 +8,22 @@
 //! ```no_run
 //! use usertrace_reader::{Reader, Selection};
 //! use usertrace_report::html::Report;
+//! use usertrace_report::stacks::SymbolOptions;
 //!
-//! let mut reader = Reader::open(&["traces".into()], Selection::default())?;
-//! let report = Report::collect(&mut reader, Report::DETAIL);
+//! let selection = Selection { modules: true, ..Selection::default() };
+//! let mut reader = Reader::open(&["traces".into()], selection)?;
+//! let report = Report::collect(&mut reader, Report::DETAIL, Some(SymbolOptions::default()));
 //! report.write("A trace", &mut std::fs::File::create("report.html")?)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod binary;
 mod collect;
 mod detail;
-mod durations;
-mod lanes;
+mod flame;
 mod losses;
 mod page;
-mod pairing;
 mod pyramid;
-mod rules;
+mod requests;
 mod spans;
 
 pub use collect::Report;

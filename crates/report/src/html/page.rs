@@ -10,10 +10,10 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Report;
-use super::binary::{base64, deflate};
 use super::collect::Crash;
-use super::lanes::LaneOwner;
 use super::spans::Span;
+use crate::activity::LaneOwner;
+use crate::binary::{base64, deflate};
 use crate::varint;
 use usertrace_reader::Counter;
 
@@ -30,7 +30,10 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/timeline.js"),
     include_str!("page/overview.js"),
     include_str!("page/tables.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/stacks.js"),
     include_str!("page/panel.js"),
+    include_str!("page/spans.js"),
     include_str!("page/main.js"),
 ];
 
@@ -57,6 +60,8 @@ struct Data<'a> {
     losses: Vec<Loss>,
     counters: Vec<CounterRow>,
     parts: Vec<[u64; 4]>,
+    /// How many root spans of `tracing` the page has.
+    requests: usize,
     problems: &'a [String],
     nr_problems: u64,
 }
@@ -177,7 +182,9 @@ impl Report {
                 "nonce" => to.write_all(nonce.as_bytes())?,
                 "style" => to.write_all(STYLE.as_bytes())?,
                 "data" => to.write_all(data.as_bytes())?,
+                "requests" => to.write_all(self.requests_text()?.as_bytes())?,
                 "counts" => to.write_all(base64(&deflate(&self.counts())).as_bytes())?,
+                "stacks" => self.write_stacks(to)?,
                 "scripts" => {
                     for script in SCRIPTS {
                         write!(to, "<script nonce=\"{nonce}\">\n{script}</script>\n")?;
@@ -189,6 +196,22 @@ impl Report {
         }
         to.write_all(rest.as_bytes())?;
         to.flush()
+    }
+
+    /// The root spans, compressed, or nothing.
+    fn requests_text(&self) -> io::Result<String> {
+        let Some(requests) = &self.requests else {
+            return Ok(String::new());
+        };
+        Ok(base64(&deflate(&serde_json::to_vec(requests)?)))
+    }
+
+    /// Writes the call stacks, or an empty element if no event has any.
+    fn write_stacks(&self, to: &mut impl Write) -> io::Result<()> {
+        match self.stacks() {
+            Some(stacks) => to.write_all(base64(&deflate(&stacks)).as_bytes()),
+            None => Ok(()),
+        }
     }
 
     fn write_detail(&self, to: &mut impl Write) -> io::Result<()> {
@@ -204,7 +227,7 @@ impl Report {
     }
 
     fn data<'a>(&'a self, title: &'a str) -> Data<'a> {
-        let classes = self.classes.iter().map(|class| Class {
+        let classes = self.activity.classes().iter().map(|class| Class {
             name: &class.name,
             loglevel: class.loglevel,
             events: class.events,
@@ -213,8 +236,8 @@ impl Report {
         Data {
             title,
             version: env!("CARGO_PKG_VERSION"),
-            begin: self.begin.map(|ns| ns.to_string()),
-            end: self.end,
+            begin: self.activity.begin.map(|ns| ns.to_string()),
+            end: self.activity.end,
             events: self.events,
             detailed: self.detailed(),
             lost_events: self.losses.events,
@@ -233,6 +256,7 @@ impl Report {
             parts: parts
                 .map(|part| [part.number, part.begin, part.end, part.events])
                 .collect(),
+            requests: self.requests.as_ref().map_or(0, |of| of.trees.len()),
             problems: &self.problems,
             nr_problems: self.nr_problems,
         }
@@ -240,7 +264,7 @@ impl Report {
 
     fn process_rows(&self) -> Vec<Process<'_>> {
         let rows = self.processes.iter().enumerate().map(|(n, process)| {
-            let in_use = self.pairs.in_use.get(&(n as u32));
+            let in_use = self.activity.heap.in_use(n as u32);
             Process {
                 name: &process.name,
                 pid: process.pid,
@@ -258,7 +282,7 @@ impl Report {
     }
 
     fn lane_rows(&self) -> Vec<Lane> {
-        let rows = self.lanes.all.iter().map(|lane| {
+        let rows = self.activity.lanes.all.iter().map(|lane| {
             let (kind, of, id) = match lane.owner {
                 LaneOwner::Thread(process, tid) => ("thread", process, tid.to_string()),
                 LaneOwner::Handle(process, thread) => ("handle", process, format!("0x{thread:X}")),
@@ -278,7 +302,7 @@ impl Report {
     }
 
     fn pair_rows(&self) -> Vec<Pair<'_>> {
-        let rows = self.pairs.all.iter().map(|pair| Pair {
+        let rows = self.activity.pairs.all.iter().map(|pair| Pair {
             name: &pair.name,
             is_async: pair.is_async,
             count: pair.durations.count,
@@ -298,7 +322,7 @@ impl Report {
     }
 
     fn loss_rows(&self) -> Vec<Loss> {
-        let begin = self.begin.unwrap_or(0);
+        let begin = self.activity.begin.unwrap_or(0);
         let rows = self.losses.all.iter().map(|loss| Loss {
             process: loss.process,
             cpu: loss.cpu,

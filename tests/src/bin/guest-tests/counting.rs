@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use nix::poll::PollFlags;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use usertrace::Outcome;
 use usertrace_ring::{CountGaps, CountKey, CountTable, CountValues, Frozen, Geometry, Positions};
 use usertrace_testing::wait;
@@ -16,6 +19,8 @@ use usertrace_tests::control::{self, Trace};
 use usertrace_tests::cpu;
 use usertrace_tests::event::{self, attach};
 use usertrace_tests::guest::scaled;
+use usertrace_tests::program;
+use usertrace_tests::running::Running;
 
 use crate::{Case, cases};
 
@@ -23,6 +28,7 @@ pub(crate) const CASES: &[Case] = cases![
     counts_of_all_cpus_are_exact,
     garbage_in_counters_harms_no_other_process,
     tables_without_memory_lose_nothing_else,
+    stat_follows_a_trace_until_it_is_removed,
 ];
 
 /// A started trace that counts the event by its thread, with the values of its number.
@@ -319,4 +325,74 @@ fn tables_without_memory_lose_nothing_else() {
     assert!(before.gaps.lost > 0);
     child.link.send(1);
     child.join();
+}
+
+/// `usertrace stat --trace`: the state of now without an interval, and with one until a signal comes
+/// or the trace is removed. The last state has all that was counted.
+///
+/// Requirements: E7, F1
+fn stat_follows_a_trace_until_it_is_removed() {
+    let stat = |arguments: &[&str]| {
+        let mut command = Command::new(program::path("usertrace"));
+        command.args(["stat", "--json", "--trace"]).args(arguments);
+        command
+    };
+    let counted = |line: &str| -> u64 {
+        let state: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let counters = state["counters"].as_array().expect("an array");
+        let count = |of: &serde_json::Value| of["count"].as_u64().expect("a number");
+        counters.iter().map(count).sum()
+    };
+    let absent = stat(&["absent"]).output().expect("it runs");
+    assert_eq!(absent.status.code(), Some(1), "{absent:?}");
+    assert!(
+        String::from_utf8_lossy(&absent.stderr).contains("absent"),
+        "{absent:?}"
+    );
+
+    let trace = counting("followed", 4096, 4);
+    let mut child = Child::spawn(|link| {
+        attach();
+        while link.receive() != 0 {
+            for number in 0..100 {
+                assert_eq!(event::write(3, number), Outcome::Recorded);
+            }
+            link.send(0);
+        }
+    });
+    let mut more = || {
+        child.link.send(1);
+        child.link.receive();
+    };
+    more();
+    let now = stat(&["followed"]).output().expect("it runs");
+    assert!(now.status.success(), "{now:?}");
+    assert_eq!(counted(&String::from_utf8_lossy(&now.stdout)), 100);
+
+    let follow = || {
+        let mut follower = stat(&["followed", "--interval", "0.1"]);
+        let mut follower = Running::start(follower.stdout(Stdio::piped()));
+        let lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
+        (
+            follower,
+            lines.map(move |line| counted(&line.expect("a line"))),
+        )
+    };
+    let (mut interrupted, mut counts) = follow();
+    assert_eq!(counts.next(), Some(100));
+    more();
+    assert!(counts.any(|count| count == 200), "the next state is shown");
+    let pid = i32::try_from(interrupted.0.id()).expect("a process id");
+    kill(Pid::from_raw(pid), Signal::SIGINT).expect("it runs");
+    assert!(interrupted.wait().success());
+
+    let (mut follower, mut counts) = follow();
+    assert_eq!(counts.next(), Some(200));
+    more();
+    assert!(counts.any(|count| count == 300), "the next state is shown");
+    child.link.send(0);
+    child.join();
+    drop(trace);
+    assert!(follower.wait().success());
+    assert_eq!(counts.last().unwrap_or(300), 300);
 }

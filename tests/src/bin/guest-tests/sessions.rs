@@ -598,9 +598,7 @@ fn example(command: &str, line: &str) {
         prepare("usertrace start mine && ./server 3");
     }
     if examples::reads_traces(command, line) {
-        prepare(
-            "usertrace record -q -o traces -- ./server 3 && cp -r traces usertrace-20261122T150347Z",
-        );
+        prepare(&examples::prepare_traces(command));
     }
     let pid = std::cell::OnceCell::new();
     let mut line = line.to_owned();

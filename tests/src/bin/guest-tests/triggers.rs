@@ -32,6 +32,7 @@ pub(crate) const CASES: &[Case] = cases![
     once_and_every_count_over_all_processes,
     flood_of_triggers_harms_no_other_process,
     programs_fire_triggers_from_anywhere,
+    vfork_child_fires_triggers_of_its_parent,
     trigger_that_is_no_expression_fires_nothing,
     waiting_programs_are_told,
 ];
@@ -321,6 +322,27 @@ fn flood_of_triggers_harms_no_other_process() {
     let written = bystander.check(&trace);
     let rate = calls * 3 * 1000 / ms.max(1);
     println!("{rate} matches a second; the bystander wrote {written} events");
+}
+
+/// A `vfork` child loses its events, as it must not write into its parent's rings. It fires triggers
+/// nevertheless.
+///
+/// Requirements: E4, F2
+fn vfork_child_fires_triggers_of_its_parent() {
+    let trace = Trace::started("vforked");
+    trace
+        .write("triggers", "numbered if thread == 1 then notify")
+        .expect("a trigger");
+    Child::spawn(|_| {
+        cpu::pin(0);
+        event::attach();
+        assert!(event::write_around_vfork(Outcome::Lost));
+    })
+    .join();
+    let counts: Vec<_> = (fired(&trace).iter())
+        .map(|of| (of.matched, of.fired + of.suppressed))
+        .collect();
+    assert_eq!(counts, [(5, 5)]);
 }
 
 /// Requirements: A4, A5, E4, F1

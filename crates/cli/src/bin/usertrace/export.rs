@@ -1,4 +1,5 @@
-//! `usertrace export`: converts traces to JSON, to Perfetto's format, to OTLP, or to Parquet.
+//! `usertrace export`: converts traces to JSON, to Perfetto's format, to OTLP, to Parquet, or to
+//! profiles.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -8,10 +9,13 @@ use anyhow::Context as _;
 #[cfg(feature = "parquet")]
 use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
-use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto};
+use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto, StackExport, StackFormat};
+use usertrace_report::stacks::Weight;
+use usertrace_symbols::Resolver;
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::symbols::{self, Symbols};
 #[cfg(feature = "parquet")]
 use crate::tables;
 use crate::{destination, output};
@@ -29,6 +33,10 @@ Examples:
   usertrace export --perfetto -o traces.perfetto-trace traces         # to open at ui.perfetto.dev
   usertrace export --parquet columns traces                           # to query with DuckDB or Spark
   usertrace export --otlp -o spans.jsonl traces                       # for the OpenTelemetry Collector
+  usertrace export --folded -o traces.folded traces                   # for flamegraph.pl, inferno or speedscope
+  usertrace export --pprof -o traces.pb.gz traces                     # go tool pprof -http : traces.pb.gz
+  usertrace export --firefox -o traces.json.gz traces                 # to open at profiler.firefox.com
+  usertrace record --malloc --context callstack -o traces -- ./server; usertrace export --pprof --by live -o live.pb.gz traces
 
 With --json, each line is an object, of an event, in the order of time:
   time       nanoseconds since 1970
@@ -42,7 +50,8 @@ or of what is missing in a trace, when that was noticed: lost is \"events\" or \
 first of them may have been, and file the stream that they are missing in.
 Times, integers of 64 bits and counts are strings of digits, as most readers of JSON round larger numbers than 2^53. Those that
 are shown in hexadecimal are strings, too: \"0x1F\". An enumeration is {\"labels\": [...], \"value\": ...}; a text that is not
-UTF-8, {\"text\": ..., \"hex\": ...}; what is no number, \"NaN\", \"Infinity\" or \"-Infinity\".
+UTF-8, {\"text\": ..., \"hex\": ...}; what is no number, \"NaN\", \"Infinity\" or \"-Infinity\". Behind code addresses (ip, callstack,
+and those of --function) are their functions: ip_frames, callstack_frames; view --help says where symbols are looked for.
 
 With --perfetto, it is a file for Perfetto: of each process a track, and below it one for each thread, if the trace knows
 threads (record --context vtid,procname), or else one for each CPU. Fields are arguments, by their names; contexts are below
@@ -60,6 +69,20 @@ loglevel, its fields by their names, and contexts with ctx_ in front. Losses are
 are in nanoseconds since 1970, dates are those of UTC. DIR appears when all of it is written. It replaces an earlier export; a
 directory with anything else is refused. docs/how-to/columns.md says more.
 
+With --folded, --pprof or --firefox, what happened is added up by call stack: record --context callstack for stacks, or ip for
+the place of each event alone. --by says what is added up:
+  events     the number of events
+  bytes      the sizes of allocations, and of other events the field bytes, size or len
+  time       the time between events that begin and end something in one thread, in ns, without that of what is within it
+  live       the bytes of allocations that were not released at the end (record --malloc)
+  peak       the bytes of allocations when their process had the most in use
+The innermost frame is the event, or what began and ended. Functions have names if their files or debug files are found.
+
+--folded writes a line for each stack: frames from the outermost with ; between them, and the weight. The first frame is the
+process, the second one the thread if --threads is given. --pprof writes all weights that there are, and --by is the one that pprof
+shows first; process, thread and event are labels. --firefox has a track for each thread; what happened at about the same time
+in one stack is one sample.
+
 What cannot be read is said on standard error, and the rest is written.
 
 TIME is HH:MM:SS as usertrace view prints it, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970;
@@ -68,7 +91,7 @@ all with up to nine decimals.
 Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE or DIR not be written; 2 for a wrong command line; 3 if
 something of the traces is damaged or missing, and the rest was written.")]
 #[command(
-    override_usage = "usertrace export [OPTIONS] <--json|--perfetto|--otlp> <DIR>...\n       usertrace export [OPTIONS] --parquet <DIR> <DIR>..."
+    override_usage = "usertrace export [OPTIONS] <--json|--perfetto|--otlp> <DIR>...\n       usertrace export [OPTIONS] <--folded|--pprof|--firefox> [--by WEIGHT] <DIR>...\n       usertrace export [OPTIONS] --parquet <DIR> <DIR>..."
 )]
 #[command(group = clap::ArgGroup::new("format").required(true))]
 pub(crate) struct Args {
@@ -84,6 +107,27 @@ pub(crate) struct Args {
     #[arg(long, group = "format")]
     otlp: bool,
 
+    /// As folded call stacks, a line for each, with the sum of a weight
+    #[arg(long, group = "format")]
+    folded: bool,
+
+    /// As a profile for pprof
+    #[arg(long, group = "format")]
+    pprof: bool,
+
+    /// As a profile for Firefox Profiler
+    #[arg(long, group = "format")]
+    firefox: bool,
+
+    /// What is added up by call stack: events, bytes, time, live or peak
+    #[arg(long, value_name = "WEIGHT", default_value = "events", value_parser = weight,
+        conflicts_with_all = ["json", "perfetto", "otlp", "parquet"])]
+    by: Weight,
+
+    /// Give each thread a frame of its own in folded call stacks
+    #[arg(long, requires = "folded")]
+    threads: bool,
+
     /// As tables of Parquet files in DIR, in place of an earlier export that is there
     #[arg(long, group = "format", value_name = "DIR", conflicts_with = "output")]
     parquet: Option<PathBuf>,
@@ -91,9 +135,21 @@ pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
+    #[command(flatten)]
+    symbols: Symbols,
+
     /// Write to FILE, in place of one that is there; - for standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+/// Parses the name of a weight.
+fn weight(name: &str) -> Result<Weight, String> {
+    let known = Weight::ALL.into_iter().find(|known| known.name() == name);
+    known.ok_or_else(|| {
+        let names = Weight::ALL.map(Weight::name);
+        format!("unknown weight; known: {}", names.join(", "))
+    })
 }
 
 impl Args {
@@ -102,10 +158,26 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        if self.perfetto && self.output.is_none() && io::stdout().is_terminal() {
-            output::say("--perfetto is nothing to look at: it wants -o FILE, or a pipe");
+        let binary = [
+            (self.perfetto, "--perfetto"),
+            (self.pprof, "--pprof"),
+            (self.firefox, "--firefox"),
+        ];
+        if let Some((_, option)) = binary.iter().find(|(is_chosen, _)| *is_chosen)
+            && self.output.is_none()
+            && io::stdout().is_terminal()
+        {
+            output::say(format_args!(
+                "{option} is nothing to look at: it wants -o FILE, or a pipe"
+            ));
             return Ok(WRONG_COMMAND_LINE);
         }
+        let stacks = match (self.folded, self.pprof, self.firefox) {
+            (true, _, _) => Some(StackFormat::Folded),
+            (_, true, _) => Some(StackFormat::Pprof),
+            (_, _, true) => Some(StackFormat::Firefox),
+            _ => None,
+        };
         // Open the traces before the output file is replaced: it may hold something of value.
         let Some(mut reader) = self.selected.open()? else {
             return Ok(WRONG_COMMAND_LINE);
@@ -113,14 +185,25 @@ impl Args {
         if let Some(directory) = &self.parquet {
             return write_columns(directory, &mut reader);
         }
-        let format = match (self.perfetto, self.otlp) {
-            (true, _) => {
+        let format = match (stacks, self.perfetto, self.otlp) {
+            (Some(format), _, _) => {
+                let symbols = self.symbols.options()?;
+                reader.set_modules(true);
+                let export = StackExport::new(format, self.by, self.threads, symbols);
+                Format::Stacks(Box::new(export))
+            }
+            (_, true, _) => {
                 let mut perfetto = Perfetto::new();
                 perfetto.set_hosts(reader.traces());
                 Format::Perfetto(Box::new(perfetto))
             }
-            (_, true) => Format::Otlp(Box::default()),
-            _ => Format::Json(Json::new()),
+            (_, _, true) => Format::Otlp(Box::default()),
+            _ => {
+                let options = self.symbols.options()?;
+                reader.set_modules(options.is_some());
+                let resolver = options.map(|options| Box::new(Resolver::new(options)));
+                Format::Json(Json::new(), resolver)
+            }
         };
         let path = self.output.as_deref().unwrap_or(Path::new("-"));
         let mut is_damaged = false;
@@ -162,39 +245,58 @@ fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
 }
 
 enum Format {
-    Json(Json),
+    Json(Json, Option<Box<Resolver>>),
     Perfetto(Box<Perfetto>),
     Otlp(Box<Otlp>),
+    Stacks(Box<StackExport>),
 }
 
 impl Format {
     fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
         match self {
-            Self::Json(json) => json.event(out, event),
+            Self::Json(json, None) => json.event(out, event),
+            Self::Json(json, Some(resolver)) => {
+                if !resolver.note(event) {
+                    let named = resolver.name_fields(event);
+                    json.named_event(out, event, &named);
+                }
+                symbols::say(resolver.symbols.take_messages());
+            }
             Self::Perfetto(perfetto) => perfetto.event(out, event),
             Self::Otlp(otlp) => otlp.event(out, event),
+            Self::Stacks(stacks) => stacks.event(event),
         }
     }
 
     fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         match self {
-            Self::Json(json) => json.lost(out, lost, trace),
+            Self::Json(json, _) => json.lost(out, lost, trace),
             Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
             Self::Otlp(otlp) => otlp.lost(out, lost, trace),
+            Self::Stacks(stacks) => stacks.lost(lost),
         }
     }
 
     /// Appends what comes behind all events.
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        let Self::Otlp(otlp) = self else {
-            return;
-        };
-        let LeftOut { unbegun, unended } = otlp.finish(out);
-        if unbegun > 0 || unended > 0 {
-            output::say(format_args!(
-                "spans that are left out: {unbegun} without a begin, {unended} without an end"
-            ));
+    fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Json(_, Some(resolver)) => symbols::say(resolver.symbols.missing()),
+            Self::Json(_, None) | Self::Perfetto(_) => {}
+            Self::Otlp(otlp) => {
+                let LeftOut { unbegun, unended } = otlp.finish(out);
+                if unbegun > 0 || unended > 0 {
+                    output::say(format_args!(
+                        "spans that are left out: {unbegun} without a begin, {unended} without an end"
+                    ));
+                }
+            }
+            Self::Stacks(stacks) => {
+                let notes = stacks.finish(out).map_err(io::Error::other)?;
+                symbols::say(stacks.take_messages());
+                symbols::say(notes.lines());
+            }
         }
+        Ok(())
     }
 }
 
@@ -233,7 +335,7 @@ impl<W: Write> Export<W> {
                 self.flush()?;
             }
         }
-        self.format.finish(&mut self.bytes);
+        self.format.finish(&mut self.bytes)?;
         self.flush()
     }
 

@@ -5,6 +5,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod byte_size;
+mod call_printer;
 mod ctl;
 mod daemon;
 mod descendants;
@@ -18,6 +19,7 @@ mod filter;
 mod generate;
 mod help;
 mod kernel_commands;
+mod leaks;
 mod limits;
 mod list;
 mod load;
@@ -26,6 +28,7 @@ mod notify;
 mod obstacle;
 mod output;
 mod pids;
+mod place;
 mod preload;
 mod progress;
 mod record;
@@ -37,9 +40,11 @@ mod selection;
 mod send;
 mod setup;
 mod snapshot;
+mod spans;
 mod start;
 mod stat;
 mod status;
+mod symbols;
 #[cfg_attr(
     not(feature = "parquet"),
     allow(
@@ -90,6 +95,8 @@ enum Command {
     View(view::Args),
     Export(export::Args),
     Report(report::Args),
+    Spans(spans::Args),
+    Leaks(leaks::Args),
     Send(send::Args),
     List(list::Args),
     Top(top::Args),
@@ -124,6 +131,8 @@ fn main() -> ExitCode {
         Command::View(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::Report(args) => args.run(),
+        Command::Spans(args) => args.run(),
+        Command::Leaks(args) => args.run(),
         Command::Send(args) => args.run(),
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),

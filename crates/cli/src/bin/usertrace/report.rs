@@ -8,6 +8,7 @@ use usertrace_report::html::Report;
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::symbols::{self, Symbols};
 use crate::{destination, output};
 
 /// Make one HTML page of traces, to look at in a browser
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     selected: Selected,
 
+    #[command(flatten)]
+    symbols: Symbols,
+
     /// The page, in place of one that is there; - for standard output [default:
     /// usertrace-TIME.html]
     #[arg(short, long, value_name = "FILE")]
@@ -57,11 +61,14 @@ impl Args {
         let Some((mut reader, clocks)) = self.selected.open_hosts()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
-        let mut report = Report::collect(&mut reader, (self.detail as usize) << 20);
+        let symbols = self.symbols.options()?;
+        reader.set_modules(true);
+        let mut report = Report::collect(&mut reader, (self.detail as usize) << 20, symbols);
         report.set_clocks(clocks);
         for problem in report.problems() {
             output::say(problem);
         }
+        symbols::say(report.take_messages());
         let names: Vec<String> = self
             .selected
             .directories

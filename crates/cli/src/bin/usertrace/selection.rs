@@ -50,6 +50,11 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
+    /// Takes `--where` away, for a command whose condition is on something other than events.
+    pub(crate) fn take_condition(&mut self) -> Option<Condition> {
+        self.condition.take()
+    }
+
     /// The selection for the reader, without times, which depend on the traces. `None`: a pattern
     /// is invalid, and a message said so; the exit status is
     /// [`WRONG_COMMAND_LINE`](crate::status::WRONG_COMMAND_LINE) then.

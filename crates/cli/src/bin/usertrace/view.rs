@@ -7,11 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use usertrace_reader::{Hosts, Item, LossKind, Lost, Printer, Reader, is_going_on};
+use usertrace_reader::{Event, Hosts, Item, LossKind, Lost, Printer, Reader, is_going_on};
+use usertrace_symbols::Resolver;
 
-use crate::output;
+use crate::call_printer::CallPrinter;
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
+use crate::symbols::{self, Symbols};
+use crate::{output, place};
 
 /// Size of a write, in bytes.
 const CHUNK: usize = 128 << 10;
@@ -28,6 +31,7 @@ Examples:
   usertrace view --where 'status >= 500 && path == \"/api/*\"' traces
   usertrace view --pid 4710,4711 traces
   usertrace record -o traces -- ./server & sleep 1; usertrace view --follow traces
+  usertrace view --debug-dir symbols traces              # functions and lines of addresses
 
 A directory is a trace, with a file metadata, or has some below it: what record, snapshot, extract and programs that trace
 without the patched kernel have written. Each event is a line, as babeltrace2 prints it: the time of day, the time since the
@@ -35,6 +39,11 @@ line before, host, program and process id, the event, the CPU or thread whose ri
 lost is said on standard error, with the file that it is missing in. If the end of a file is missing, as a recorder leaves it
 that was killed, events up to there are printed, and the status is 3; usertrace record -o into the same directory completes
 what a recorder left.
+
+With --calls, each function of record --function is a line with its duration, or two if something happened in it: NAME() { and
+} /* NAME */, with the calls in it between them. Other events are comments. Threads are told apart by their ids; record
+--context vtid, or with rings of threads. \"left without an exit\" is a function that an exception or longjmp left, or whose exit
+was lost.
 
 With --follow, what record is writing is printed as it is written, within a fraction of a second; programs that trace without
 it write when a sub-buffer is full. It ends when record has ended, or, if there is none, all processes have, or by a signal, as
@@ -48,6 +57,12 @@ contexts as $ctx.NAME, those of the program as $app.NAME; integers, floats, \"TE
 < <= > >= == !=, && || !, & | ^ ~ << >> (which bind more tightly than comparisons), parentheses. Events that lack
 the decisive fields are not printed. Losses are reported as ever. docs/reference/expressions.md says more.
 
+If the channel has context ip or callstack, the functions there follow each event in lines of their own, which begin with
+four spaces: the innermost first, with file and line; so do the addresses of other functions, as of record --function. Symbols
+are found by the build ID that the trace has of each program and library: in the file itself, in a debug file in DIR of
+--debug-dir or /usr/lib/debug, or from the servers in $DEBUGINFOD_URLS. A file with another build ID is not used, and a message
+says so. --symbols never prints addresses only, as babeltrace2 does.
+
 TIME is HH:MM:SS as printed, which is looked for within the traces; YYYY-MM-DD HH:MM:SS; or seconds since 1970; all with
 up to nine decimals.
 
@@ -60,6 +75,18 @@ pub(crate) struct Args {
     /// Go on with what is recorded meanwhile, also of processes that begin later
     #[arg(long, conflicts_with_all = ["from", "to", "sync"])]
     follow: bool,
+
+    /// Print calls of functions with indentation, from the events of record --function: each with
+    /// its duration, and other events between them
+    #[arg(long)]
+    calls: bool,
+
+    /// Also print the events that describe the modules that processes have loaded
+    #[arg(long)]
+    modules: bool,
+
+    #[command(flatten)]
+    symbols: Symbols,
 }
 
 impl Args {
@@ -68,13 +95,20 @@ impl Args {
     }
 
     fn try_run(self) -> anyhow::Result<u8> {
-        let mut view = View::default();
+        let mut view = View {
+            prints_modules: self.modules,
+            calls: self.calls.then(CallPrinter::default),
+            resolver: self.symbols.options()?.map(Resolver::new),
+            ..View::default()
+        };
+        let wants_modules = self.modules || view.resolver.is_some();
         let written = if self.follow {
             let Some(selection) = self.selected.selection() else {
                 return Ok(WRONG_COMMAND_LINE);
             };
             let directories = &self.selected.directories;
             let mut reader = Reader::follow(directories, selection)?;
+            reader.set_modules(wants_modules);
             let hosts = Hosts::of(reader.traces());
             hosts.lines().iter().for_each(output::say);
             let written = view.follow(&mut reader, directories);
@@ -84,8 +118,15 @@ impl Args {
             let Some(mut reader) = self.selected.open()? else {
                 return Ok(WRONG_COMMAND_LINE);
             };
+            reader.set_modules(wants_modules);
             view.print(&mut reader)
         };
+        if let Some(resolver) = &view.resolver {
+            symbols::say(resolver.symbols.missing());
+        }
+        if let Some(note) = view.calls.as_ref().and_then(CallPrinter::note) {
+            output::say(note);
+        }
         view.exit_status(written)
     }
 }
@@ -95,6 +136,11 @@ struct View {
     text: Vec<u8>,
     printer: Printer,
     is_damaged: bool,
+    /// Names code addresses, if that is wanted.
+    resolver: Option<Resolver>,
+    prints_modules: bool,
+    /// Prints calls, if that is wanted.
+    calls: Option<CallPrinter>,
 }
 
 impl View {
@@ -113,9 +159,11 @@ impl View {
                 false => idle + 1,
             };
             reader.refresh();
+            self.forget_classes();
         }
         self.print(reader)?;
         reader.finish();
+        self.forget_classes();
         self.print(reader)
     }
 
@@ -134,7 +182,7 @@ impl View {
         while let Some(item) = reader.next() {
             match item {
                 Item::Event(event) => {
-                    self.printer.event(&mut self.text, &event);
+                    self.event(&event)?;
                     if self.text.len() >= CHUNK {
                         self.flush()?;
                     }
@@ -149,7 +197,67 @@ impl View {
                 }
             }
         }
+        if let Some(calls) = &mut self.calls {
+            calls.flush(&mut self.text);
+        }
         self.flush()
+    }
+
+    /// Appends an event, and what the code addresses in it are called.
+    fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let is_of_modules = event.stream.is_about_modules();
+        if self.calls.is_some() {
+            return self.call(event, is_of_modules);
+        }
+        if !is_of_modules || self.prints_modules {
+            self.printer.event(&mut self.text, event);
+        }
+        let Some(resolver) = &mut self.resolver else {
+            return Ok(());
+        };
+        if is_of_modules {
+            resolver.note(event);
+            return Ok(());
+        }
+        let named = resolver.name_fields(event);
+        if named.is_empty() {
+            return Ok(());
+        }
+        place::append(&mut self.text, &named);
+        for message in resolver.symbols.take_messages() {
+            self.say(message)?;
+        }
+        Ok(())
+    }
+
+    /// Appends what an event says of calls.
+    fn call(&mut self, event: &Event<'_>, is_of_modules: bool) -> io::Result<()> {
+        let (Some(calls), resolver) = (&mut self.calls, &mut self.resolver) else {
+            return Ok(());
+        };
+        if is_of_modules {
+            if let Some(resolver) = resolver {
+                resolver.note(event);
+                calls.forget_names();
+            }
+            return Ok(());
+        }
+        calls.event(&mut self.text, event, resolver.as_mut());
+        let messages = resolver.as_mut().map(|of| of.symbols.take_messages());
+        for message in messages.unwrap_or_default() {
+            self.say(message)?;
+        }
+        Ok(())
+    }
+
+    /// The reader may have read other declarations.
+    fn forget_classes(&mut self) {
+        if let Some(calls) = &mut self.calls {
+            calls.forget_classes();
+        }
+        if let Some(resolver) = &mut self.resolver {
+            resolver.refresh();
+        }
     }
 
     /// Prints a message after the events that precede it.

@@ -9,6 +9,8 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use usertrace_reader::{Field, Number, Value, Values};
 
+pub(super) use crate::spans::ids::Ids;
+
 /// A line of a file: a batch of spans of one process and one instrumentation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,20 +41,10 @@ pub(super) struct Scope<'a> {
     pub(super) name: &'a str,
 }
 
-/// The ids of a span and of its trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Ids {
-    #[serde(serialize_with = "hex32")]
-    pub(super) trace_id: u128,
-    #[serde(serialize_with = "hex16")]
-    pub(super) span_id: u64,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Span {
-    #[serde(flatten)]
+    #[serde(flatten, with = "HexIds")]
     pub(super) ids: Ids,
     #[serde(serialize_with = "hex16", skip_serializing_if = "is_zero")]
     pub(super) parent_span_id: u64,
@@ -68,7 +60,24 @@ pub(super) struct Span {
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) dropped_events_count: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(serialize_with = "links")]
     pub(super) links: Vec<Ids>,
+}
+
+/// How ids are written.
+#[derive(Serialize)]
+#[serde(remote = "Ids", rename_all = "camelCase")]
+struct HexIds {
+    #[serde(serialize_with = "hex32")]
+    trace_id: u128,
+    #[serde(serialize_with = "hex16")]
+    span_id: u64,
+}
+
+fn links<S: Serializer>(links: &[Ids], to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Link<'a>(#[serde(with = "HexIds")] &'a Ids);
+    to.collect_seq(links.iter().map(Link))
 }
 
 /// `SPAN_KIND_INTERNAL`.

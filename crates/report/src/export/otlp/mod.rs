@@ -10,7 +10,6 @@
 
 mod message;
 mod process;
-mod role;
 
 use std::collections::HashMap;
 
@@ -81,7 +80,7 @@ impl Otlp {
         };
         let file = lost.path.file_name().unwrap_or_default().to_string_lossy();
         let span = Span {
-            ids: process.ids((name, &file, lost.begin, lost.end, count), None),
+            ids: process.ids((name, &file, lost.begin, lost.end, count)),
             parent_span_id: 0,
             name: name.to_owned(),
             kind: INTERNAL,

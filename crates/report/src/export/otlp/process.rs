@@ -1,12 +1,16 @@
 //! The open spans of a process.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::hash::Hash;
 
-use usertrace_reader::{Event, Trace, Value, Values, value};
+use usertrace_reader::{Event, Trace, value};
 
 use super::message::{self, INTERNAL, Ids, KeyValue, Span, SpanEvent};
-use super::role::Role;
+use crate::export::pairs::{SliceRole, slice_role};
+use crate::spans::ids::IdMaker;
+use crate::spans::live::LiveSpans;
+use crate::spans::role::Role;
+use crate::spans::thread::{thread, thread_name};
 
 /// Open spans of a thread: ends may be missing forever.
 const MAX_DEPTH: usize = 4096;
@@ -14,10 +18,50 @@ const MAX_DEPTH: usize = 4096;
 /// counted, further links and attributes left out.
 const MAX_PARTS: usize = 128;
 
+/// What an event does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// Something to a span of `tracing`.
+    OfTracing(Role),
+    /// The thread begins a span, or ends it.
+    Begin,
+    End,
+    /// It has nothing to do with spans.
+    None,
+}
+
+impl Action {
+    /// What an event does, and the name of the span, or of its event.
+    fn of(event: &Event<'_>) -> (Self, String) {
+        // Without its provider, which is the scope.
+        let short = |name: &str| {
+            let name = name.split_once(':').map_or(name, |(_, name)| name);
+            name.to_owned()
+        };
+        if let Some((role, name)) = Role::of(event) {
+            return (Self::OfTracing(role), short(name));
+        }
+        let is_event = |name: &str| event.other(name) == Some(true);
+        match slice_role(&event.class.name, &is_event) {
+            (SliceRole::Begin, stem) => (Self::Begin, short(&stem)),
+            (SliceRole::End, stem) => (Self::End, short(&stem)),
+            (SliceRole::Neither, _) => (Self::None, String::new()),
+        }
+    }
+
+    /// How many ids of spans come before the fields.
+    fn ids(self) -> usize {
+        match self {
+            Self::OfTracing(role) => role.ids(),
+            Self::Begin | Self::End | Self::None => 0,
+        }
+    }
+}
+
 /// What is known of a class of events, in one class of streams.
 #[derive(Debug)]
 pub(super) struct Class {
-    role: Role,
+    action: Action,
     /// The name of the span, or of its event.
     name: String,
     /// The provider.
@@ -26,10 +70,10 @@ pub(super) struct Class {
 
 impl Class {
     pub(super) fn of(event: &Event<'_>) -> Self {
-        let (role, name) = Role::of(event);
+        let (action, name) = Action::of(event);
         let provider = event.class.name.split_once(':');
         Self {
-            role,
+            action,
             name,
             scope: provider.map_or("", |(provider, _)| provider).to_owned(),
         }
@@ -41,19 +85,6 @@ impl Class {
 pub(super) struct Open {
     pub(super) span: Span,
     pub(super) scope: String,
-    /// How many threads are in it, since when there is one, and how long there was one before.
-    entered: u32,
-    since: i64,
-    busy: i64,
-}
-
-/// What a thread is doing, from the outermost on.
-#[derive(Debug, Default)]
-struct Thread {
-    /// Spans between two events.
-    open: Vec<Open>,
-    /// Spans of `tracing` that it is in.
-    entered: Vec<u64>,
 }
 
 /// What an event has changed.
@@ -73,10 +104,11 @@ pub(super) struct Outcome {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) attributes: Vec<KeyValue>,
-    seed: u64,
-    /// Spans of `tracing`, by their ids.
-    spans: HashMap<u64, Open>,
-    threads: HashMap<i64, Thread>,
+    ids: IdMaker,
+    /// Spans of `tracing`.
+    spans: LiveSpans<Open>,
+    /// Spans between two events of a thread, from the outermost on.
+    threads: HashMap<i64, Vec<Open>>,
 }
 
 impl Process {
@@ -97,72 +129,60 @@ impl Process {
         if let Some(pid) = metadata.pid() {
             attributes.push(KeyValue::integer("process.pid", pid));
         }
-        let mut hasher = DefaultHasher::new();
-        for name in ["hostname", "trace_name"] {
-            metadata.env_text(name).hash(&mut hasher);
-        }
-        metadata.pid().hash(&mut hasher);
         Self {
             attributes,
-            seed: hasher.finish(),
-            spans: HashMap::new(),
+            ids: IdMaker::new(metadata),
+            spans: LiveSpans::default(),
             threads: HashMap::new(),
         }
     }
 
     /// Open spans.
     pub(super) fn open(&self) -> usize {
-        let of_threads = self.threads.values().map(|thread| thread.open.len());
+        let of_threads = self.threads.values().map(Vec::len);
         self.spans.len() + of_threads.sum::<usize>()
     }
 
-    /// The ids of a new span, which belongs to the trace of its parent.
-    pub(super) fn ids(&self, of: impl Hash, parent: Option<Ids>) -> Ids {
-        let hash = |part: u8| {
-            let mut hasher = DefaultHasher::new();
-            (self.seed, part, &of).hash(&mut hasher);
-            // 0 is no id.
-            hasher.finish().max(1)
-        };
-        let own_trace = || u128::from(hash(1)) << 64 | u128::from(hash(2));
-        Ids {
-            trace_id: parent.map_or_else(own_trace, |parent| parent.trace_id),
-            span_id: hash(0),
-        }
+    /// The ids of a loss.
+    pub(super) fn ids(&self, of: impl Hash) -> Ids {
+        self.ids.ids(of, None)
     }
 
     /// Does what an event says. `has_room`: another span may be open.
     pub(super) fn act(&mut self, class: &Class, event: &Event<'_>, has_room: bool) -> Outcome {
         let id = |index| value::integer(&event.class.fields, index, event.payload).unwrap_or(0);
-        match class.role {
-            Role::None => Outcome::default(),
-            Role::New => self.new_span(class, event, [id(0), id(1)], has_room),
-            Role::Begin => self.begin(class, event, has_room),
-            Role::End => self.end(class, event),
-            Role::Close => self.close(event, id(0)),
-            Role::Enter | Role::Exit => {
-                self.enter_or_exit(class.role == Role::Enter, event, id(0));
-                Outcome::default()
-            }
+        let role = match class.action {
+            Action::None => return Outcome::default(),
+            Action::Begin => return self.begin(class, event, has_room),
+            Action::End => return self.end(class, event),
+            Action::OfTracing(role) => role,
+        };
+        let span = id(0);
+        match role {
+            // 0 is none.
+            _ if span == 0 => {}
+            Role::New => return self.new_span(class, event, [span, id(1)], has_room),
+            Role::Close => return self.close(event, span),
+            Role::Enter => self.spans.enter(span, thread(event), event.ns),
+            Role::Exit => self.spans.exit(span, thread(event), event.ns),
             Role::Record | Role::InSpan => {
-                if let Some(open) = self.spans.get_mut(&id(0)) {
-                    match class.role {
-                        Role::Record => open.add(event, class.role, "record."),
-                        _ => open.happened(event, class),
+                if let Some(live) = self.spans.get_mut(span) {
+                    match role {
+                        Role::Record => live.value.add(event, class.action, "record."),
+                        _ => live.value.happened(event, class),
                     }
                 }
-                Outcome::default()
             }
             Role::Follows => {
-                let link = self.spans.get(&id(1)).map(|followed| followed.span.ids);
-                if let (Some(open), Some(link)) = (self.spans.get_mut(&id(0)), link)
-                    && open.span.links.len() < MAX_PARTS
+                let link = self.spans.get(id(1)).map(|live| live.value.span.ids);
+                if let (Some(live), Some(link)) = (self.spans.get_mut(span), link)
+                    && live.value.span.links.len() < MAX_PARTS
                 {
-                    open.span.links.push(link);
+                    live.value.span.links.push(link);
                 }
-                Outcome::default()
             }
         }
+        Outcome::default()
     }
 
     fn new_span(
@@ -172,7 +192,7 @@ impl Process {
         [id, parent]: [u64; 2],
         has_room: bool,
     ) -> Outcome {
-        let before = self.spans.remove(&id);
+        let before = self.spans.close(id);
         let replaced = usize::from(before.is_some());
         let mut outcome = Outcome {
             unended: replaced as u64,
@@ -183,28 +203,28 @@ impl Process {
             outcome.unended += 1;
             return outcome;
         }
-        let parent = self.spans.get(&parent).map(|parent| parent.span.ids);
-        let ids = self.ids((&class.scope, &class.name, id, event.ns), parent);
+        let parent = self.spans.get(parent).map(|live| live.value.span.ids);
+        let of = (&class.scope[..], &class.name[..], id, event.ns);
+        let ids = self.ids.ids(of, parent);
         let mut open = Open::new(ids, parent, class, event.ns);
-        open.add(event, class.role, "");
+        open.add(event, class.action, "");
         open.add_thread(event);
-        self.spans.insert(id, open);
+        self.spans.begin(id, event.ns, open);
         outcome.begun = 1;
         outcome
     }
 
     fn close(&mut self, event: &Event<'_>, id: u64) -> Outcome {
-        let Some(mut open) = self.spans.remove(&id) else {
+        let Some(live) = self.spans.close(id) else {
             return Outcome {
                 unbegun: 1,
                 ..Outcome::default()
             };
         };
-        if open.entered > 0 {
-            open.busy += event.ns - open.since;
-        }
+        let busy = live.busy(event.ns);
+        let mut open = live.value;
         let whole = event.ns - open.span.start_time_unix_nano;
-        let times = [("busy_ns", open.busy), ("idle_ns", whole - open.busy)];
+        let times = [("busy_ns", busy), ("idle_ns", whole - busy)];
         let times = times.map(|(key, ns)| KeyValue::integer(key, ns));
         open.span.attributes.extend(times);
         open.span.end_time_unix_nano = event.ns;
@@ -215,54 +235,27 @@ impl Process {
         }
     }
 
-    fn enter_or_exit(&mut self, enters: bool, event: &Event<'_>, id: u64) {
-        if let Some(open) = self.spans.get_mut(&id) {
-            if enters {
-                if open.entered == 0 {
-                    open.since = event.ns;
-                }
-                open.entered += 1;
-            } else if open.entered > 0 {
-                open.entered -= 1;
-                if open.entered == 0 {
-                    open.busy += event.ns - open.since;
-                }
-            }
-        }
-        let Some(tid) = thread(event) else {
-            return;
-        };
-        let entered = &mut self.threads.entry(tid).or_default().entered;
-        if enters {
-            if entered.len() < MAX_DEPTH {
-                entered.push(id);
-            }
-        } else if let Some(at) = entered.iter().rposition(|&entered| entered == id) {
-            entered.remove(at);
-        }
-        self.forget_idle(tid);
-    }
-
     fn begin(&mut self, class: &Class, event: &Event<'_>, has_room: bool) -> Outcome {
         let Some(tid) = thread(event) else {
             return Outcome::default();
         };
-        let thread = self.threads.entry(tid).or_default();
-        let depth = thread.open.len();
+        let open_spans = self.threads.entry(tid).or_default();
+        let depth = open_spans.len();
         if depth >= MAX_DEPTH || !has_room {
             return Outcome {
                 unended: 1,
                 ..Outcome::default()
             };
         }
-        let around = thread.open.last().map(|open| open.span.ids);
-        let entered = thread.entered.last().and_then(|id| self.spans.get(id));
-        let parent = around.or(entered.map(|open| open.span.ids));
-        let ids = self.ids((&class.scope, &class.name, tid, event.ns, depth), parent);
+        let around = open_spans.last().map(|open| open.span.ids);
+        let entered = self.spans.current(tid);
+        let parent = around.or(entered.map(|live| live.value.span.ids));
+        let of = (&class.scope, &class.name, tid, event.ns, depth);
+        let ids = self.ids.ids(of, parent);
         let mut open = Open::new(ids, parent, class, event.ns);
-        open.add(event, class.role, "");
+        open.add(event, class.action, "");
         open.add_thread(event);
-        self.threads.entry(tid).or_default().open.push(open);
+        open_spans.push(open);
         Outcome {
             begun: 1,
             ..Outcome::default()
@@ -274,7 +267,7 @@ impl Process {
         let Some(tid) = thread(event) else {
             return Outcome::default();
         };
-        let open = self.threads.get_mut(&tid).map(|thread| &mut thread.open);
+        let open = self.threads.get_mut(&tid);
         let is_it = |open: &Open| open.span.name == class.name && open.scope == class.scope;
         let found = open.and_then(|open| Some((open.iter().rposition(is_it)?, open)));
         let Some((at, open)) = found else {
@@ -288,7 +281,7 @@ impl Process {
             open.span.end_time_unix_nano = event.ns;
         }
         if let Some(open) = ended.last_mut() {
-            open.add(event, class.role, "end.");
+            open.add(event, class.action, "end.");
         }
         self.forget_idle(tid);
         Outcome {
@@ -299,8 +292,7 @@ impl Process {
     }
 
     fn forget_idle(&mut self, tid: i64) {
-        let is_idle = |thread: &Thread| thread.open.is_empty() && thread.entered.is_empty();
-        if self.threads.get(&tid).is_some_and(is_idle) {
+        if self.threads.get(&tid).is_some_and(Vec::is_empty) {
             self.threads.remove(&tid);
         }
     }
@@ -322,16 +314,13 @@ impl Open {
                 links: Vec::new(),
             },
             scope: class.scope.clone(),
-            entered: 0,
-            since: 0,
-            busy: 0,
         }
     }
 
     /// Adds fields of an event. Those whose keys are there already get the prefix.
-    fn add(&mut self, event: &Event<'_>, role: Role, prefix: &str) {
+    fn add(&mut self, event: &Event<'_>, action: Action, prefix: &str) {
         let to = &mut self.span.attributes;
-        let without = role.ids();
+        let without = action.ids();
         message::add_fields(to, &event.class.fields, event.payload, without, prefix);
         to.truncate(MAX_PARTS);
     }
@@ -343,14 +332,11 @@ impl Open {
                 .attributes
                 .push(KeyValue::integer("thread.id", tid));
         }
-        let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-        for (field, value) in Values::new(contexts, event.contexts) {
-            if let ("procname", Value::Text(name)) = (&field.name[..], value) {
-                let name = String::from_utf8_lossy(name);
-                self.span
-                    .attributes
-                    .push(KeyValue::text("thread.name", &name));
-            }
+        if let Some(name) = thread_name(event) {
+            let name = String::from_utf8_lossy(name);
+            self.span
+                .attributes
+                .push(KeyValue::text("thread.name", &name));
         }
     }
 
@@ -361,7 +347,7 @@ impl Open {
             return;
         }
         let mut attributes = Vec::new();
-        let without = class.role.ids();
+        let without = class.action.ids();
         let fields = &event.class.fields;
         message::add_fields(&mut attributes, fields, event.payload, without, "");
         attributes.truncate(MAX_PARTS);
@@ -371,18 +357,4 @@ impl Open {
             attributes,
         });
     }
-}
-
-/// The thread of an event, by its context or its ring.
-fn thread(event: &Event<'_>) -> Option<i64> {
-    let contexts = event.stream.contexts.as_deref().unwrap_or_default();
-    let of_context = contexts.iter().position(|field| field.name == "vtid");
-    let of_context = of_context.and_then(|n| value::integer(contexts, n, event.contexts));
-    let packet = &event.stream.packet;
-    let of_ring = || {
-        let n = packet.iter().position(|field| field.name == "tid")?;
-        // 0 means several threads.
-        value::integer(packet, n, event.packet).filter(|&tid| tid != 0)
-    };
-    of_context.or_else(of_ring).map(u64::cast_signed)
 }

@@ -77,6 +77,11 @@ function nextLoss() {
 function keys(event) {
   const box = Timeline.box, filter = document.getElementById("filter"), help = document.getElementById("help");
   if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (document.getElementById("stacks").contains(event.target)) {
+    if (Stacks.key(event)) event.preventDefault();
+    else if (event.key === "?" && event.target !== Stacks.search) help.showModal();
+    return;
+  }
   if (event.target === filter) {
     if (event.key === "Escape" || event.key === "Enter") box.focus();
     if (event.key === "Escape") filterFor("");
@@ -92,6 +97,7 @@ function keys(event) {
     ArrowUp: () => box.scrollBy(0, -40), ArrowDown: () => box.scrollBy(0, 40),
     PageUp: () => box.scrollBy(0, -box.clientHeight), PageDown: () => box.scrollBy(0, box.clientHeight),
     c: fold,
+    r: () => Requests.search(),
     n: () => step(true), p: () => step(false), l: nextLoss,
     "/": () => filter.select(), "?": () => help.showModal(),
   };
@@ -183,6 +189,8 @@ async function start() {
   header();
   Tables.start();
   Tables.startCounters();
+  await Requests.start();
+  await Stacks.start();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();
   document.addEventListener("keydown", keys);
@@ -197,6 +205,7 @@ async function start() {
   new ResizeObserver(() => View.changed()).observe(Timeline.box);
   dark.addEventListener("change", () => {
     Tables.draw();
+    Requests.draw();
     View.changed();
   });
   Panel.select(null);

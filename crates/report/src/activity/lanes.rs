@@ -7,7 +7,7 @@ const MAX: usize = 4096;
 
 /// What a lane belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum LaneOwner {
+pub(crate) enum LaneOwner {
     /// A thread of a process, by its id.
     Thread(u32, u64),
     /// A thread of a process, by the handle in its events.
@@ -21,23 +21,40 @@ pub(super) enum LaneOwner {
 }
 
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) owner: LaneOwner,
+pub(crate) struct Lane {
+    pub(crate) owner: LaneOwner,
     /// The most recent name of the thread.
-    pub(super) name: Vec<u8>,
-    pub(super) events: u64,
+    pub(crate) name: Vec<u8>,
+    pub(crate) events: u64,
+}
+
+impl Lane {
+    /// The name and the number of its thread.
+    pub(crate) fn text(&self) -> String {
+        let id = match self.owner {
+            LaneOwner::Thread(_, tid) => tid.to_string(),
+            LaneOwner::Handle(_, thread) => format!("0x{thread:X}"),
+            LaneOwner::Process(_) => return "all threads".to_owned(),
+            LaneOwner::Rest(_) => return "further threads".to_owned(),
+            LaneOwner::Cpu(_, cpu) => return format!("CPU {cpu}"),
+        };
+        match &self.name[..] {
+            [] => format!("thread {id}"),
+            name => format!("{} {id}", String::from_utf8_lossy(name)),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    pub(super) all: Vec<Lane>,
+pub(crate) struct Lanes {
+    pub(crate) all: Vec<Lane>,
     by_owner: HashMap<LaneOwner, u32>,
     threads: usize,
     last: Option<(LaneOwner, u32)>,
 }
 
 impl Lanes {
-    pub(super) fn get(&mut self, owner: LaneOwner) -> u32 {
+    pub(crate) fn get(&mut self, owner: LaneOwner) -> u32 {
         if let Some((last, lane)) = self.last
             && last == owner
         {
@@ -46,6 +63,17 @@ impl Lanes {
         let lane = self.find(owner);
         self.last = Some((owner, lane));
         lane
+    }
+
+    /// Counts an event of a lane, and updates the name of its thread.
+    pub(crate) fn count(&mut self, lane: u32, name: Option<&[u8]>) {
+        let lane = &mut self.all[lane as usize];
+        lane.events += 1;
+        if let Some(name) = name
+            && name != lane.name
+        {
+            name.clone_into(&mut lane.name);
+        }
     }
 
     fn find(&mut self, mut owner: LaneOwner) -> u32 {

@@ -5,16 +5,16 @@ const BITS: u32 = 5;
 
 /// The durations of one pair, in ns.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Durations {
-    pub(super) count: u64,
-    pub(super) min: u64,
-    pub(super) max: u64,
+pub(crate) struct Durations {
+    pub(crate) count: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
     sum: u128,
     buckets: Vec<u64>,
 }
 
 impl Durations {
-    pub(super) fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         self.min = if self.count == 0 {
             ns
         } else {
@@ -30,13 +30,13 @@ impl Durations {
         self.buckets[bucket] += 1;
     }
 
-    pub(super) fn mean(&self) -> u64 {
+    pub(crate) fn mean(&self) -> u64 {
         (self.sum / u128::from(self.count.max(1))) as u64
     }
 
     /// The duration that `percent` of all do not exceed. The result is the upper end of its bucket,
     /// or the maximum.
-    pub(super) fn percentile(&self, percent: u64) -> u64 {
+    pub(crate) fn percentile(&self, percent: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100) as u64;
         let mut seen = 0;
         for (bucket, count) in self.buckets.iter().enumerate() {

@@ -1,9 +1,8 @@
 //! Rules for which events form pairs, by their names and fields.
 
-use usertrace_ring::schema::{FieldType, Scalar};
-
 use usertrace_reader::Field;
 
+use crate::fields::integer_field as field;
 use crate::pair_names;
 
 /// Events after which a thread holds a mutex, if their field `result` is 0.
@@ -26,37 +25,30 @@ const RELEASED: &[&str] = &[
 ];
 
 /// The name of the pair for holding a mutex.
-const HELD: &str = "pthread:mutex held";
+pub(crate) const HELD: &str = "pthread:mutex held";
+
+/// Whether a pair is the time from asking for a lock to having it.
+pub(crate) fn is_lock_wait(pair: &str) -> bool {
+    let locks = ["pthread:mutex_", "pthread:rwlock_"];
+    locks.iter().any(|lock| pair.starts_with(lock)) && pair.contains("_req → ")
+}
 
 /// What an event does to a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PairRule {
-    pub(super) pair: String,
-    pub(super) is_end: bool,
+pub(crate) struct PairRule {
+    pub(crate) pair: String,
+    pub(crate) is_end: bool,
     /// Another thread may end it; the field identifies it.
-    pub(super) is_async: bool,
+    pub(crate) is_async: bool,
     /// The field that identifies the instance.
-    pub(super) key: Option<usize>,
+    pub(crate) key: Option<usize>,
     /// A field that must be 0 for the rule to apply.
-    pub(super) only_if: Option<usize>,
-}
-
-/// The index of an integer field.
-pub(super) fn field(fields: &[Field], name: &str) -> Option<usize> {
-    let is_integer = |field: &Field| {
-        matches!(
-            field.kind,
-            FieldType::Scalar(Scalar::Integer(_)) | FieldType::Enum(..)
-        )
-    };
-    fields
-        .iter()
-        .position(|field| field.name == name && is_integer(field))
+    pub(crate) only_if: Option<usize>,
 }
 
 /// The rules for an event with this name and these fields, ends first. `exists` says whether the
 /// trace has an event of a name.
-pub(super) fn actions(
+pub(crate) fn actions(
     name: &str,
     fields: &[Field],
     exists: &dyn Fn(&str) -> bool,
@@ -109,70 +101,10 @@ pub(super) fn actions(
     actions
 }
 
-/// What an event of the C library's allocator does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeapUse {
-    /// The fields with the released and the allocated address.
-    pub(super) frees: Option<usize>,
-    pub(super) gives: Option<usize>,
-    /// Fields whose product is the size.
-    pub(super) size: Option<usize>,
-    pub(super) times: Option<usize>,
-    /// A field that is 0 if the allocation succeeded.
-    pub(super) result: Option<usize>,
-}
-
-impl HeapUse {
-    pub(super) fn of(name: &str, fields: &[Field]) -> Option<Self> {
-        let field = |name| field(fields, name);
-        let name = name.strip_prefix("libc:")?;
-        let gives = Self {
-            frees: None,
-            gives: field("ptr"),
-            size: field("size"),
-            times: None,
-            result: field("result"),
-        };
-        let found = match name {
-            "malloc" | "posix_memalign" | "aligned_alloc" | "memalign" | "valloc" | "pvalloc" => {
-                gives
-            }
-            "calloc" => Self {
-                times: Some(field("nmemb")?),
-                ..gives
-            },
-            "realloc" => Self {
-                frees: Some(field("in_ptr")?),
-                ..gives
-            },
-            "free" => Self {
-                frees: Some(field("ptr")?),
-                gives: None,
-                ..gives
-            },
-            _ => return None,
-        };
-        (name == "free" || found.gives.is_some() && found.size.is_some()).then_some(found)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn fields(names: &[&str]) -> Vec<Field> {
-        let text: Vec<String> = names.iter().map(|name| format!("u64 {name}")).collect();
-        let line = format!("1 t:e 6 {}", text.join(";"));
-        let event = usertrace_ring::schema::Event::parse(line.as_bytes()).unwrap();
-        let fields = event.fields.into_iter();
-        fields
-            .map(|field| Field {
-                name: field.name,
-                kind: field.kind,
-                length_name: None,
-            })
-            .collect()
-    }
+    use crate::fields::tests::fields;
 
     fn of(all: &[&str], name: &str, names: &[&str]) -> Vec<(String, bool, bool)> {
         let exists = |name: &str| all.contains(&name);
@@ -264,24 +196,5 @@ mod tests {
             [wait(true), held(false)]
         );
         assert_eq!(of(&all, all[2], &["mutex"]), [held(true)]);
-    }
-
-    #[test]
-    fn heap_events_are_recognized() {
-        let of = |name, names| HeapUse::of(name, &fields(names));
-        let malloc = of("libc:malloc", &["size", "ptr"]).unwrap();
-        assert_eq!(
-            (malloc.size, malloc.gives, malloc.frees),
-            (Some(0), Some(1), None)
-        );
-        let realloc = of("libc:realloc", &["in_ptr", "size", "ptr"]).unwrap();
-        assert_eq!(
-            (realloc.frees, realloc.size, realloc.gives),
-            (Some(0), Some(1), Some(2))
-        );
-        let free = of("libc:free", &["ptr"]).unwrap();
-        assert_eq!((free.frees, free.gives), (Some(0), None));
-        assert_eq!(of("libc:malloc", &["size"]), None);
-        assert_eq!(of("other:malloc", &["size", "ptr"]), None);
     }
 }

@@ -1,0 +1,106 @@
+//! Which code is at an address, and what it is called.
+
+use std::sync::Arc;
+
+use usertrace_reader::Event;
+use usertrace_symbols::{AddressKind, BuildId, Options, Resolver};
+
+use super::frames::{Frame, ModuleInfo, Symbolize};
+use super::table::{Location, Space, StackId, StackTable};
+
+/// The modules of all processes, and their symbols.
+#[derive(Debug, Default)]
+pub struct Code {
+    resolver: Resolver,
+    /// Code has no names but those of modules, with offsets.
+    is_nameless: bool,
+}
+
+impl Code {
+    /// Looks for symbols as `options` say. Without them, code has no names but those of modules.
+    #[must_use]
+    pub fn new(options: Option<Options>) -> Self {
+        Self {
+            is_nameless: options.is_none(),
+            resolver: Resolver::new(options.unwrap_or_default()),
+        }
+    }
+
+    /// Takes notice of an event about modules. Returns whether it is one.
+    pub fn note(&mut self, table: &mut StackTable, event: &Event<'_>) -> bool {
+        let is_noted = self.resolver.note(event);
+        if is_noted {
+            table.modules_changed(event.trace.process() as u32);
+        }
+        is_noted
+    }
+
+    /// Interns the call stack of an event.
+    pub fn stack(&mut self, table: &mut StackTable, event: &Event<'_>) -> StackId {
+        let process = event.trace.process();
+        let modules = &mut self.resolver.modules;
+        let addresses = usertrace_symbols::stack(event);
+        table.intern(process as u32, addresses, |address| {
+            let found = modules.find(process, address)?;
+            Some((found.module.number(), found.offset))
+        })
+    }
+
+    /// Takes what is to be said of files without symbols: a line each.
+    pub fn take_messages(&mut self) -> Vec<String> {
+        let symbols = &mut self.resolver.symbols;
+        let mut messages = symbols.take_messages();
+        messages.extend(symbols.missing());
+        messages
+    }
+}
+
+impl Symbolize for Code {
+    fn frames(&mut self, location: Location) -> Vec<Frame> {
+        let Resolver {
+            modules, symbols, ..
+        } = &mut self.resolver;
+        let module = match location.space {
+            Space::Module(module) => modules.get(module).map(Arc::clone),
+            Space::Process(_) => None,
+        };
+        let unknown = |function| {
+            vec![Frame {
+                function,
+                is_unknown: true,
+                ..Frame::default()
+            }]
+        };
+        let Some(module) = module else {
+            return unknown(format!("{:#x}", location.offset));
+        };
+        let instruction = AddressKind::Return.instruction(location.offset);
+        let frames = match self.is_nameless {
+            true => [].into(),
+            false => symbols.frames(&module, instruction),
+        };
+        if frames.is_empty() {
+            return unknown(format!("{}+{:#x}", module.name(), location.offset));
+        }
+        let known = frames.iter().map(|frame| Frame {
+            function: frame.function.clone(),
+            file: frame.file.clone(),
+            line: frame.line,
+            is_inlined: frame.inlined,
+            is_unknown: false,
+        });
+        known.collect()
+    }
+
+    fn module(&self, module: u32) -> ModuleInfo {
+        let module = self.resolver.modules.get(module);
+        module.map_or_else(ModuleInfo::default, |module| ModuleInfo {
+            name: module.name(),
+            path: usertrace_sys::printable(&module.path().to_string_lossy()),
+            build_id: module
+                .build_id()
+                .map(BuildId::to_string)
+                .unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! Frames of a call stack.
+
+/// A function that was executing at an address, or one that was inlined there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Name of the function, demangled and printable. If it is unknown, `MODULE+0xOFFSET` or
+    /// `0xADDRESS`.
+    pub function: String,
+    /// Path of the source file as the compiler recorded it, printable.
+    pub file: Option<String>,
+    /// The line in it.
+    pub line: Option<u32>,
+    /// The function was inlined into that of the next frame.
+    pub inlined: bool,
+}
+
+impl Frame {
+    /// `FILE:LINE`, or `FILE` if the line is unknown.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let file = self.file.as_deref()?;
+        Some(match self.line {
+            Some(line) => format!("{file}:{line}"),
+            None => file.to_owned(),
+        })
+    }
+}
+
+/// `FUNCTION (FILE:LINE)`, as far as it is known.
+impl std::fmt::Display for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.function)?;
+        match self.place() {
+            Some(place) => write!(f, " ({place})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Debug information that asks for endless time, memory or stack.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use usertrace_testing::compiled::{Compiled, run};
+
+use crate::build::{module, resolve};
+
+/// Start of a file: a unit, and a function that has `here`. Its children follow.
+const START: &str = r#"
+.text
+.globl here, main
+.type main, @function
+main:
+    nop
+here:
+    nop
+end:
+    ret
+.section .debug_abbrev,"",@progbits
+.Labbrev:
+    .uleb128 1, 0x11
+    .byte 1
+    .uleb128 0x11, 0x01, 0x12, 0x07
+    .byte 0, 0
+    .uleb128 2, 0x2e
+    .byte 1
+    .uleb128 0x11, 0x01, 0x12, 0x07
+    .byte 0, 0
+    .uleb128 3, 0x1d
+    .byte 1
+    .byte 0, 0
+    .uleb128 4, 0x2e
+    .byte 0
+    .uleb128 0x55, 0x17
+    .byte 0, 0
+    .byte 0
+.section .debug_info,"",@progbits
+    .long 2f - 1f
+1:  .short 4
+    .long .Labbrev
+    .byte 8
+    .uleb128 1
+    .quad main
+    .quad end - main
+"#;
+
+/// The frames at `here`, and how long it took to find them.
+fn frames(directory: &Path, source: &str) -> (Vec<String>, Vec<String>, Duration) {
+    let (path, source_path) = (directory.join("shop"), directory.join("shop.s"));
+    fs::write(&source_path, source).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-nostdlib", "-no-pie", "-Wl,-e,main", "-Wl,--build-id"]);
+    run(gcc.arg("-o").arg(&path).arg(&source_path));
+    let program = Compiled::of(path);
+    let start = Instant::now();
+    let (frames, messages) = resolve(&module(&program), program.here, &[]);
+    (frames, messages, start.elapsed())
+}
+
+/// Half a million inlined functions within each other would need a gigabyte of stack.
+#[test]
+fn deeply_nested_functions_do_not_overflow_the_stack() {
+    let directory = tempfile::tempdir().unwrap();
+    let nested = "    .uleb128 2\n    .quad main\n    .quad end - main\n    .fill 500000, 1, 3\n    .fill 500002, 1, 0\n2:\n";
+    let (frames, messages, _) = frames(directory.path(), &format!("{START}{nested}"));
+    assert_eq!(frames, ["main ?"], "{messages:?}");
+    assert!(messages[0].contains("too long"), "{messages:?}");
+}
+
+/// A hundred thousand functions share a list of a hundred thousand ranges: 160 GB if all were kept.
+#[test]
+fn shared_range_lists_do_not_exhaust_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let functions = r#"
+    .rept 100000
+    .uleb128 4
+    .long 0
+    .endr
+    .byte 0
+2:
+.section .debug_ranges,"",@progbits
+    .rept 100000
+    .quad 1, 2
+    .endr
+    .quad 0, 0
+"#;
+    let (frames, messages, elapsed) = frames(directory.path(), &format!("{START}{functions}"));
+    assert_eq!(frames, ["main ?"], "{messages:?}");
+    assert!(messages[0].contains("too long"), "{messages:?}");
+    // In a debug build, on a busy machine.
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
+}
