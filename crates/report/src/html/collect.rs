@@ -304,7 +304,14 @@ impl Report {
             depth: span.depth,
         });
         let columns = [step.lane, cpu.map_or(0, |cpu| cpu + 1), step.class];
-        let write = |text: &mut Vec<u8>| printer.values(text, event);
+        let place = self.profile.place(stack);
+        let write = |text: &mut Vec<u8>| {
+            printer.values(text, event);
+            if !place.is_empty() {
+                text.extend_from_slice(b" at ");
+                text.extend_from_slice(place.as_bytes());
+            }
+        };
         self.detail.add(step.time, columns, shown, write);
         ended.clear();
         self.ended = ended;

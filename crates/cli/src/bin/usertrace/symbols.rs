@@ -7,20 +7,19 @@ use usertrace_symbols::Options;
 
 use crate::output;
 
-/// When code addresses are named.
+/// When code addresses are named: if the trace knows the modules there, or never. Variants have no
+/// documentation, as `clap` would make a list of them in the manual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum When {
-    /// If the trace has code addresses, and knows the modules there
     #[default]
     Auto,
-    /// Addresses only
     Never,
 }
 
 /// Options for commands that name code addresses, if that is wanted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Symbols {
-    /// Whether to name the functions, files and lines at code addresses
+    /// Name the functions, files and lines at code addresses, if the trace knows the modules there
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     symbols: When,
 
