@@ -61,11 +61,9 @@ fn functions_are_below_their_callers() {
     let directory = tempfile::tempdir().unwrap();
     let flags = ["-g", "-O1", "-finstrument-functions", "-pthread"];
     let program = compile_with(directory.path(), "program", PROGRAM, &flags);
-    let traces = Traces::new();
+    let (traces, libraries) = (Traces::new(), Libraries::all());
     let mut command = Command::new(program);
-    let command = Libraries::all()
-        .of(&mut command)
-        .env("USERTRACE_CONTEXTS", "vtid");
+    let command = libraries.of(&mut command).env("USERTRACE_CONTEXTS", "vtid");
     let output = traces.of(command).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     traces.wait();
