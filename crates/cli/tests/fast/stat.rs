@@ -116,11 +116,14 @@ pub(crate) fn stat_counts_what_it_is_asked_for() {
         (&["test:numbered sum(n) if n >= 7"][..], (3, 24)),
         (&["* sum(n) if n >= 7 && n != 8", "* by thread"], (2, 16)),
         (&["*:numbered sum(n)", "* if n >= 7"], (10, 45)),
-        (&["other:* if n == 1", "test:* sum(n) by n if n < 2"], (2, 1)),
+        (
+            &["other:* if n == 1", "test:* sum(n) by n if n < 2"],
+            (2, 1),
+        ),
     ] {
         let mut arguments = vec!["--json=state"];
         what.iter().for_each(|what| arguments.extend(["-e", what]));
-        let (output, directory) = stat("ten", &arguments);
+        let (output, directory) = stat("ten-filtered", &arguments);
         assert_success(output.status, &output.stderr);
         let state = json(&directory, "state");
         let counted = (sum_of(&state, "count"), sum_of(&state, "sum"));
