@@ -115,7 +115,11 @@ impl Leaks {
         }
         let unknown = self.heap.unknown_frees();
         if unknown > 0 {
-            let blocks = if unknown == 1 { "block was" } else { "blocks were" };
+            let blocks = if unknown == 1 {
+                "block was"
+            } else {
+                "blocks were"
+            };
             doubts.push(format!(
                 "{unknown} {blocks} freed whose allocation is not in the trace: of a parent process, from before the trace began, or overwritten"
             ));
