@@ -1,5 +1,9 @@
 //! Events with contexts: the address, and a call stack of 16 frames.
 
+use std::hint::black_box;
+
+use usertrace::__private::Caller;
+use usertrace::event_at;
 use usertrace::fake::Seen;
 use usertrace_sys::uapi::LTT_RULE_CONTEXT;
 
@@ -8,13 +12,17 @@ use super::ours::Ours;
 /// The contexts that are measured, each alone.
 pub(crate) const NAMES: [&str; 3] = ["ip", "callstack:1", "callstack:16"];
 
+/// Writes so many events, for a caller.
+type Events = extern "C" fn(u64, usize, usize);
+
 /// Calls of functions with frame pointers before the events.
 const DEPTH: u64 = 24;
 
-/// Calls itself until `depth` is 0, and then `events`, with frame pointers all the way.
+/// Calls itself until `depth` is 0, and then `events` with the return address and the frame of its
+/// caller, with frame pointers all the way.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-extern "C" fn nested(depth: u64, events: extern "C" fn(u64), count: u64) {
+extern "C" fn nested(depth: u64, events: Events, count: u64) {
     std::arch::naked_asm!(
         "push rbp",
         "mov rbp, rsp",
@@ -26,7 +34,10 @@ extern "C" fn nested(depth: u64, events: extern "C" fn(u64), count: u64) {
         "ret",
         "2:",
         "mov rdi, rdx",
-        "call rsi",
+        "mov rax, rsi",
+        "mov rsi, [rbp + 8]",
+        "mov rdx, [rbp]",
+        "call rax",
         "pop rbp",
         "ret",
         nested = sym nested,
@@ -35,7 +46,7 @@ extern "C" fn nested(depth: u64, events: extern "C" fn(u64), count: u64) {
 
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-extern "C" fn nested(depth: u64, events: extern "C" fn(u64), count: u64) {
+extern "C" fn nested(depth: u64, events: Events, count: u64) {
     std::arch::naked_asm!(
         "stp x29, x30, [sp, #-16]!",
         "mov x29, sp",
@@ -46,15 +57,23 @@ extern "C" fn nested(depth: u64, events: extern "C" fn(u64), count: u64) {
         "ret",
         "2:",
         "mov x0, x2",
-        "blr x1",
+        "mov x9, x1",
+        "mov x1, x30",
+        "ldr x2, [x29]",
+        "blr x9",
         "ldp x29, x30, [sp], #16",
         "ret",
         nested = sym nested,
     );
 }
 
-extern "C" fn numbers(count: u64) {
-    super::ours::numbers(count);
+extern "C" fn numbers(count: u64, ip: usize, frame: usize) {
+    use super::ours::points::numbers;
+    let caller = Caller { ip, frame };
+    for n in 0..count {
+        let n = black_box(n);
+        event_at!(caller, numbers, n, n, n, n);
+    }
 }
 
 /// Writes so many events, each with a stack deeper than any call stack here.

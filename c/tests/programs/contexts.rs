@@ -25,10 +25,11 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 fn contexts(compiler: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("contexts");
-    build(compiler, &[&source("contexts.c")], &program);
+    let compiler = [compiler, &["-fno-omit-frame-pointer"]].concat();
+    build(&compiler, &[&source("contexts.c")], &program);
     let traces = Traces::new();
     let mut command = Command::new(&program);
-    command.env("USERTRACE_CONTEXTS", "vtid ip app.request");
+    command.env("USERTRACE_CONTEXTS", "vtid ip app.request callstack:3");
     let printed = succeed(&traces.of(&mut command).output().unwrap());
     let mut lines = printed.lines();
     assert_eq!(lines.next(), Some("0 -1 -1 -1"));
@@ -42,11 +43,17 @@ fn contexts(compiler: &[&str]) {
         assert_eq!(event.field("vtid").to_string(), words[1]);
         // The address is in the function, or in a cold part that the compiler split off.
         let at = event.address("ip") - loaded_at;
-        let function = symbols.iter().rfind(|(start, _)| *start <= at).unwrap();
-        assert!(
-            ["serve", "serve.cold"].contains(&&function.1[..]),
-            "{function:?}"
-        );
+        let function_of = |at: u64| &symbols.iter().rfind(|(start, _)| *start <= at).unwrap().1[..];
+        let function = function_of(at);
+        assert!(["serve", "serve.cold"].contains(&function), "{function}");
+        let frame = |n| {
+            hex(event
+                .element("callstack", n)
+                .unwrap()
+                .trim_start_matches("0x"))
+        };
+        assert_eq!(frame(0), event.address("ip"));
+        assert_eq!(function_of(frame(1) - loaded_at - 1), "main");
     }
     assert_ne!(events[0].address("ip"), events[1].address("ip"));
 }

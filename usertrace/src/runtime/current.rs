@@ -184,6 +184,20 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
     }
 }
 
+/// The channel that the event path needs to count in a slot.
+///
+/// # Safety
+/// As [`place`]'s.
+#[inline(always)]
+pub(crate) unsafe fn channel(slot: usize, channel: usize) -> &'static Channel {
+    // SAFETY: as in `place`.
+    unsafe {
+        let state = STATE.load(Ordering::Relaxed).cast_const();
+        let channels = (*state).channels.get_unchecked(channel);
+        channels.get_unchecked(slot)
+    }
+}
+
 /// The conditions of traces.
 #[inline]
 pub(super) fn conditions() -> Option<&'static ConditionTable> {

@@ -141,7 +141,8 @@ impl ObjectLog {
                 .lock
                 .compare_exchange(before, own, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
-        taken.then_some(Writer {
+        // A writer releases the lock when it is dropped, so there must be none if this fails.
+        taken.then(|| Writer {
             objects: self,
             _signals: signals,
         })
@@ -473,6 +474,94 @@ mod tests {
         loaded_line(&mut line, object);
         let len = line.len;
         (len <= room).then(|| String::from_utf8(bytes[..len].to_vec()).unwrap())
+    }
+
+    fn log() -> &'static ObjectLog {
+        let log = os::fork_private::map_kept::<ObjectLog>().unwrap();
+        // SAFETY: a new mapping of zeros, which is never unmapped.
+        unsafe { log.as_ref() }
+    }
+
+    fn lines(log: &ObjectLog, is_first: bool) -> Vec<String> {
+        let lines = (0..log.count()).filter_map(|number| log.line(number, is_first));
+        lines
+            .map(|line| String::from_utf8(line.to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn objects_that_addresses_lead_to_replace_others() {
+        let log = log();
+        let object = |base, size, name| Object {
+            base,
+            size,
+            is_pic: true,
+            build_id: &[],
+            name,
+        };
+        let writer = log.lock().unwrap();
+        // It is taken.
+        assert!(log.lock().is_none() && log.try_lock().is_none());
+        assert!(writer.add_by_address(&object(0x10000, 0x3000, b"/a")));
+        assert!(writer.add_by_address(&object(0x20000, 0x3000, b"/b")));
+        assert!(!writer.add_by_address(&object(0x20000, 0x3000, b"/b")));
+        assert!(writer.add_by_address(&object(0x12000, 0x1000, b"/c")));
+        assert!(log.has(0x12fff) && !log.has(0x13000) && !log.has(0x10000) && log.has(0x20000));
+        let a = "+10000 3000 1 - - - %2Fa";
+        let (b, c) = ("+20000 3000 1 - - - %2Fb", "+12000 1000 1 - - - %2Fc");
+        assert_eq!(lines(log, false), [a, b, "-10000", c]);
+        assert_eq!(lines(log, true), [b, c]);
+        // The walk finds none of them.
+        assert!(writer.walk());
+        assert!(!log.has(0x20000) && log.has(objects_are_lines as fn() as usize));
+        let all = lines(log, false);
+        let gone = std::collections::BTreeSet::from_iter(&all[4..6]);
+        assert_eq!(gone, [&"-12000".to_owned(), &"-20000".to_owned()].into());
+        assert!(!writer.walk());
+        drop(writer);
+        assert!(log.try_lock().is_some());
+    }
+
+    #[test]
+    fn full_logs_count_what_they_lose() {
+        let log = log();
+        let writer = log.lock().unwrap();
+        let mut bases = 0;
+        while log.lost() == 0 {
+            bases += 1;
+            let object = Object {
+                base: bases * 0x10000,
+                size: 0x1000,
+                is_pic: true,
+                build_id: &[7; 20],
+                name: b"/usr/lib/x86_64-linux-gnu/libexample.so.1.2",
+            };
+            writer.add_by_address(&object);
+        }
+        assert!(
+            (1000..=MAX_CHANGES).contains(&(log.count() as usize)),
+            "{}",
+            log.count()
+        );
+        assert_eq!(log.count() as usize + 1, bases);
+        let taken: usize = lines(log, false).iter().map(|line| line.len() + 16).sum();
+        assert!(taken <= MAX_TEXT, "{taken}");
+    }
+
+    /// The time that programs pay when tracing is initialised. For people: machines are busy.
+    #[test]
+    fn first_walks_are_short() {
+        let mut times: Vec<_> = (0..50)
+            .map(|_| {
+                let log = log();
+                let begin = std::time::Instant::now();
+                assert!(log.lock().unwrap().walk());
+                (begin.elapsed(), log.count())
+            })
+            .collect();
+        times.sort();
+        println!("{:?} for {} objects", times[25].0, times[25].1);
+        assert!(times[25].0 < std::time::Duration::from_millis(20));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use super::object_log::ObjectLog;
 use super::shared::{once, shared};
 use crate::os::{fork_private, linker};
+use crate::writer;
 
 /// The log, if there is one.
 fn log() -> Option<&'static ObjectLog> {
@@ -41,6 +42,10 @@ pub(super) fn notice_address(address: usize) -> bool {
     let Some(log) = log().filter(|log| !log.has(address)) else {
         return false;
     };
+    // A `vfork` child has another process id, and would take the lock that its parent holds.
+    if writer::is_lent() {
+        return false;
+    }
     let mut is_new = false;
     linker::find_object(address, |object| {
         if let Some(writer) = log.try_lock() {

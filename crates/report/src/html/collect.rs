@@ -8,6 +8,7 @@ use super::pyramid::Pyramid;
 use super::requests::{self, Requests};
 use super::spans::{Span, Spans};
 use crate::activity::{Activity, Ended, LaneOwner};
+use crate::calls::CallTree;
 use crate::spans::{self, Collector};
 use crate::stacks::{Frames, Profile};
 use usertrace_reader::{Counters, EnvValue, Event, Item, Metadata, Printer, Reader};
@@ -40,6 +41,9 @@ pub struct Report {
     pub(super) lives: Spans,
     /// Spans without an end.
     pub(super) open: Vec<Span>,
+    /// Calls of functions, and whether they have names.
+    pub(super) calls: CallTree,
+    names_calls: bool,
     /// The slowest root spans of `tracing`.
     pub(super) requests: Option<Requests>,
     pub(super) detail: Detail,
@@ -144,6 +148,7 @@ impl Report {
     /// [`modules`](usertrace_reader::Selection::modules) for code to have names.
     #[must_use]
     pub fn collect(reader: &mut Reader, detail: usize, symbols: Option<Options>) -> Self {
+        let names_calls = symbols.is_some();
         let mut report = Self {
             activity: Activity::default(),
             profile: Profile::new(symbols),
@@ -157,6 +162,8 @@ impl Report {
             spans: Spans::new(SPANS),
             lives: Spans::new(LIVES),
             open: Vec::new(),
+            calls: CallTree::default(),
+            names_calls,
             requests: None,
             detail: Detail::new(detail),
             losses: Losses::default(),
@@ -262,8 +269,12 @@ impl Report {
 
     fn event(&mut self, printer: &Printer, event: &Event<'_>) {
         if self.profile.note(event) {
+            self.calls.forget_names();
             return;
         }
+        let resolver = self.profile.code.resolver();
+        self.calls
+            .event(event, Some(resolver).filter(|_| self.names_calls));
         self.counters.add(event);
         let process = event.trace.process() as u32;
         let mut ended = std::mem::take(&mut self.ended);
@@ -334,6 +345,7 @@ impl Report {
 
     fn finish(&mut self) {
         self.activity.finish();
+        self.calls.finish();
         let profile = &mut self.profile;
         if profile.stackless < profile.events {
             self.frames = Some(Frames::resolve(&profile.table, &mut profile.code));

@@ -47,7 +47,7 @@ fn each_event_has_its_channels_contexts() {
     for scope in ["cpu", "thread", "global", "mm_cid"] {
         let trace = Trace::create("contexts");
         trace.write("main/scope", scope).expect("a scope");
-        let names = "vpid vtid procname cpu_id ip mnt_ns net_ns app.thread";
+        let names = "vpid vtid procname cpu_id ip mnt_ns net_ns app.thread callstack:4";
         trace.write("main/contexts", names).expect("contexts");
         trace.start();
         let mut child = Child::spawn(|link| {
@@ -79,6 +79,9 @@ fn each_event_has_its_channels_contexts() {
             assert_eq!(event.field("vpid"), child.pid().as_raw() as u64);
             assert_eq!(event.text("procname"), format!("writer {thread}"));
             assert!(event.address("ip") != 0);
+            let first = event.element("callstack", 0).map(str::to_lowercase);
+            assert_eq!(first, Some(format!("{:#x}", event.address("ip"))));
+            assert_eq!(event.element("callstack", 4), None);
             assert!(inode("mnt") != 0);
             for namespace in ["mnt", "net"] {
                 let value = event.field(&format!("{namespace}_ns"));

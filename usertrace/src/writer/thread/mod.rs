@@ -75,7 +75,7 @@ pub(super) fn with<R>(body: impl FnOnce(&Thread) -> R) -> R {
 }
 
 /// Whether a `vfork` child may be running on this block, its parent's.
-pub(super) fn is_lent() -> bool {
+pub(crate) fn is_lent() -> bool {
     with(|thread| thread.no_cpu.load(Ordering::Relaxed) != 0)
 }
 
