@@ -62,6 +62,8 @@ fn frames(directory: &Path, source: &str) -> (Vec<String>, Vec<String>, Duration
 }
 
 /// Half a million inlined functions within each other would need a gigabyte of stack.
+///
+/// Requirements: F4
 #[test]
 fn deeply_nested_functions_do_not_overflow_the_stack() {
     let directory = tempfile::tempdir().unwrap();
@@ -72,6 +74,8 @@ fn deeply_nested_functions_do_not_overflow_the_stack() {
 }
 
 /// A hundred thousand functions share a list of a hundred thousand ranges: 160 GB if all were kept.
+///
+/// Requirements: F4
 #[test]
 fn shared_range_lists_do_not_exhaust_memory() {
     let directory = tempfile::tempdir().unwrap();
