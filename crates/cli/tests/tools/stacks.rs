@@ -337,7 +337,10 @@ fn nameless_code_is_a_place_in_its_module() {
     let parse = program.at("in_parse") - BASE;
     let expected = format!("shop (40);shop+{main:#x};shop+{parse:#x};shop+{allocate:#x} 200");
     let arguments = ["--by", "live", "--symbols", "never"];
-    assert_eq!(folded(directory.path(), &arguments), [expected.clone()]);
+    assert_eq!(
+        folded(directory.path(), &arguments),
+        std::slice::from_ref(&expected)
+    );
     fs::remove_file(&program.path).unwrap();
     let output = run(
         directory.path(),

@@ -24,6 +24,8 @@ pub(crate) struct Profile {
     pub(crate) table: StackTable,
     pub(crate) samples: Samples,
     pub(crate) waits: Waits,
+    /// Each thread has weights of its own.
+    pub(crate) is_by_thread: bool,
     /// When weights came, if that is wanted.
     pub(crate) timeline: Option<(Weight, Timeline)>,
     /// Number of events.
@@ -92,7 +94,8 @@ impl Profile {
     ) {
         self.events += 1;
         self.stackless += u64::from(stack == NO_STACK);
-        let key = Key::new(process, Some(step.lane), stack, Label::Event(step.class));
+        let lane = self.is_by_thread.then_some(step.lane);
+        let key = Key::new(process, lane, stack, Label::Event(step.class));
         let sums = Sums {
             events: 1,
             bytes: step.bytes,
@@ -103,7 +106,7 @@ impl Profile {
             let pair = &activity.pairs.all[span.pair as usize];
             if pair.is_nested {
                 let label = Label::Span(span.pair);
-                let key = Key::new(process, Some(step.lane), span.stack, label);
+                let key = Key::new(process, lane, span.stack, label);
                 let sums = Sums {
                     time: span.own,
                     ..Sums::default()

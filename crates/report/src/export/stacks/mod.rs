@@ -79,6 +79,7 @@ impl StackExport {
         symbols: Option<Options>,
     ) -> Self {
         let mut profile = Profile::new(symbols);
+        profile.is_by_thread = with_threads || format != StackFormat::Folded;
         if format == StackFormat::Firefox {
             profile.timeline = Some((by, Timeline::default()));
         }
