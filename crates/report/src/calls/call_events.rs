@@ -161,7 +161,8 @@ impl Calls {
         self.threads.get_mut(&(process, thread))
     }
 
-    /// Ends all calls, at the times that `end` returns for their processes. Returns them by process.
+    /// Ends all calls, at the times that `end` returns for their processes. Returns them by
+    /// process.
     pub(super) fn end(&mut self, end: impl Fn(usize) -> i64) -> Vec<(usize, Vec<Call>)> {
         let threads = self.threads.drain();
         threads

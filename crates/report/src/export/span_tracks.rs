@@ -83,8 +83,8 @@ pub(super) struct Ended {
 }
 
 impl SpanTracks {
-    /// A span of this name, which has this number, begins. `None`: there is no room for it. The caller must have ended an open one of
-    /// this id.
+    /// A span of this name, which has this number, begins. `None`: there is no room for it. The
+    /// caller must have ended an open one of this id.
     pub(super) fn begin(
         &mut self,
         event: &Event<'_>,

@@ -52,7 +52,8 @@ pub struct Options {
 pub struct LeftOut {
     /// Spans for which there was no room, as too many were open.
     pub no_room: u64,
-    /// `.close` events of unknown spans: these began before the recording, or their `.new` was lost.
+    /// `.close` events of unknown spans: these began before the recording, or their `.new` was
+    /// lost.
     pub unbegun: u64,
     /// Trees that fulfil the conditions and are not kept.
     pub trees: u64,
