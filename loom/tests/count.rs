@@ -1,10 +1,10 @@
 //! Models of an update of a counter, in steps of one instruction, with the real reader.
 //!
 //! As in `rseq.rs`, one loom thread executes the steps of all threads of a CPU, in turns that a
-//! [`Schedule`] gives, and the reader on another CPU is a second loom thread. The steps are those of
-//! `usertrace/src/writer/{count.rs,rseq/}`, of the fast path and of the slow one: these differ in
-//! what they load, and in the order of stores that no reader can tell apart. For each [`Fault`] of
-//! a writer, a model shows that it is detected.
+//! [`Schedule`] gives, and the reader on another CPU is a second loom thread. The steps are those
+//! of `usertrace/src/writer/{count.rs,rseq/}`, of the fast path and of the slow one: these differ
+//! in what they load, and in the order of stores that no reader can tell apart. For each [`Fault`]
+//! of a writer, a model shows that it is detected.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
