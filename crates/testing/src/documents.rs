@@ -366,6 +366,7 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/counting.md",
         &[
+            case("usertrace stat -e 'shop:served hist(bytes) by path if", Each, ""),
             case("usertrace stat -e", Each, ""),
             case("usertrace stat --malloc", Each, ""),
             case("usertrace stat --interval 1 --top", Each, ""),
