@@ -13,6 +13,7 @@ pub mod heap;
 pub mod html;
 pub mod leaks;
 mod pair_names;
+mod process_text;
 pub mod spans;
 pub mod stacks;
 mod varint;

@@ -9,6 +9,7 @@ use super::requests::{self, Requests};
 use super::spans::{Span, Spans};
 use crate::activity::{Activity, Ended, LaneOwner};
 use crate::calls::CallTree;
+use crate::process_text::process_text;
 use crate::spans::{self, Collector};
 use crate::stacks::{Frames, Profile};
 use usertrace_reader::{Counters, EnvValue, Event, Item, Metadata, Printer, Reader};
@@ -17,6 +18,8 @@ use usertrace_symbols::Options;
 /// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
 const LIVES: usize = 1 << 12;
+/// Maximum number of memory blocks in use that are tracked.
+const BLOCKS: usize = 1 << 20;
 /// A second.
 const NS: i64 = 1_000_000_000;
 /// Maximum numbers of listed problems, and of unfinished spans.
@@ -121,14 +124,7 @@ impl Process {
 
     /// Its name and its number.
     pub(super) fn text(&self) -> String {
-        let name = match &self.name[..] {
-            "" => "process",
-            name => name,
-        };
-        match self.pid {
-            Some(pid) => format!("{name} ({pid})"),
-            None => name.to_owned(),
-        }
+        process_text(&self.name, self.pid)
     }
 
     /// Adds what a later trace of the process knows, and the first one did not.
@@ -150,7 +146,7 @@ impl Report {
     pub fn collect(reader: &mut Reader, detail: usize, symbols: Option<Options>) -> Self {
         let names_calls = symbols.is_some();
         let mut report = Self {
-            activity: Activity::default(),
+            activity: Activity::new(BLOCKS),
             profile: Profile::new(symbols),
             frames: None,
             ended: Vec::new(),
