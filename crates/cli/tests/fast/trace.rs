@@ -82,7 +82,7 @@ pub(crate) fn read_unfinished(directory: &Path) -> Trace {
             read_stream(&fs::read(&path).unwrap(), &mut trace);
             trace.streams.push(path);
         } else {
-            let known = ["metadata", NEW_METADATA, UNFINISHED];
+            let known = ["metadata", "modules", NEW_METADATA, UNFINISHED];
             assert!(known.contains(&name), "{name}");
         }
     }
