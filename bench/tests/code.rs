@@ -22,7 +22,7 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 /// Instructions of an event that is recorded, at most.
 const MOST: usize = 60;
 
-/// Instructions of an event that is counted or rejected, at most, from where its function jumps into
+/// Instructions of an event that is counted or rejected, at most, from where its function jumps to
 /// the library: one without value and key, any other one, and one that is rejected.
 const MOST_COUNTED_PLAIN: usize = 80;
 const MOST_COUNTED: usize = 165;

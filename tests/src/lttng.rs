@@ -21,7 +21,7 @@ pub fn expected(is_cpp: bool) -> Vec<String> {
         .collect()
 }
 
-/// The events of a trace that are not LTTng-UST's own: level, name, and fields. None without a
+/// The events of a trace that are not about modules: level, name, and fields. None without a
 /// trace, which `babeltrace2` refuses.
 ///
 /// # Panics
@@ -38,10 +38,9 @@ pub fn events(trace: &Path) -> Vec<String> {
         .expect("babeltrace2 (Debian package babeltrace2) must be installed to run this test");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("texts of the tests are UTF-8");
-    let events = text.lines().map(event);
-    events
-        .filter(|event| !event.contains(" lttng_ust_statedump:"))
-        .collect()
+    let is_own =
+        |line: &&str| !line.contains(" lttng_ust_statedump:") && !line.contains(" lttng_ust_lib:");
+    text.lines().filter(is_own).map(event).collect()
 }
 
 /// `[TIME] (+DELTA) LEVEL (NUMBER) NAME: { cpu_id = 0 }, { FIELDS }`

@@ -250,12 +250,15 @@ pub fn lines(directory: &Path) -> Lines {
 
 /// The lines about events of programs.
 fn program_events(stdout: &str) -> impl Iterator<Item = &str> {
-    stdout.lines().filter(|line| {
-        let name = line
-            .split_once(": {")
-            .and_then(|(head, _)| head.rsplit(' ').next());
-        !name.is_some_and(is_module_event)
-    })
+    stdout.lines().filter(|line| !is_about_modules(line))
+}
+
+/// Whether a line that `babeltrace2` printed is an event about modules.
+pub(crate) fn is_about_modules(line: &str) -> bool {
+    let name = line
+        .split_once(": {")
+        .and_then(|(head, _)| head.rsplit(' ').next());
+    name.is_some_and(is_module_event)
 }
 
 /// Whether there is a trace in a directory or below.

@@ -240,6 +240,11 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case("usertrace view traces | less", Each, TRACES),
             case(
+                "usertrace record --function --context",
+                Each,
+                UNLESS_RECORDED,
+            ),
+            case(
                 "usertrace record --malloc --pthread --context",
                 Each,
                 UNLESS_RECORDED,

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use crate::babeltrace::is_about_modules;
 use crate::relay_log;
 use crate::wait::{LIMIT, until, within};
 
@@ -198,7 +199,10 @@ impl LiveViewer {
         let shared = lines.clone();
         let reader = thread::spawn(move || {
             for line in stdout.lines() {
-                shared.lock().unwrap().push(line.unwrap());
+                let line = line.unwrap();
+                if !is_about_modules(&line) {
+                    shared.lock().unwrap().push(line);
+                }
             }
         });
         Self {

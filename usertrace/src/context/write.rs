@@ -8,7 +8,7 @@ use super::callstack::MAX_FRAMES;
 use super::values::{Code, Values};
 use super::{Apps, List};
 use crate::event::{self, Buffer, Place, Scratch};
-use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Remembered, Rseq};
+use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Readers, Remembered, Rseq};
 
 /// Bytes for the contexts of a channel with a call stack, and for a short payload behind them.
 const LONG: usize = 1024;
@@ -99,16 +99,17 @@ impl Room for LongBuffer {
 #[inline(never)]
 pub(crate) unsafe fn write(
     inside: &GuardedChannel<'_>,
-    list: &List,
+    (list, readers): (&List, &Readers),
     apps: &Apps,
     (rseq, stamp, place, code): (Option<Rseq>, u64, Place, Code),
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
     let asked;
-    let thread = match inside.remembered() {
+    // Channels of a back end that removes no traces know no readers.
+    let thread = match inside.remembered().or_else(|| readers.cache()) {
         Some(thread) => thread,
-        // This thread has no cache: it queries the values each time.
+        // There are too many threads: this one queries the values each time.
         None => {
             asked = Remembered::default();
             &asked

@@ -19,7 +19,7 @@ use super::status::Status;
 use super::update::{self, Updater};
 use crate::context::{Apps, ContextSources, List};
 use crate::os::signal::SignalMaskGuard;
-use crate::writer::{Channel, Rseq};
+use crate::writer::{Channel, Readers, Rseq};
 
 /// The state's address. Set once, before any call site's mask; a child of `fork` has it at the same
 /// address.
@@ -231,10 +231,14 @@ pub(crate) fn renew_threads() {
     }
 }
 
-/// The contexts of a channel of a slot, and the current stamp of values that threads cache. None if
-/// there is no such channel.
-pub(crate) fn contexts(slot: usize, channel: usize) -> Option<(&'static List, u64)> {
+/// The contexts of a channel of a slot, the caches of threads, and the current stamp of the values in
+/// them. None if there is no such channel.
+pub(crate) fn contexts(
+    slot: usize,
+    channel: usize,
+) -> Option<(&'static List, &'static Readers, u64)> {
     let state = state()?;
     let list = state.contexts.get(channel)?.get(slot)?;
-    Some((list, state.stamp.load(Ordering::Relaxed)))
+    let stamp = state.stamp.load(Ordering::Relaxed);
+    Some((list, &state.readers, stamp))
 }

@@ -266,12 +266,12 @@ fn record_in_slot(
     }
     let result = match channel.in_contexts() {
         Some(inside) => {
-            let (list, stamp) = current::contexts(slot, index)?;
+            let (list, readers, stamp) = current::contexts(slot, index)?;
             // SAFETY: as in `record_words`; the list is that of the channel.
             unsafe {
                 context::write(
                     &inside,
-                    list,
+                    (list, readers),
                     current::apps(),
                     (rseq, stamp, place_of(callsite), CODE),
                     id,

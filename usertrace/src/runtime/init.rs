@@ -18,7 +18,7 @@ use super::shared::shared;
 use super::state::State;
 use super::status::{NoFallback, Status};
 use super::{complaint, env, objects, shared, update_signal};
-use crate::event::{self, ATTACH};
+use crate::event::{self, ATTACH, WANTS_IP};
 use crate::os::{errno, linker};
 use crate::writer::{self, Hooks, Rseq};
 use crate::{control, probe, unload};
@@ -291,6 +291,7 @@ extern "C" fn after_fork() {
     }
     if !is_attached() {
         // SAFETY: the child of `fork` has one thread, so no module goes.
-        unsafe { shared().modules.callsites() }.for_each(|callsite| callsite.set_mask(ATTACH));
+        unsafe { shared().modules.callsites() }
+            .for_each(|callsite| callsite.set_mask(ATTACH | WANTS_IP));
     }
 }

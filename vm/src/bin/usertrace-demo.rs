@@ -233,7 +233,15 @@ fn read(trace: &Path, counts: &Counts) -> Result<String> {
         counts.lost > 0 || errors.trim().is_empty(),
         "babeltrace2 warns:\n{errors}"
     );
-    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    let text = String::from_utf8_lossy(&run.stdout);
+    // The rest says what programs had loaded.
+    let is_event =
+        |line: &&str| !line.contains(" lttng_ust_statedump:") && !line.contains(" lttng_ust_lib:");
+    let text: String = text
+        .lines()
+        .filter(is_event)
+        .flat_map(|line| [line, "\n"])
+        .collect();
     let lines = text.lines().count() as u64;
     ensure!(
         lines == counts.events,

@@ -198,7 +198,7 @@ fn kernel_events_are_ordered_among_program_events() {
         assert!(printed.status.success(), "{printed:?}");
         printed.stdout
     };
-    let viewed = lines(&program::path("usertrace"), &["view"]);
+    let viewed = lines(&program::path("usertrace"), &["view", "--modules"]);
     assert!(viewed == lines(Path::new("babeltrace2"), &[]));
 }
 

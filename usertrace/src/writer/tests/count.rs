@@ -475,7 +475,10 @@ fn each_instruction_of_a_direct_update_leaves_a_whole_state() {
                 key,
                 ..valued(bits, signed)
             };
-            put_count(&tables, 8, &of(4)).unwrap();
+            // In another thread: with an area of our own, this one would be registered.
+            std::thread::scope(|scope| {
+                scope.spawn(|| put_count(&tables, 8, &of(4)).unwrap());
+            });
             // The same bucket, other buckets, the least, and the greatest.
             for counted in [5, u64::MAX, 0, 1 << 40, 1 << 63, 6].map(of) {
                 let before = cells_of(&tables, cpu);

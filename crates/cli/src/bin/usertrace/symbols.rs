@@ -7,20 +7,28 @@ use usertrace_symbols::Options;
 
 use crate::output;
 
-/// When code addresses are named: if the trace knows the modules there, or never. Variants have no
-/// documentation, as `clap` would make a list of them in the manual.
+/// When code addresses are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum When {
+    /// If the trace knows the modules there.
     #[default]
     Auto,
+    /// Not at all.
     Never,
 }
 
 /// Options for commands that name code addresses, if that is wanted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Symbols {
-    /// Name the functions, files and lines at code addresses, if the trace knows the modules there
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    /// Name the functions, files and lines at code addresses: auto, if the trace knows the modules
+    /// there, or never
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
     symbols: When,
 
     #[command(flatten)]

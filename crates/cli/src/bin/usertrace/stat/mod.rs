@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     directories: Vec<PathBuf>,
 
-    /// What to count: PATTERN [hist(FIELD)|sum(FIELD)] [by KEY] [if EXPR] [default: each kind of event]
+    /// What to count: PATTERN [hist(FIELD)|sum(FIELD)] [by KEY] [if EXPR] [default: all kinds]
     #[arg(short, long, value_name = "WHAT", value_parser = request)]
     event: Vec<Request>,
 
