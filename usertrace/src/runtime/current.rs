@@ -231,8 +231,8 @@ pub(crate) fn renew_threads() {
     }
 }
 
-/// The contexts of a channel of a slot, the caches of threads, and the current stamp of the values in
-/// them. None if there is no such channel.
+/// The contexts of a channel of a slot, the caches of threads, and the current stamp of the values
+/// in them. None if there is no such channel.
 pub(crate) fn contexts(
     slot: usize,
     channel: usize,
