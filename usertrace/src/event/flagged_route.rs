@@ -128,7 +128,7 @@ impl IntegerPlace {
         }
         let (left, right) = (8 - offset - len, 8 - len);
         let signed = if of.signed { SIGNED } else { 0 };
-        let place = at / 8 | left << LEFT | right << RIGHT;
+        let place = (at / 8) | (left << LEFT) | (right << RIGHT);
         Some(Self(PLACED | signed | place as u16))
     }
 
