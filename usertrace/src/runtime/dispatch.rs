@@ -387,8 +387,9 @@ fn record_accepted(callsite: &Callsite, word: FlaggedWord, words: &[u64]) -> Opt
     if let Some(target) = word.test_target() {
         return count_accepted(callsite, word, target, words);
     }
+    let index = callsite.wanted_channel(slot)?;
     // SAFETY: the slot was in a mask, and the channel is the call site's.
-    let (rseq, channel) = unsafe { current::place(slot, callsite.channel(slot)) };
+    let (rseq, channel) = unsafe { current::place(slot, index) };
     // SAFETY: as in `record_words`.
     let result = unsafe { writer::try_write_words(rseq, channel, callsite.id(slot), words) };
     result.is_ok().then_some(Outcome::Recorded)
@@ -520,10 +521,10 @@ fn write_quickly(
     slot: usize,
     payload: Payload<'_>,
 ) -> Result<(), Refusal> {
-    match payload {
-        Payload::Words(words) if mask & CONDITIONAL != 0 => {
+    match (payload, callsite.wanted_channel(slot)) {
+        (Payload::Words(words), Some(index)) if mask & CONDITIONAL != 0 => {
             // SAFETY: the slot was in a mask, and the channel is the call site's.
-            let (rseq, channel) = unsafe { current::place(slot, callsite.channel(slot)) };
+            let (rseq, channel) = unsafe { current::place(slot, index) };
             // SAFETY: as in `record_words`.
             unsafe { writer::try_write_words(rseq, channel, callsite.id(slot), words) }
         }

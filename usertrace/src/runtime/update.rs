@@ -1009,10 +1009,6 @@ impl Updater {
     /// Sets what replaces the route of an event with these flags, which one slot wants, if the fast
     /// path can handle it.
     fn set_flagged_route(&self, callsite: &Callsite, slot: usize, flags: u32) {
-        // Events start the updates of a process without the signal, on the slow path.
-        if self.state.signal.load(Ordering::Relaxed) == 0 && self.kernel.removes_traces() {
-            return;
-        }
         let index = callsite.channel(slot);
         let decision = callsite.decision(slot);
         let channel = &self.state.channels[index][slot];
@@ -1031,7 +1027,13 @@ impl Updater {
                     key,
                 });
             }
-        } else if conditions.has_quick_test(decision) {
+            return;
+        }
+        // In a process without the signal, events start updates, on the slow path. One that the
+        // fast path rejects would not.
+        let is_signalled = self.state.signal.load(Ordering::Relaxed) != 0;
+        let follows = is_signalled || !self.kernel.removes_traces();
+        if follows && conditions.has_quick_test(decision) {
             callsite.set_flagged_route(FlaggedAction::Test {
                 slot: slot as u8,
                 decision,

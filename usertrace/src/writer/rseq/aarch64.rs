@@ -30,7 +30,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
-use super::step::{Advance, CellStart, CellUpdate, Start, Step};
+use super::step::{Advance, CellStart, CellUpdate, SLOW_EACH, Start, Step};
 use crate::writer::cell::{BUCKET, Cell, CellValues, MAX, MIN, STATE_WORDS, SUM_HIGH, SUM_LOW};
 use crate::writer::channel::{Channel, Control};
 use crate::writer::refusal::Refusal;
@@ -751,7 +751,9 @@ macro_rules! count_sequence {
                 "mov {cpu}, {PROBES}",
                 "8:",
                 "ldp {count}, {tmp}, [{cell}]",
-                "cbz {count}, {refused}",
+                // Free, or a multiple of `SLOW_EACH`.
+                "tst {count}, {SLOW_EACH} - 1",
+                "b.eq {refused}",
                 "cmp {tmp}, {id}",
                 $($key,)*
                 "add {at}, {at}, #1",
@@ -778,6 +780,7 @@ macro_rules! count_sequence {
                 RING_SIZE = const offset_of!(Channel, ring_size),
                 BUFFERS = const offset_of!(Channel, buffers),
                 PROBES = const LTT_COUNT_PROBES,
+                SLOW_EACH = const SLOW_EACH,
             ]
         }
     };

@@ -21,6 +21,8 @@ pub(super) use self::arch::{
 pub(in crate::writer) use self::area::forget_mm_cid;
 pub(crate) use self::area::has_mm_cid;
 pub use self::area::{Rseq, RseqError};
+#[cfg(test)]
+pub(super) use self::step::SLOW_EACH;
 pub(super) use self::step::{Advance, CellStart, CellUpdate, Start, Step};
 
 /// How often a writer tries a sequence before it drops the record.

@@ -32,6 +32,11 @@ pub(in crate::writer) struct Start {
     pub(in crate::writer) head: u64,
 }
 
+/// Each update of a cell whose count is a multiple of this takes the slow path. That follows
+/// traces, as the begin of a sub-buffer does for events that are recorded: a process that does not
+/// react to the update signal learns that a trace was stopped.
+pub(in crate::writer) const SLOW_EACH: u64 = 256;
+
 /// The cell that an event is counted in. A sequence does nothing if any of this changed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -20,7 +20,7 @@ use usertrace_sys::uapi::{
 };
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
-use super::step::{Advance, CellStart, CellUpdate, Start, Step};
+use super::step::{Advance, CellStart, CellUpdate, SLOW_EACH, Start, Step};
 use crate::writer::cell::{BUCKET, Cell, CellValues, MAX, MIN, STATE_WORDS, SUM_HIGH, SUM_LOW};
 use crate::writer::channel::{AHEAD, Channel, Control};
 use crate::writer::refusal::Refusal;
@@ -773,7 +773,8 @@ macro_rules! count_sequence {
                 "lea {cell}, [{cell} + {cpu} + {SIZE}]",
                 "mov edx, {PROBES}",
                 "8:",
-                "cmp qword ptr [{cell} + {COUNT}], 0",
+                // Free, or a multiple of `SLOW_EACH`.
+                "cmp byte ptr [{cell} + {COUNT}], 0",
                 "je {refused}",
                 "cmp {id}, qword ptr [{cell} + {NAME}]",
                 $($key,)*
@@ -997,6 +998,8 @@ pub(in crate::writer) unsafe fn count_value<const SIGNED: bool>(
 }
 
 const _: () = {
+    // The sequence looks at one byte of the count.
+    assert!(SLOW_EACH == 1 << 8);
     // The shifts by 8 keep the count in a bucket's word.
     assert!(LTT_COUNT_BUCKET_SHIFT == 56);
     assert!(LTT_COUNT_CELL_PLAIN == 1 << 6);

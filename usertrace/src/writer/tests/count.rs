@@ -11,6 +11,7 @@ use usertrace_sys::count::bucket_of;
 use usertrace_sys::uapi::{LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE};
 
 use super::*;
+use crate::writer::rseq::SLOW_EACH;
 use crate::writer::{CountKey, Counted, CountedValue, count, count_directly};
 
 /// A table, as readers see it.
@@ -561,6 +562,24 @@ fn events_that_have_a_cell_are_counted_directly() {
         }
         assert_eq!(cells_of(&direct, cpu).len(), 6);
     }
+}
+
+/// Some events take the slow path, so that a process without a signal follows traces.
+#[test]
+fn each_256th_count_of_a_cell_is_not_direct() {
+    let tables = tables(LTT_COUNT_CELL_VALUE);
+    pin();
+    let mut direct = 0;
+    for n in 0..4 * SLOW_EACH {
+        match put_directly(&tables, 1, &valued(n, false)) {
+            true => direct += 1,
+            false => {
+                assert_eq!(n % SLOW_EACH, 0);
+                put_count(&tables, 1, &valued(n, false)).unwrap();
+            }
+        }
+    }
+    assert_eq!(direct, 4 * (SLOW_EACH - 1));
 }
 
 /// Events whose cells are taken by others find theirs behind.
