@@ -8,7 +8,7 @@
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -21,6 +21,12 @@ use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
 /// Instructions of an event that is recorded, at most.
 const MOST: usize = 60;
+
+/// Instructions of an event that is counted or rejected, at most, from where its function jumps to
+/// the library: one without value and key, any other one, and one that is rejected.
+const MOST_COUNTED_PLAIN: usize = 80;
+const MOST_COUNTED: usize = 165;
+const MOST_REJECTED: usize = 95;
 
 /// Where release builds go: others need most of what is built here, too.
 fn target() -> &'static Path {
@@ -308,6 +314,51 @@ fn disabled_event_is_one_load_and_one_branch() {
         })
     });
     check_disabled(&disabled);
+}
+
+/// An event that is counted, by whatever value and key, costs no time stamp either. One that a
+/// comparison rejects commits nothing.
+///
+/// Requirements: A3
+#[test]
+fn counted_and_rejected_events_are_few_instructions_without_locks_or_calls() {
+    let program = Program::build();
+    let code = program.code();
+    let of = |part: &str| program.function(|name| name.contains("dispatch") && name.contains(part));
+    let counted = code.recorded(of("count_four"));
+    for path in &counted {
+        assert_eq!(path.iter().find_map(forbidden), None, "{}", show(path));
+        let is_stamp = |i: &Instruction| i.mnemonic() == Mnemonic::Rdtsc;
+        assert!(!path.iter().any(is_stamp), "{}", show(path));
+    }
+    // For each sequence, the event that finds its cell at once.
+    let mut shortest: BTreeMap<u64, &Instructions> = BTreeMap::new();
+    for path in &counted {
+        let mut commit = path.iter().map(Instruction::ip);
+        let commit = commit.find(|ip| code.commits.contains(ip));
+        let known = shortest.entry(commit.expect("it commits")).or_insert(path);
+        if path.len() < known.len() {
+            *known = path;
+        }
+    }
+    let ways: Vec<usize> = shortest.values().map(|path| path.len()).collect();
+    println!("counted: {ways:?} instructions");
+    // With and without a key: plain, and with values of both signs.
+    assert_eq!(ways.len(), 6);
+    assert!(ways.iter().all(|len| *len <= MOST_COUNTED), "{ways:?}");
+    assert!(
+        ways.iter().any(|len| *len <= MOST_COUNTED_PLAIN),
+        "{ways:?}"
+    );
+    let mut rejected = code.paths(of("test_four"));
+    rejected.retain(|path| {
+        let calls = path.iter().any(|i| i.mnemonic() == Mnemonic::Call);
+        let returns = path.last().map(Instruction::flow_control) == Some(FlowControl::Return);
+        returns && !calls
+    });
+    let shortest = rejected.iter().map(Vec::len).min().expect("a path");
+    println!("rejected: {shortest} instructions");
+    assert!(shortest <= MOST_REJECTED, "{shortest}");
 }
 
 /// It is what it is in Rust, but for a jump into the library.

@@ -61,20 +61,25 @@ fn branch<const COPY: usize>(count: u64) {
     }
 }
 
+/// Conditions that reject all events, by name. The first is the filter of LTTng's session.
+pub(crate) const REJECTED: [(&str, &str); 2] = [
+    ("rejected by a condition", "a == 0xffffffffff"),
+    (
+        "rejected by a condition with a text",
+        "b == 0xffffffffff || $ctx.procname == \"none\"",
+    ),
+];
+
 /// Times of events that filters reject by their values: ours, the same by a slower condition, and
 /// LTTng-UST's, if it is there.
 fn rejected(ours: &Ours, lttng: Option<&Lttng>, rounds: usize) -> Vec<Vec<f64>> {
     let batch = BATCH / 50;
-    let turn = |condition: &'static str| {
+    let turn = |(_, condition): (&str, &'static str)| {
         let filter = format!("1 bench:rejected if {condition}");
         Contestant::new(batch, move |_| ours::rejected(batch))
             .prepared(move || ours.filter(&filter))
     };
-    // The first is the filter of LTTng's session.
-    let mut contestants = vec![
-        turn("a == 0xffffffffff"),
-        turn("b == 0xffffffffff || $ctx.procname == \"none\""),
-    ];
+    let mut contestants: Vec<_> = REJECTED.map(turn).into();
     let _session = lttng.map(|lttng| {
         let events = lttng.events("filtered");
         contestants.push(Contestant::new(batch, move |_| events(batch)));

@@ -113,7 +113,8 @@ fn main() {
         return;
     }
     if std::env::var_os("USERTRACE_BENCH_CRITERION").is_some() {
-        criterion(&Ours::attach(), &Floors::new(), None);
+        let lttng = Lttng::load();
+        criterion(&Ours::attach(), &Floors::new(), lttng.as_ref());
         return;
     }
     let lttng = Lttng::load();
@@ -350,6 +351,17 @@ fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
         bench(format!("{name}, 4 bytes"), batch, &events);
     }
     drop(counting);
+    for (name, condition) in idle::REJECTED {
+        let filter = format!("1 bench:rejected if {condition}");
+        ours.filter(&filter);
+        let batch = Contestant::new(MAIN.batch(), |_| ());
+        bench(format!("{name}, {}", MAIN.name), batch, &ours::rejected);
+    }
+    ours.filter("1 bench:rejected if a != 0xffffffffff");
+    let batch = Contestant::new(MAIN.batch(), |_| ()).prepared(|| ours.read());
+    let name = format!("accepted by a condition, {}", MAIN.name);
+    bench(name, batch, &ours::rejected);
+    ours.filter("1");
     if let Some(lttng) = lttng {
         let session = SESSIONS[0].start(&lttng::output(), 0);
         let loop_ = lttng.events(MAIN.lttng);
@@ -357,6 +369,10 @@ fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
         bench(format!("LTTng-UST, {}", MAIN.name), nothing, &|count| {
             loop_(count)
         });
+        let loop_ = lttng.events("filtered");
+        let nothing = Contestant::new(MAIN.batch(), |_| ());
+        let name = format!("LTTng-UST, rejected by a filter, {}", MAIN.name);
+        bench(name, nothing, &|count| loop_(count));
         drop(session);
     }
     group.finish();

@@ -17,6 +17,8 @@ pub struct FirstTest {
     /// The orders of the number to the constant for which the comparison is true: bits 0 to 2 for
     /// less, equal, and greater.
     pub orders: u8,
+    /// The expression has no other part: it is true if the comparison is.
+    pub is_whole: bool,
 }
 
 impl FirstTest {
@@ -45,6 +47,7 @@ impl Expression {
             Comparison::Equal => 2,
             Comparison::NotEqual => 5,
         };
+        let is_whole = rest.is_empty();
         let is_needed = match rest {
             [] => true,
             // All other steps are skipped if it is false.
@@ -55,6 +58,7 @@ impl Expression {
             reference,
             constant,
             orders,
+            is_whole,
         })
     }
 }

@@ -1,6 +1,9 @@
 //! Build IDs, which tell builds of an object apart.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
+
+use crate::elf::ElfFile;
 
 /// Maximum length in bytes. Linkers write 8 to 32.
 const MAX: usize = 64;
@@ -15,6 +18,14 @@ impl BuildId {
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let is_valid = (1..=MAX).contains(&bytes.len());
         is_valid.then(|| Self(bytes.into()))
+    }
+
+    /// The build ID of a program, library or debug file. None if it has none.
+    ///
+    /// # Errors
+    /// Those of opening and reading, and if it is no ELF file of 64 bits.
+    pub fn of_file(path: &Path) -> io::Result<Option<Self>> {
+        Ok(ElfFile::open(path)?.build_id)
     }
 
     /// Its bytes.

@@ -18,6 +18,8 @@ const URLS: &str = "DEBUGINFOD_URLS";
 /// Time limit of a download, and the pause between two looks at the client.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
+/// Maximum number of build IDs that servers are asked for. A trace may have any number.
+const MAX_ASKED: usize = 512;
 /// Number of downloads that may reach the limit before no more are tried.
 const MAX_FAILURES: u32 = 2;
 
@@ -43,7 +45,8 @@ impl Debuginfod {
 
     fn download(&mut self, id: &BuildId) -> Option<PathBuf> {
         let is_configured = env::var_os(URLS).is_some_and(|urls| !urls.is_empty());
-        if !is_configured || self.failures >= MAX_FAILURES {
+        let is_over = self.failures >= MAX_FAILURES || self.asked.len() >= MAX_ASKED;
+        if !is_configured || is_over {
             return None;
         }
         let mut command = Command::new(CLIENT);

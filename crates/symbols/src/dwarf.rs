@@ -17,16 +17,16 @@ use crate::section;
 /// information with.
 const MAX_LEN: u64 = 1 << 30;
 /// Maximum number of reads to index a file, and for each byte that it has.
-const INDEX_READS: u64 = 16 << 20;
-const INDEX_READS_PER_BYTE: u64 = 2;
+const INDEX_READS: u64 = 32 << 20;
+const INDEX_READS_PER_BYTE: u64 = 4;
 /// Maximum number of reads in a lookup: about a second.
 const LOOKUP_READS: u64 = 64 << 20;
 /// Maximum number of reads in all lookups: each part is read a few times.
 const TOTAL_READS: u64 = 256 << 20;
-const TOTAL_READS_PER_BYTE: u64 = 8;
+const TOTAL_READS_PER_BYTE: u64 = 16;
 const TOTAL_READS_PER_LOOKUP: u64 = 4096;
-/// Memory in bytes that is kept for each read, at most: for rows of line programs.
-const MEMORY_PER_READ: u64 = 24;
+/// Estimate of the memory in bytes that is kept for each read.
+const MEMORY_PER_READ: u64 = 8;
 /// Maximum number of inlined functions at one address.
 const MAX_FRAMES: usize = 256;
 
@@ -65,7 +65,7 @@ impl Dwarf {
                     Some(section) => section::contents(elf, section, &mut left)?,
                     None => Vec::new(),
                 };
-                Ok::<_, io::Error>(MeteredReader::new(bytes.into(), &meter))
+                Ok::<_, io::Error>(MeteredReader::new(bytes.into(), &meter, weight(id)))
             })
         };
         let mut dwarf = load(elf)?;
@@ -85,7 +85,7 @@ impl Dwarf {
         })
     }
 
-    /// Memory in bytes, estimated from above.
+    /// Memory in bytes, estimated.
     pub(crate) fn memory(&self) -> u64 {
         self.bytes + MEMORY_PER_READ * self.meter.spent()
     }
@@ -143,6 +143,17 @@ impl Dwarf {
             outermost.inlined = false;
         }
         Ok(frames)
+    }
+}
+
+/// What a read in a section costs. In some, a few bytes become a row of a table.
+fn weight(id: SectionId) -> u64 {
+    match id {
+        SectionId::DebugLine
+        | SectionId::DebugAranges
+        | SectionId::DebugRanges
+        | SectionId::DebugRngLists => 4,
+        _ => 1,
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Section {
     pub(crate) name: Vec<u8>,
     pub(crate) kind: u32,
     pub(crate) is_compressed: bool,
+    /// Where it is loaded.
+    pub(crate) address: u64,
     pub(crate) offset: u64,
     pub(crate) size: u64,
     /// Index of the section that this one refers to.
@@ -225,6 +227,7 @@ impl ElfFile {
                 name: name.get(..name.len().min(64)).unwrap_or_default().to_vec(),
                 kind: section.sh_type.get(LE),
                 is_compressed: section.sh_flags.get(LE) & u64::from(SHF_COMPRESSED) != 0,
+                address: section.sh_addr.get(LE),
                 offset: section.sh_offset.get(LE),
                 size: section.sh_size.get(LE),
                 link: section.sh_link.get(LE) as usize,

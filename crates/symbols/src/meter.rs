@@ -15,6 +15,9 @@ use gimli::{EndianReader, Error, LittleEndian, Reader, ReaderOffsetId, Result};
 const MAX_STACK: usize = 512 << 10;
 /// Bytes that are searched or copied at the cost of one read.
 const BYTES_PER_READ: u64 = 16;
+/// Additional cost of a number of variable length. An entry begins with one, and may consist of
+/// nothing else, but an inlined function takes more than 100 bytes of memory.
+const NUMBER: u64 = 7;
 
 /// A budget of reads.
 #[derive(Debug, Default)]
@@ -54,10 +57,6 @@ impl Meter {
         }
         Ok(())
     }
-
-    fn charge_bytes(&self, bytes: usize) -> Result<()> {
-        self.charge(1 + bytes as u64 / BYTES_PER_READ)
-    }
 }
 
 /// Where the stack is now, approximately.
@@ -74,14 +73,26 @@ type Inner = EndianReader<LittleEndian, Rc<[u8]>>;
 pub(crate) struct MeteredReader {
     inner: Inner,
     meter: Rc<Meter>,
+    /// Cost of a read in this section: how much memory it may take.
+    weight: u64,
 }
 
 impl MeteredReader {
-    pub(crate) fn new(bytes: Rc<[u8]>, meter: &Rc<Meter>) -> Self {
+    pub(crate) fn new(bytes: Rc<[u8]>, meter: &Rc<Meter>, weight: u64) -> Self {
         Self {
             inner: EndianReader::new(bytes, LittleEndian),
             meter: Rc::clone(meter),
+            weight,
         }
+    }
+
+    #[inline]
+    fn charge(&self, reads: u64) -> Result<()> {
+        self.meter.charge(reads * self.weight)
+    }
+
+    fn charge_bytes(&self, bytes: usize) -> Result<()> {
+        self.charge(1 + bytes as u64 / BYTES_PER_READ)
     }
 }
 
@@ -128,46 +139,53 @@ impl Reader for MeteredReader {
     fn find(&self, byte: u8) -> Result<usize> {
         let found = self.inner.find(byte);
         let searched = *found.as_ref().unwrap_or(&self.inner.len());
-        self.meter.charge_bytes(searched)?;
+        self.charge_bytes(searched)?;
         found
     }
 
     #[inline]
     fn skip(&mut self, len: usize) -> Result<()> {
-        self.meter.charge(1)?;
+        self.charge(1)?;
         self.inner.skip(len)
     }
 
     #[inline]
     fn split(&mut self, len: usize) -> Result<Self> {
-        self.meter.charge(1)?;
+        self.charge(1)?;
         Ok(Self {
             inner: self.inner.split(len)?,
             meter: Rc::clone(&self.meter),
+            weight: self.weight,
         })
     }
 
     #[inline]
     fn to_slice(&self) -> Result<Cow<'_, [u8]>> {
-        self.meter.charge_bytes(self.inner.len())?;
+        self.charge_bytes(self.inner.len())?;
         self.inner.to_slice()
     }
 
     #[inline]
     fn to_string(&self) -> Result<Cow<'_, str>> {
-        self.meter.charge_bytes(self.inner.len())?;
+        self.charge_bytes(self.inner.len())?;
         self.inner.to_string()
     }
 
     #[inline]
     fn to_string_lossy(&self) -> Result<Cow<'_, str>> {
-        self.meter.charge_bytes(self.inner.len())?;
+        self.charge_bytes(self.inner.len())?;
         self.inner.to_string_lossy()
     }
 
     #[inline]
     fn read_slice(&mut self, buf: &mut [u8]) -> Result<()> {
-        self.meter.charge(1)?;
+        self.charge(1)?;
         self.inner.read_slice(buf)
+    }
+
+    #[inline]
+    fn read_uleb128(&mut self) -> Result<u64> {
+        self.charge(NUMBER)?;
+        gimli::leb128::read::unsigned(self)
     }
 }

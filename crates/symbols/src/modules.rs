@@ -258,3 +258,103 @@ impl<'a> Fields<'a> {
 fn is_file_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b".."
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What happens to the modules of a process.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Load(u64, u64),
+        Unload(u64),
+        Start,
+        End,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let number = || prop_oneof![8 => 0u64..64, 1 => any::<u64>(), 1 => u64::MAX - 4..=u64::MAX];
+        prop_oneof![
+            4 => (number(), number()).prop_map(|(base, size)| Step::Load(base, size)),
+            2 => number().prop_map(Step::Unload),
+            1 => Just(Step::Start),
+            1 => Just(Step::End),
+        ]
+    }
+
+    fn fields(base: u64, size: u64, path: &[u8]) -> Fields<'_> {
+        Fields {
+            base: Some(base),
+            size: Some(size),
+            path: Some(path),
+            ..Fields::default()
+        }
+    }
+
+    proptest! {
+        /// An address belongs to the last module that was loaded there, as in a model that looks
+        /// through all of them.
+        #[test]
+        fn the_last_module_at_an_address_is_found(
+            steps in prop::collection::vec(step(), 0..40),
+            addresses in prop::collection::vec(0u64..80, 20),
+        ) {
+            let mut modules = Modules::new();
+            let process = modules.processes.entry(0).or_default();
+            let mut model: Vec<(u64, u64, String, bool)> = Vec::new();
+            let mut is_listing = false;
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Load(base, size) => {
+                        let path = format!("/{number}");
+                        process.load(&fields(base, size, path.as_bytes()));
+                        if size > 0 && let Some(end) = base.checked_add(size) {
+                            model.retain(|(of, size, ..)| of + size <= base || *of >= end);
+                            model.push((base, size, path, true));
+                        }
+                    }
+                    Step::Unload(base) => {
+                        process.unload(&fields(base, 0, b""));
+                        model.retain(|(of, ..)| *of != base);
+                    }
+                    Step::Start => {
+                        process.listed = Some(HashSet::new());
+                        is_listing = true;
+                        model.iter_mut().for_each(|(.., is_listed)| *is_listed = false);
+                    }
+                    Step::End => {
+                        process.end_list();
+                        if std::mem::take(&mut is_listing) {
+                            model.retain(|(.., is_listed)| *is_listed);
+                        }
+                    }
+                }
+            }
+            for address in addresses {
+                let found = modules.find(0, address);
+                let found = found.map(|found| (found.module.path().to_owned(), found.offset));
+                let expected = model
+                    .iter()
+                    .find(|(base, size, ..)| (*base..base + size).contains(&address))
+                    .map(|(base, _, path, _)| (path.into(), address - base));
+                prop_assert_eq!(found, expected);
+            }
+            prop_assert_eq!(modules.find(1, 0), None);
+        }
+    }
+
+    #[test]
+    fn debug_links_are_names_of_files() {
+        for (name, is_valid) in [
+            (&b"x.debug"[..], true),
+            (b"", false),
+            (b"..", false),
+            (b"../x", false),
+            (b"/etc/passwd", false),
+        ] {
+            assert_eq!(is_file_name(name), is_valid);
+        }
+    }
+}

@@ -9,7 +9,7 @@ use object::elf::{
 use object::pod;
 
 use crate::demangle::demangle;
-use crate::elf::ElfFile;
+use crate::elf::{ElfFile, Section};
 use crate::section;
 
 /// Maximum size of a symbol table with its names.
@@ -26,8 +26,8 @@ pub(crate) struct SymbolTable {
 #[derive(Clone, Copy, Debug)]
 struct Function {
     start: u64,
-    /// 0 if it is unknown.
     size: u64,
+    has_size: bool,
     name: u32,
     is_global: bool,
 }
@@ -51,8 +51,11 @@ impl SymbolTable {
         let count = bytes.len() / size_of::<Sym64<LE>>();
         let symbols = pod::slice_from_bytes::<Sym64<LE>>(&bytes, count);
         let (symbols, _) = symbols.unwrap_or_default();
-        let mut functions: Vec<Function> = symbols.iter().filter_map(Function::of).collect();
-        functions.sort_by_key(|function| (function.start, function.size > 0, function.is_global));
+        let functions = symbols
+            .iter()
+            .filter_map(|symbol| Function::of(elf, symbol));
+        let mut functions: Vec<Function> = functions.collect();
+        functions.sort_by_key(|function| (function.start, function.has_size, function.is_global));
         Ok(Self { functions, names })
     }
 
@@ -72,7 +75,7 @@ impl SymbolTable {
             .functions
             .partition_point(|function| function.start <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
-        let is_within = function.size == 0 || address - function.start < function.size;
+        let is_within = address - function.start < function.size;
         let name = self.names.get(function.name as usize..)?;
         let name = name.split(|&byte| byte == 0).next()?;
         (is_within && !name.is_empty()).then(|| demangle(name))
@@ -80,18 +83,27 @@ impl SymbolTable {
 }
 
 impl Function {
-    fn of(symbol: &Sym64<LE>) -> Option<Self> {
-        let size = symbol.st_size.get(LE);
+    fn of(elf: &ElfFile, symbol: &Sym64<LE>) -> Option<Self> {
+        let (start, size) = (symbol.st_value.get(LE), symbol.st_size.get(LE));
         let is_code = match symbol.st_type() {
             STT_FUNC | STT_GNU_IFUNC => true,
             // A label of assembly. Others without a type may be data.
             STT_NOTYPE => size > 0,
             _ => false,
         };
-        let is_defined = symbol.st_shndx.get(LE) != SHN_UNDEF;
+        let section = symbol.st_shndx.get(LE);
+        let is_defined = section != SHN_UNDEF;
+        // Assembly may give no size. What follows in another section is not of this function.
+        let size_in = |section: &Section| {
+            let end = section.address.saturating_add(section.size);
+            let is_in = (section.address..end).contains(&start);
+            if is_in { end - start } else { 0 }
+        };
+        let most = elf.section_at(section.into()).map_or(0, size_in);
         (is_code && is_defined).then(|| Self {
-            start: symbol.st_value.get(LE),
-            size,
+            start,
+            size: if size > 0 { size } else { most },
+            has_size: size > 0,
             name: symbol.st_name.get(LE),
             is_global: symbol.st_bind() == STB_GLOBAL,
         })

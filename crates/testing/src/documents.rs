@@ -240,6 +240,11 @@ const CASES: &[(&str, &[Case])] = &[
         &[
             case("usertrace view traces | less", Each, TRACES),
             case(
+                "usertrace record --function --context",
+                Each,
+                UNLESS_RECORDED,
+            ),
+            case(
                 "usertrace record --malloc --pthread --context",
                 Each,
                 UNLESS_RECORDED,
@@ -391,6 +396,11 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/counting.md",
         &[
+            case(
+                "usertrace stat -e 'shop:served hist(bytes) by path if",
+                Each,
+                "",
+            ),
             case("usertrace stat -e", Each, ""),
             case("usertrace stat --malloc", Each, ""),
             case("usertrace stat --interval 1 --top", Each, ""),
@@ -525,6 +535,26 @@ const CASES: &[(&str, &[Case])] = &[
             case(
                 "echo 'select name",
                 TestedElsewhere("tests/tools, export, asks Perfetto's trace processor"),
+                "",
+            ),
+        ],
+    ),
+    (
+        "docs/how-to/profiles.md",
+        &[
+            case(
+                "usertrace record --malloc --pthread --context",
+                Unpatched,
+                UNLESS_RECORDED,
+            ),
+            case(
+                "usertrace export --folded -o",
+                Unpatched,
+                "usertrace record -q --context callstack -o traces -- ./server 3",
+            ),
+            case(
+                "usertrace export --folded --by time",
+                TestedElsewhere("tests/tools, stacks"),
                 "",
             ),
         ],

@@ -137,9 +137,6 @@ pub fn firefox_profiler(profile: &Path, commands: &[&[&str]]) -> Vec<String> {
     // Commands that find it half started remove its files.
     let log = sessions.path().join("test.log");
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
-    // Commands that find it half started remove its files.
-    let log = sessions.path().join("test.log");
-    let read = || std::fs::read_to_string(&log).unwrap_or_default();
     let until = Instant::now() + Duration::from_secs(60);
     while !read().contains("Profile loaded") && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));

@@ -82,6 +82,31 @@ fn main() {
         );
     }
 
+    // A cell of a number, one of a text, and the overflow cell.
+    let cell = |count: u64, name: u64, key: [u64; 4], bucket: u64| {
+        let state = [count * 7, 0, 7, 7, 3 << 56 | bucket];
+        let mut words = [0; 80];
+        words[..2].copy_from_slice(&[count, name]);
+        words[2..6].copy_from_slice(&key);
+        words[6..11].copy_from_slice(&state);
+        words[11..16].copy_from_slice(&state);
+        words.map(u64::to_le_bytes).concat()
+    };
+    let text = u64::from_le_bytes(*b"ab\0\0\0\0\0\0");
+    let cells = [
+        cell(2, 0, [0; 4], 2),
+        cell(3, 1 | 0xffff_ffff << 32, [5, 0, 0, 0], 3),
+        vec![0; 640],
+        cell(4, 2 | 2 << 32, [text, 0, 0, 0], 1),
+    ];
+    let plain: Vec<u8> = cells.iter().flat_map(|cell| cell[..64].to_vec()).collect();
+    for (how, name, bytes) in [(0u8, "plain", plain), (4, "values", cells.concat())] {
+        for (changes, moment) in [(0, "at-rest"), (9, "live")] {
+            let input = [&[how, changes][..], &bytes].concat();
+            write("table", &format!("{name}-{moment}"), &input);
+        }
+    }
+
     // The extracted traces of a machine, process by process.
     let output = scratch();
     let machine = traced(1);

@@ -113,13 +113,13 @@ const HOST: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void *volatile kept;
+static void *volatile kept, *volatile of_parent;
 
 __attribute__((noinline)) static void leak_in_child(void) { kept = malloc(77); kept = NULL; }
 
 int main(int argc, char **argv)
 {
-    void *of_parent = malloc(1000);
+    of_parent = malloc(1000);
     void *handle = dlopen(argv[1], RTLD_NOW);
     if (argc != 2 || !handle) return 1;
     ((void (*)(void))dlsym(handle, "leak_in_plugin"))();

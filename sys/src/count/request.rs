@@ -1,4 +1,5 @@
-//! What to count, as people write it: `PATTERN [hist(VALUE)|sum(VALUE)] [by KEY]`.
+//! What to count, as people write it: `PATTERN [hist(VALUE)|sum(VALUE)] [by KEY]`, and with
+//! `usertrace stat` also `[if EXPRESSION]`.
 
 use std::fmt;
 use std::ops::Range;
@@ -44,6 +45,9 @@ enum Kind {
     Key,
     Twice,
     NoKey,
+    Condition,
+    NoCondition,
+    Lines,
 }
 
 impl fmt::Display for CountRequestError {
@@ -51,11 +55,14 @@ impl fmt::Display for CountRequestError {
         f.write_str(match self.kind {
             Kind::NoPattern => "expected a pattern of events",
             Kind::Pattern => "invalid event pattern: use letters, digits, `_-.:*?`",
-            Kind::Word => "expected `hist(FIELD)`, `sum(FIELD)` or `by KEY`",
+            Kind::Word => "expected `hist(FIELD)`, `sum(FIELD)`, `by KEY` or `if EXPRESSION`",
             Kind::Value => "expected the name of a field in parentheses",
             Kind::Key => "invalid key: use a field, or a context `$ctx.NAME`",
             Kind::Twice => "only one field can be added up",
             Kind::NoKey => "expected a field, or a context `$ctx.NAME`, after `by`",
+            Kind::Condition => "a condition is only for the filter of the trace",
+            Kind::NoCondition => "expected an expression after `if`",
+            Kind::Lines => "an expression ends with its line",
         })
     }
 }
@@ -76,6 +83,24 @@ impl<'a> CountRequest<'a> {
     /// # Errors
     /// If the text has another form, or if a name is invalid.
     pub fn parse(text: &'a [u8]) -> Result<Self, CountRequestError> {
+        match Self::parse_with_condition(text)? {
+            (request, None) => Ok(request),
+            (_, Some(condition)) => Err(CountRequestError {
+                kind: Kind::Condition,
+                place: text.len() - condition.len()..text.len(),
+            }),
+        }
+    }
+
+    /// Parses `PATTERN [hist(VALUE)|sum(VALUE)] [by KEY] [if EXPRESSION]`. Returns the expression,
+    /// which may be none, beside the rest. Does not allocate.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn parse_with_condition(
+        text: &'a [u8],
+    ) -> Result<(Self, Option<&'a [u8]>), CountRequestError> {
+        let text = text.trim_ascii_end();
         let mut words = Words { text, at: 0 };
         let end = text.len()..text.len();
         let error = |kind, place: &Range<usize>| {
@@ -89,7 +114,7 @@ impl<'a> CountRequest<'a> {
         if !pattern.iter().all(is_of_pattern) {
             return error(Kind::Pattern, &place);
         }
-        let (mut value, mut key) = (None, None);
+        let (mut value, mut key, mut condition) = (None, None, None);
         while let Some(place) = words.next() {
             let word = &text[place.clone()];
             let functions = [(&b"hist("[..], true), (b"sum(", false)];
@@ -115,14 +140,28 @@ impl<'a> CountRequest<'a> {
                     }
                     key = Some(name);
                 }
+                None if word == b"if" => {
+                    let expression = text[place.end..].trim_ascii_start();
+                    let place = text.len() - expression.len()..text.len();
+                    if expression.is_empty() {
+                        return error(Kind::NoCondition, &end);
+                    }
+                    if let Some(at) = expression.iter().position(|byte| *byte == b'\n') {
+                        let at = place.start + at;
+                        return error(Kind::Lines, &(at..at + 1));
+                    }
+                    condition = Some(expression);
+                    break;
+                }
                 None => return error(Kind::Word, &place),
             }
         }
-        Ok(Self {
+        let request = Self {
             pattern,
             value,
             key,
-        })
+        };
+        Ok((request, condition))
     }
 }
 
@@ -200,15 +239,17 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        match CountRequest::parse(text.as_bytes()) {
-            Ok(request) => {
+        match CountRequest::parse_with_condition(text.as_bytes()) {
+            Ok((request, condition)) => {
                 let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 let value = request.value.map(|value| {
                     let function = if value.histogram { "hist" } else { "sum" };
                     format!(" {function}({})", string(value.name))
                 });
                 let key = request.key.map(|key| format!(" by {}", string(key)));
-                string(request.pattern) + &value.unwrap_or_default() + &key.unwrap_or_default()
+                let condition = condition.map(|condition| format!(" if {}", string(condition)));
+                let parts = [value, key, condition].map(Option::unwrap_or_default);
+                string(request.pattern) + &parts.concat()
             }
             Err(error) => error.with_caret(text.as_bytes()).to_string(),
         }
@@ -223,9 +264,23 @@ mod tests {
             ("by by by", "by by by"),
             ("a by $ctx.vtid hist(b)", "a hist(b) by $ctx.vtid"),
             ("a by $ctx.app.request", "a by $ctx.app.request"),
+            ("a if x == 1", "a if x == 1"),
+            ("if by if if  if > \"by x\" ", "if by if if if > \"by x\""),
+            ("a by y hist(x)\tif x >  1", "a hist(x) by y if x >  1"),
         ] {
             assert_eq!(shown(text), expected);
         }
+    }
+
+    /// A channel has no condition: the filter of its trace has.
+    #[test]
+    fn conditions_are_only_parsed_where_they_can_be() {
+        let text = b"a by x  if y > 1";
+        let error = CountRequest::parse(text).unwrap_err();
+        let shown = error.with_caret(text).to_string();
+        assert!(shown.starts_with("a condition is only for"), "{shown}");
+        assert!(shown.contains("\n             ^^^^^"), "{shown}");
+        assert!(CountRequest::parse(b"a by x").is_ok());
     }
 
     #[test]
@@ -244,6 +299,9 @@ mod tests {
             ("a by $ctx.tid", "     ^^^^^^^^", "invalid key"),
             ("a by $ctx.app.", "     ^^^^^^^^^", "invalid key"),
             ("a by x by y", "       ^^", "expected `hist"),
+            ("a if", "    ^", "expected an expression"),
+            ("a if ", "    ^", "expected an expression"),
+            ("a if x == 1\nb", "           ^", "an expression ends"),
         ] {
             let shown = shown(text);
             let lines: Vec<&str> = shown.lines().collect();
@@ -259,6 +317,9 @@ mod tests {
         #[test]
         fn a_text_may_be_anything(text in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Err(error) = CountRequest::parse(&text) {
+                prop_assert!(!error.with_caret(&text).to_string().is_empty());
+            }
+            if let Err(error) = CountRequest::parse_with_condition(&text) {
                 prop_assert!(!error.with_caret(&text).to_string().is_empty());
             }
         }

@@ -34,8 +34,18 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "usertrace-symbols",
+        &["usertrace-os", "usertrace-reader", "usertrace-sys"],
+    ),
+    (
         "usertrace-report",
-        &["usertrace-ctf", "usertrace-reader", "usertrace-ring"],
+        &[
+            "usertrace-ctf",
+            "usertrace-reader",
+            "usertrace-ring",
+            "usertrace-symbols",
+            "usertrace-sys",
+        ],
     ),
     (
         "usertrace-columns",

@@ -7,6 +7,7 @@ use usertrace_sys::description::is_event;
 use usertrace_sys::limits::{CHANNELS, SLOTS};
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_META_MAX};
 
+use super::flagged_route::{FlaggedAction, FlaggedRoute};
 use crate::writer::{Channel, Route};
 
 /// The log level of an event, with the numbers of `syslog` and LTTng.
@@ -101,12 +102,14 @@ pub struct Callsite {
     mask: AtomicU32,
     /// The channel that the event goes to in each slot's trace, or [`UNWANTED`].
     channels: [AtomicU8; SLOTS],
+    /// What replaces the route of an event that is counted, or has conditions. It takes what was
+    /// padding, so the size is the same for libraries that do not know it.
+    flagged_route: FlaggedRoute,
     description: Text,
     /// A bit for each probe that the event calls.
     probes: AtomicU64,
     /// Where each slot's trace has the conditions of the event, and what it counts the event by; 0:
-    /// it has none of these. They take what was
-    /// padding, so the size is the same for libraries that do not know them.
+    /// it has none of these. They take what was padding, too.
     decisions: [AtomicU16; SLOTS],
     /// Where the table of conditions has the triggers that the event may fire; 0: there are none.
     /// It takes what was padding, too.
@@ -148,6 +151,7 @@ impl Callsite {
             route: Route::none(),
             ids: [const { AtomicU16::new(0) }; SLOTS],
             channels: [const { AtomicU8::new(UNWANTED | LTT_CHANNEL_MAIN as u8) }; SLOTS],
+            flagged_route: FlaggedRoute::none(),
             description: Text::new(description),
             probes: AtomicU64::new(0),
             decisions: [const { AtomicU16::new(0) }; SLOTS],
@@ -215,10 +219,10 @@ impl Callsite {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// Sets the slots whose traces want the event, and clears the route, so that it takes the slow
+    /// Sets the slots whose traces want the event, and clears its routes, so that it takes the slow
     /// path.
     pub(crate) fn set_mask(&self, mask: u32) {
-        self.route.clear();
+        self.clear_routes();
         // Probes may be changed concurrently, so keep their bit.
         let update = |before| Some(before & PROBED | mask);
         // Release pairs with the fence in the event path: a thread that sees a slot's bit sees the
@@ -235,12 +239,28 @@ impl Callsite {
     pub(crate) unsafe fn set_route(&self, channel: &Channel, id: u16) {
         // SAFETY: the contract of this function is that of `Route::set`.
         unsafe { self.route.set(channel, id) };
+        self.clear_routes_if_probed();
+    }
+
+    /// Sets what replaces the route of an event with flags, unless a probe wants the event.
+    pub(crate) fn set_flagged_route(&self, action: FlaggedAction) {
+        self.flagged_route.set(action);
+        self.clear_routes_if_probed();
+    }
+
+    fn clear_routes_if_probed(&self) {
         // Pairs with the fence in `set_probes`: either this sees the bit, or that thread clears the
-        // route after this store.
+        // routes after the store before this.
         fence(Ordering::SeqCst);
         if self.mask() & PROBED != 0 {
-            self.route.clear();
+            self.clear_routes();
         }
+    }
+
+    /// Makes the event take the slow path.
+    pub(crate) fn clear_routes(&self) {
+        self.route.clear();
+        self.flagged_route.clear();
     }
 
     /// The probes that the event calls: a bit for each.
@@ -261,14 +281,19 @@ impl Callsite {
         }
         // Release pairs with the fence in the event path.
         self.mask.fetch_or(PROBED, Ordering::Release);
-        // Pairs with the fence in `set_route`.
+        // Pairs with the fence in `clear_routes_if_probed`.
         fence(Ordering::SeqCst);
-        self.route.clear();
+        self.clear_routes();
     }
 
     #[inline(always)]
     pub(crate) fn route(&self) -> &Route {
         &self.route
+    }
+
+    #[inline(always)]
+    pub(crate) fn flagged_route(&self) -> &FlaggedRoute {
+        &self.flagged_route
     }
 
     #[inline(always)]
@@ -391,7 +416,7 @@ impl Text {
 }
 
 // The fields of the event path lie in one cache line.
-const _: () = assert!(std::mem::offset_of!(Callsite, channels) + SLOTS <= 64);
+const _: () = assert!(std::mem::offset_of!(Callsite, flagged_route) == 60);
 
 // The size that C programs know.
 const _: () = assert!(size_of::<Callsite>() == 128);
@@ -487,9 +512,20 @@ mod tests {
     #[test]
     fn probed_events_leave_the_fast_path_at_once() {
         let (channel, callsite) = (channel(), Callsite::new("a", "b", "a:b 6"));
-        // SAFETY: the channel is leaked.
-        let set_route = || unsafe { callsite.set_route(channel, 16) };
-        let is_short = || callsite.route().channel().is_some();
+        let set_route = || {
+            // SAFETY: the channel is leaked.
+            unsafe { callsite.set_route(channel, 16) };
+            callsite.set_flagged_route(FlaggedAction::Test {
+                slot: 0,
+                decision: 1,
+                target: None,
+            });
+        };
+        let is_short = || {
+            let has = callsite.route().channel().is_some();
+            assert_eq!(callsite.flagged_route().word().is_some(), has);
+            has
+        };
         callsite.set_mask(1);
         set_route();
         assert!(is_short());

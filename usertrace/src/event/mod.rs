@@ -64,6 +64,7 @@
 mod callsite;
 pub(crate) mod describe;
 pub(crate) mod field;
+mod flagged_route;
 pub(crate) mod ip;
 mod macros;
 pub(crate) mod number;
@@ -78,5 +79,8 @@ pub(crate) use self::callsite::{
     ATTACH, CONDITIONAL, COUNTED, PROBED, TRIGGERING, WANTS_IP, is_name_byte, is_valid,
 };
 pub(crate) use self::field::{Buffer, Payload, Scratch};
+pub(crate) use self::flagged_route::{
+    CountTarget, FirstWords, FlaggedAction, FlaggedWord, IntegerPlace,
+};
 pub(crate) use self::ip::{Place, ip_of, place_of};
 pub(crate) use self::section::{Entry, Section, own};

@@ -184,6 +184,20 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
     }
 }
 
+/// The channel that the event path needs to count in a slot.
+///
+/// # Safety
+/// As [`place`]'s.
+#[inline(always)]
+pub(crate) unsafe fn channel(slot: usize, channel: usize) -> &'static Channel {
+    // SAFETY: as in `place`.
+    unsafe {
+        let state = STATE.load(Ordering::Relaxed).cast_const();
+        let channels = (*state).channels.get_unchecked(channel);
+        channels.get_unchecked(slot)
+    }
+}
+
 /// The conditions of traces.
 #[inline]
 pub(super) fn conditions() -> Option<&'static ConditionTable> {
@@ -217,8 +231,8 @@ pub(crate) fn renew_threads() {
     }
 }
 
-/// The contexts of a channel of a slot, the caches of threads, and the current stamp of the values in
-/// them. None if there is no such channel.
+/// The contexts of a channel of a slot, the caches of threads, and the current stamp of the values
+/// in them. None if there is no such channel.
 pub(crate) fn contexts(
     slot: usize,
     channel: usize,

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use usertrace_sys::limits::SLOTS;
 
-use super::condition::TriggerList;
+use super::condition::{QuickAnswer, TriggerList};
 use super::{condition, current};
 use crate::event::{
-    ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, Outcome, PROBED, Scratch, TRIGGERING, WANTS_IP,
-    ip_of, place_of,
+    ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
+    PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
 };
 use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
@@ -51,9 +51,75 @@ fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -
 
 /// Writes an event whose payload is the first `words` of four. Not cold: all events to shared rings
 /// take this path.
+///
+/// The functions that it leads to have the same arguments, so that they are reached by jumps.
 #[inline(never)]
 fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
-    record_words(callsite, &[a, b, c, d][..words.min(4)])
+    match callsite.flagged_route().word() {
+        None => record_stored(callsite, words, a, b, c, d),
+        Some(word) if word.is_test() => test_four(callsite, words, a, b, c, d),
+        Some(_) => count_four(callsite, words, a, b, c, d),
+    }
+}
+
+/// Likewise, for an event that one trace counts.
+#[inline(never)]
+fn count_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+    if let Some(word) = callsite.flagged_route().word()
+        && !word.is_test()
+        && count_by_route(callsite, word, FirstWords { a, b, c, d })
+    {
+        return Outcome::Recorded;
+    }
+    record_stored(callsite, words, a, b, c, d)
+}
+
+/// Likewise, for an event that one comparison decides about.
+#[inline(never)]
+fn test_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+    let Some(word) = callsite
+        .flagged_route()
+        .word()
+        .filter(|word| word.is_test())
+    else {
+        return record_stored(callsite, words, a, b, c, d);
+    };
+    match test_by_route(callsite, word, FirstWords { a, b, c, d }, None) {
+        QuickAnswer::Refused => Outcome::Off,
+        QuickAnswer::Accepted => {
+            let words = words as u64 | u64::from(word.get()) << WORD_IN_WORDS;
+            record_accepted_four(callsite, words, a, b, c, d)
+        }
+        QuickAnswer::Unknown => record_stored(callsite, words, a, b, c, d),
+    }
+}
+
+/// Likewise, for an event without flags, or one that takes the slow path.
+#[inline(never)]
+fn record_stored(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+    let payload = [a, b, c, d];
+    record_words(callsite, payload.get(..words).unwrap_or_default())
+}
+
+/// The lowest bit of the flagged route in what [`record_accepted_four`] gets, so that all of its
+/// arguments are in registers.
+const WORD_IN_WORDS: u32 = 32;
+
+/// Likewise, for an event that the comparison has accepted.
+#[inline(never)]
+fn record_accepted_four(
+    callsite: &Callsite,
+    words: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+) -> Outcome {
+    let payload = [a, b, c, d];
+    let payload = payload.get(..words as u32 as usize).unwrap_or_default();
+    let word = FlaggedWord::new((words >> WORD_IN_WORDS) as u32);
+    let outcome = word.and_then(|word| record_accepted(callsite, word, payload));
+    outcome.unwrap_or_else(|| record_words(callsite, payload))
 }
 
 /// Writes an event whose payload has a variable length of at most `bound` bytes.
@@ -144,7 +210,14 @@ fn record_each<'a>(
     fence(Ordering::Acquire);
     const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
     if mask & FLAGGED != 0 {
-        return record_flagged(callsite, mask, payload());
+        let payload = payload();
+        if let Payload::Words(words) = payload
+            && let Some(word) = callsite.flagged_route().word()
+            && let Some(outcome) = record_by_flagged_route(callsite, word, words)
+        {
+            return outcome;
+        }
+        return record_flagged(callsite, mask, payload);
     }
     let mut outcome = Outcome::Off;
     while mask != 0 {
@@ -251,6 +324,105 @@ fn refresh_if_closed(channel: &Channel) {
     }
 }
 
+/// The answer of the comparison that decides about an event. `first` are the first words of the
+/// payload, which has no others if `all` is none.
+#[inline(always)]
+fn test_by_route(
+    callsite: &Callsite,
+    word: FlaggedWord,
+    first: FirstWords,
+    all: Option<&[u64]>,
+) -> QuickAnswer {
+    let Some(conditions) = current::conditions() else {
+        return QuickAnswer::Unknown;
+    };
+    let is_current = || callsite.flagged_route().is_still(word);
+    condition::test_quickly(conditions, word.decision(), (first, all), is_current)
+}
+
+/// Counts an event in its cell, if it has one, and reports whether it did.
+#[inline(always)]
+fn count_by_route(callsite: &Callsite, word: FlaggedWord, first: FirstWords) -> bool {
+    let slot = word.slot();
+    // SAFETY: the slot was in a mask, and the channel one of the call site. The route leads to a
+    // channel that counts, whose tables have such cells: an update clears it before it opens the
+    // channel again. There are no such routes without restartable sequences.
+    unsafe {
+        writer::count_directly(
+            current::rseq(),
+            current::channel(slot, word.channel()),
+            (callsite.flagged_route().atomic(), word.get()),
+            callsite.id(slot),
+            word.is_plain(),
+            || word.value().get(first),
+            || word.key().get(first).map(|(bits, _)| bits),
+        )
+    }
+}
+
+/// Writes an event with a payload in memory by its flagged route. None: the event takes the slow
+/// path.
+#[inline(never)]
+fn record_by_flagged_route(
+    callsite: &Callsite,
+    word: FlaggedWord,
+    words: &[u64],
+) -> Option<Outcome> {
+    let first = FirstWords::of(words);
+    if !word.is_test() {
+        return count_by_route(callsite, word, first).then_some(Outcome::Recorded);
+    }
+    match test_by_route(callsite, word, first, Some(words)) {
+        QuickAnswer::Refused => Some(Outcome::Off),
+        QuickAnswer::Accepted => record_accepted(callsite, word, words),
+        QuickAnswer::Unknown => None,
+    }
+}
+
+/// Writes an event that the comparison of its flagged route has accepted. None: it takes the slow
+/// path.
+#[inline(always)]
+fn record_accepted(callsite: &Callsite, word: FlaggedWord, words: &[u64]) -> Option<Outcome> {
+    let slot = word.test_slot();
+    if let Some(target) = word.test_target() {
+        return count_accepted(callsite, word, target, words);
+    }
+    // SAFETY: the slot was in a mask, and the channel is the call site's.
+    let (rseq, channel) = unsafe { current::place(slot, callsite.channel(slot)) };
+    // SAFETY: as in `record_words`.
+    let result = unsafe { writer::try_write_words(rseq, channel, callsite.id(slot), words) };
+    result.is_ok().then_some(Outcome::Recorded)
+}
+
+/// Likewise, for an event that is counted.
+#[inline(never)]
+fn count_accepted(
+    callsite: &Callsite,
+    word: FlaggedWord,
+    target: CountTarget,
+    words: &[u64],
+) -> Option<Outcome> {
+    let (slot, channel) = (word.test_slot(), usize::from(target.channel));
+    let conditions = current::conditions()?;
+    let is_current = || callsite.flagged_route().is_still(word);
+    let counted =
+        condition::counted_quickly(conditions, word.decision(), channel, words, is_current)?;
+    let key = counted.key.as_number()?;
+    // SAFETY: as in `count_by_route`.
+    let done = unsafe {
+        writer::count_directly(
+            current::rseq(),
+            current::channel(slot, channel),
+            (callsite.flagged_route().atomic(), word.get()),
+            callsite.id(slot),
+            target.is_plain,
+            || counted.value.map(|value| (value.bits, value.signed)),
+            || key,
+        )
+    };
+    done.then_some(Outcome::Recorded)
+}
+
 /// Writes an event that calls probes, needs its address, has conditions or triggers, is counted, or
 /// is the first one after a `fork`.
 #[cold]
@@ -315,6 +487,10 @@ fn record_in_slots(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outc
     let mut slots = mask & ((1 << SLOTS) - 1);
     if mask & CONDITIONAL != 0 {
         slots &= slots_that_conditions_let(callsite, slots, payload);
+        if slots == 0 {
+            // Processes without an update signal follow traces here, too.
+            current::refresh_if_stale();
+        }
     }
     let mut outcome = Outcome::Off;
     while slots != 0 {
@@ -324,12 +500,35 @@ fn record_in_slots(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outc
             0 => None,
             _ => count_quickly(callsite, slot, payload),
         };
-        let result = counted.or_else(|| record_in_slot(callsite, slot, payload, Refusal::Again));
+        let result = counted.or_else(|| match write_quickly(callsite, mask, slot, payload) {
+            Ok(()) => Some(Ok(())),
+            Err(refusal) => record_in_slot(callsite, slot, payload, refusal),
+        });
         if let Some(result) = result {
             outcome = outcome.and(result);
         }
     }
     outcome
+}
+
+/// Writes an event to a slot as the event path does. That needs words, and a process that is
+/// attached, as only events with conditions certainly have one here.
+#[inline]
+fn write_quickly(
+    callsite: &Callsite,
+    mask: u32,
+    slot: usize,
+    payload: Payload<'_>,
+) -> Result<(), Refusal> {
+    match payload {
+        Payload::Words(words) if mask & CONDITIONAL != 0 => {
+            // SAFETY: the slot was in a mask, and the channel is the call site's.
+            let (rseq, channel) = unsafe { current::place(slot, callsite.channel(slot)) };
+            // SAFETY: as in `record_words`.
+            unsafe { writer::try_write_words(rseq, channel, callsite.id(slot), words) }
+        }
+        _ => Err(Refusal::Again),
+    }
 }
 
 /// Counts an event in a slot's channel, if that counts, and needs nothing else than integers at
@@ -355,7 +554,9 @@ fn count_quickly(
         return None;
     }
     let conditions = current::conditions()?;
-    let counted = condition::counted_quickly(conditions, callsite, (slot, index), words)?;
+    let decision = callsite.decision(slot);
+    let is_current = || callsite.decision(slot) == decision;
+    let counted = condition::counted_quickly(conditions, decision, index, words, is_current)?;
     Some(writer::count(rseq, channel, callsite.id(slot), &counted))
 }
 
@@ -366,9 +567,14 @@ fn slots_that_conditions_let(callsite: &Callsite, mask: u32, payload: Payload<'_
     };
     let (mut rest, mut slots) = (mask, mask);
     if let Payload::Words(words) = payload {
+        let first = FirstWords::of(words);
         while rest != 0 {
             let slot = rest.trailing_zeros() as usize;
-            if condition::refuse_quickly(conditions, callsite, slot, words) {
+            let decision = callsite.decision(slot);
+            let is_current = || callsite.decision(slot) == decision;
+            let answer =
+                condition::test_quickly(conditions, decision, (first, Some(words)), is_current);
+            if answer == QuickAnswer::Refused {
                 slots &= !(1 << slot);
             }
             rest &= rest - 1;

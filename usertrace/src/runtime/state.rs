@@ -69,6 +69,8 @@ pub(super) struct State {
     lock: CoalescingLock,
     /// Not 0: the areas are mapped.
     pub(super) attached: AtomicU32,
+    /// The update signal that the kernel sends; 0: events start updates.
+    pub(super) signal: AtomicU32,
     /// The error of `alloc_tracebuf`; 0: none.
     pub(super) error: AtomicI32,
     /// One bit for each slot that the kernel gave to this process.

@@ -29,7 +29,9 @@ use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
 use crate::context::{Kind, List};
-use crate::event::{CONDITIONAL, COUNTED, Callsite, Section, TRIGGERING, WANTS_IP};
+use crate::event::{
+    CONDITIONAL, COUNTED, Callsite, CountTarget, FlaggedAction, Section, TRIGGERING, WANTS_IP,
+};
 use crate::os::membarrier;
 use crate::writer::{self, Channel, Geometry, Prefault, QuiescenceSlot, Rseq, WakeupMethod};
 
@@ -100,16 +102,19 @@ impl Updater {
     }
 
     fn attach(&self) -> Result<(), Errno> {
-        let areas = match self.kernel.alloc_tracebuf(self.signo) {
+        let mut signo = self.signo;
+        let areas = match self.kernel.alloc_tracebuf(signo) {
             // The kernel refuses the signal: another library has one that it handles (EEXIST), this
             // child shares its parent's memory (EPERM), or the program has replaced the handler
             // (EINVAL). Then events start updates.
-            Err(Errno::EEXIST | Errno::EPERM | Errno::EINVAL) if self.signo != 0 => {
-                self.kernel.alloc_tracebuf(0)
+            Err(Errno::EEXIST | Errno::EPERM | Errno::EINVAL) if signo != 0 => {
+                signo = 0;
+                self.kernel.alloc_tracebuf(signo)
             }
             areas => areas,
         }?;
         let state = self.state;
+        state.signal.store(signo, Ordering::Relaxed);
         let (buffers, control, info) = addresses(&areas).map_err(|bad| {
             state.set_bad_area(bad);
             Errno::EPROTO
@@ -924,7 +929,7 @@ impl Updater {
         }
         for callsite in guard.callsites(self.modules) {
             // Both must precede the next opening of the slot's channels.
-            callsite.route().clear();
+            callsite.clear_routes();
             callsite.forget(slot);
         }
     }
@@ -995,6 +1000,43 @@ impl Updater {
                     unsafe { callsite.set_route(channel, id) };
                 }
             }
+            if mask.is_power_of_two() && flags & !(CONDITIONAL | COUNTED) == 0 && flags != 0 {
+                self.set_flagged_route(callsite, mask.trailing_zeros() as usize, flags);
+            }
+        }
+    }
+
+    /// Sets what replaces the route of an event with these flags, which one slot wants, if the fast
+    /// path can handle it.
+    fn set_flagged_route(&self, callsite: &Callsite, slot: usize, flags: u32) {
+        // Events start the updates of a process without the signal, on the slow path.
+        if self.state.signal.load(Ordering::Relaxed) == 0 && self.kernel.removes_traces() {
+            return;
+        }
+        let index = callsite.channel(slot);
+        let decision = callsite.decision(slot);
+        let channel = &self.state.channels[index][slot];
+        let target = CountTarget {
+            channel: index as u8,
+            is_plain: channel.counts_without_values(),
+        };
+        let counts = flags & COUNTED != 0 && self.rseq.is_some();
+        let conditions = &self.state.conditions;
+        if flags & CONDITIONAL == 0 {
+            if counts && let Some([value, key]) = conditions.integer_places(decision, index) {
+                callsite.set_flagged_route(FlaggedAction::Count {
+                    slot: slot as u8,
+                    target,
+                    value,
+                    key,
+                });
+            }
+        } else if conditions.has_quick_test(decision) {
+            callsite.set_flagged_route(FlaggedAction::Test {
+                slot: slot as u8,
+                decision,
+                target: counts.then_some(target),
+            });
         }
     }
 }

@@ -492,6 +492,13 @@ impl Channel {
         self.is_by::<CPU_ID_OF_TABLE>()
     }
 
+    /// Whether the channel has tables whose cells have no values. The channel must be open.
+    pub(crate) fn counts_without_values(&self) -> bool {
+        // Relaxed: the holder of the state's lock opens channels, and calls this.
+        let cell_size = self.subbuf_mask.load(Ordering::Relaxed);
+        self.counts() && cell_size == u64::from(LTT_COUNT_CELL_PLAIN)
+    }
+
     /// Whether no writer is inside the rings, other than in a restartable sequence.
     ///
     /// The thread that closes a channel may release its memory only if this holds after a barrier

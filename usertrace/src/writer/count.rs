@@ -6,10 +6,13 @@
 //! instruction: a process that is killed, or a kernel that panics, leaves an update as done or as
 //! not begun.
 //!
+//! The fast path does all of that in the sequence, for a cell that the event already has
+//! ([`count_directly`]).
+//!
 //! Tables lie in memory that the process, and so its bugs, can write to. All numbers from a cell
 //! are bounded before they become an offset.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::count::bucket_of;
 use usertrace_sys::uapi::{
@@ -22,7 +25,9 @@ use super::channel::{Channel, Table};
 use super::percpu::{self, ROUNDS};
 use super::refusal::Dropped;
 use super::ring_index::{CPU_ID, CPU_ID_OF_TABLE};
-use super::rseq::{CellStart, CellUpdate, Rseq, Step, TRIES, count_in_cell, update_cell};
+use super::rseq::{
+    CellStart, CellUpdate, Rseq, Step, TRIES, count_in_cell, count_plain, count_value, update_cell,
+};
 
 /// The count in a state's word for a bucket.
 const IN_BUCKET: u64 = (1 << LTT_COUNT_BUCKET_SHIFT) - 1;
@@ -73,6 +78,16 @@ impl CountKey {
         }
     }
 
+    /// The number, if there is one. None if the key is a text.
+    #[inline]
+    pub(crate) fn as_number(&self) -> Option<Option<u64>> {
+        match self.len {
+            0 => Some(None),
+            LTT_COUNT_KEY_NUMBER => Some(Some(self.words[0])),
+            _ => None,
+        }
+    }
+
     /// A text, of which the rest is cut off. An empty one is no key.
     pub(crate) fn text(bytes: impl Iterator<Item = u8>) -> Self {
         let mut key = Self::NONE;
@@ -87,16 +102,24 @@ impl CountKey {
     /// A number by which tables spread keys; 0 if there is none.
     #[inline]
     fn hash(&self) -> u32 {
-        let mix = |hash: u64, word: u64| {
-            let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ (mixed >> 32)
-        };
         match self.len {
             0 => 0,
-            LTT_COUNT_KEY_NUMBER => mix(0, self.words[0]) as u32,
+            LTT_COUNT_KEY_NUMBER => hash_of_number(self.words[0]),
             _ => self.words.into_iter().fold(0, mix) as u32,
         }
     }
+}
+
+#[inline(always)]
+fn mix(hash: u64, word: u64) -> u64 {
+    let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 32)
+}
+
+/// What [`CountKey::hash`] is of a number.
+#[inline(always)]
+fn hash_of_number(number: u64) -> u32 {
+    mix(0, number) as u32
 }
 
 impl Cell {
@@ -276,6 +299,42 @@ impl CellValues {
         update.state[MAX] = max;
         update.state[BUCKET] = in_bucket;
         update.state_at = &raw const self.state[count.wrapping_add(1) as usize % 2];
+    }
+}
+
+/// Counts an event in its cell, if it has one in the table of this CPU, and reports whether it did.
+/// [`count`] does what this cannot do.
+///
+/// # Safety
+/// As [`super::count_directly`]'s.
+#[inline(always)]
+pub(super) unsafe fn count_directly(
+    rseq: Rseq,
+    channel: &Channel,
+    route: (&AtomicU32, u32),
+    id: &AtomicU16,
+    is_plain: bool,
+    value: impl FnOnce() -> Option<(u64, bool)>,
+    key: impl FnOnce() -> Option<u64>,
+) -> bool {
+    let key = key().map(|key| (key, hash_of_number(key)));
+    // SAFETY: the cells have values or not, as this function's caller promises; `bucket_of` returns
+    // a bucket of the histogram.
+    unsafe {
+        if is_plain {
+            return count_plain(rseq, channel, route, id, key);
+        }
+        match value() {
+            None => false,
+            Some((bits, false)) => {
+                let value = (bits, bucket_of(bits, false));
+                count_value::<false>(rseq, channel, route, id, value, key)
+            }
+            Some((bits, true)) => {
+                let value = (bits, bucket_of(bits, true));
+                count_value::<true>(rseq, channel, route, id, value, key)
+            }
+        }
     }
 }
 

@@ -38,23 +38,14 @@ usertrace::tracepoint! {
 }
 
 /// What a channel counts: its rules, value and key.
-struct Counting<'a> {
-    patterns: &'a [&'a str],
-    value: &'a str,
-    key: &'a str,
+pub(super) struct Counting<'a> {
+    pub(super) patterns: &'a [&'a str],
+    pub(super) value: &'a str,
+    pub(super) key: &'a str,
 }
 
-/// A process with a trace whose channels behind main count.
-fn counted(filter: &str, channels: &[Counting<'_>]) -> (&'static Fake, usize) {
-    let sizes: Vec<u32> = (channels.iter())
-        .map(|channel| match channel.value {
-            "" => LTT_COUNT_CELL_PLAIN,
-            _ => LTT_COUNT_CELL_VALUE,
-        })
-        .collect();
-    let fake = Fake::with_tables(Sizes::default(), &[Some(Scope::Cpu)], &sizes);
-    attach_to(fake);
-    let slot = fake.create().expect("a slot");
+/// The rules of a trace with a filter, whose channels behind main count.
+pub(super) fn rules_of(filter: &str, channels: &[Counting<'_>]) -> Vec<u8> {
     let mut rules = Filter::new();
     for word in written(filter.as_bytes(), |byte| byte.is_ascii_whitespace()) {
         add_rule(&mut rules, &word).expect("a valid filter");
@@ -69,8 +60,32 @@ fn counted(filter: &str, channels: &[Counting<'_>]) -> (&'static Fake, usize) {
             }
         }
     }
-    fake.set_rule_bytes(slot, rules.rules());
+    rules.rules().to_vec()
+}
+
+/// A kernel whose traces have channels behind main that count.
+pub(super) fn counting(channels: &[Counting<'_>]) -> &'static Fake {
+    let sizes: Vec<u32> = (channels.iter())
+        .map(|channel| match channel.value {
+            "" => LTT_COUNT_CELL_PLAIN,
+            _ => LTT_COUNT_CELL_VALUE,
+        })
+        .collect();
+    Fake::with_tables(Sizes::default(), &[Some(Scope::Cpu)], &sizes)
+}
+
+/// Starts a trace whose channels behind main count.
+pub(super) fn started(fake: &Fake, filter: &str, channels: &[Counting<'_>]) -> usize {
+    let slot = fake.create().expect("a slot");
+    fake.set_rule_bytes(slot, &rules_of(filter, channels));
     fake.start(slot);
+    slot
+}
+
+/// A process with a trace whose channels behind main count.
+pub(super) fn counted(filter: &str, channels: &[Counting<'_>]) -> (&'static Fake, usize) {
+    let fake = attach_to(counting(channels));
+    let slot = started(fake, filter, channels);
     update();
     (fake, slot)
 }
@@ -92,7 +107,7 @@ fn sell(size: u32, who: &str, last: i64) -> Outcome {
 }
 
 /// The counters of a channel, of all CPUs, by the names of events.
-fn cells(
+pub(super) fn cells(
     fake: &Fake,
     process: usize,
     (slot, channel): (usize, usize),

@@ -5,6 +5,7 @@
 
 mod conditions;
 mod counting;
+mod flagged_routes;
 mod random_conditions;
 mod triggers;
 
@@ -2104,5 +2105,6 @@ fn main() -> ExitCode {
     trials.extend(random_conditions::trials());
     trials.extend(triggers::trials());
     trials.extend(counting::trials());
+    trials.extend(flagged_routes::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

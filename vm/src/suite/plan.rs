@@ -52,6 +52,26 @@ pub(crate) const NOT_QUICK: &[(&str, &str)] = &[
         "that Perfetto's own reader finds mistakes",
     ),
     (
+        "usertrace-cli::tools::stacks::page_shows_call_stacks",
+        "call stacks in a browser",
+    ),
+    (
+        "usertrace-cli::tools::stacks::page_says_how_to_record_call_stacks",
+        "pages without call stacks in a browser",
+    ),
+    (
+        "usertrace-cli::tools::stacks::names_of_code_never_become_markup",
+        "hostile names of code in a browser",
+    ),
+    (
+        "usertrace-cli::tools::stacks::pprof_reads_the_profile",
+        "profiles in pprof",
+    ),
+    (
+        "usertrace-cli::tools::stacks::firefox_profiler_reads_the_profile",
+        "profiles in Firefox Profiler's own reader",
+    ),
+    (
         "usertrace-columns::tables",
         "tables in the readers of others",
     ),

@@ -4,8 +4,8 @@
 //! A source ([`Traces`], [`Recordings`]) counts, in steps. [`Rates`] compares successive counts. In
 //! rings, counters read each record. If programs write faster than that, a counter skips a part and
 //! assumes that it is like the rest. Such numbers are estimates and marked so
-//! ([`Row::rate_is_estimate`]). Channels that count have tables, which are exact; their events have no
-//! bytes.
+//! ([`Row::rate_is_estimate`]). Channels that count have tables, which are exact; their events have
+//! no bytes.
 
 mod chosen;
 mod process;

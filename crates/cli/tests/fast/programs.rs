@@ -51,6 +51,12 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("ten", || {
         write(1, 0..10);
     }),
+    // Filters may reject some of these.
+    ("ten-filtered", || {
+        for n in 0..10 {
+            event!(numbered, 1, n);
+        }
+    }),
     ("written", || {
         write(1, 0..10);
         assert_eq!(usertrace::flush(), Ok(()));

@@ -41,7 +41,7 @@ fn json(directory: &tempfile::TempDir, name: &str) -> Value {
 
 fn sum_of(state: &Value, key: &str) -> u64 {
     let counters = state["counters"].as_array().unwrap().iter();
-    counters.map(|counter| counter[key].as_u64().unwrap()).sum()
+    counters.filter_map(|counter| counter[key].as_u64()).sum()
 }
 
 /// Requirements: E7, C7
@@ -111,6 +111,28 @@ pub(crate) fn stat_counts_what_it_is_asked_for() {
     assert_eq!((sum_of(&state, "count"), sum_of(&state, "sum")), (10, 45));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!text.contains('@'), "no histogram is wanted: {text}");
+    // An event is for the first one whose pattern matches it, whatever its condition says.
+    for (what, expected) in [
+        (&["test:numbered sum(n) if n >= 7"][..], (3, 24)),
+        (&["* sum(n) if n >= 7 && n != 8", "* by thread"], (2, 16)),
+        (&["*:numbered sum(n)", "* if n >= 7"], (10, 45)),
+        (
+            &["other:* if n == 1", "test:* sum(n) by n if n < 2"],
+            (2, 1),
+        ),
+    ] {
+        let mut arguments = vec!["--json=state"];
+        what.iter().for_each(|what| arguments.extend(["-e", what]));
+        let (output, directory) = stat("ten-filtered", &arguments);
+        assert_success(output.status, &output.stderr);
+        let state = json(&directory, "state");
+        let counted = (sum_of(&state, "count"), sum_of(&state, "sum"));
+        assert_eq!(counted, expected, "{what:?}");
+    }
+    let (output, _) = stat("ten", &["-e", "test:numbered if n >"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("  n >\n") && text.contains('^'), "{text}");
     let (output, directory) = stat("idle", &["-e", "other:*", "--json=state"]);
     assert_success(output.status, &output.stderr);
     assert_eq!(sum_of(&json(&directory, "state"), "count"), 0);

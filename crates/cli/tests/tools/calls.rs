@@ -1,10 +1,12 @@
-//! `usertrace view --calls`: calls of functions with indentation (E8).
+//! Calls of functions: `usertrace view --calls`, and the page's tree (E8, F1).
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use usertrace_ctf::StreamWriter;
 use usertrace_testing::processes::shop_trace;
+
+use crate::report::{inner, no_complaints, open};
 
 fn view(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_usertrace"));
@@ -102,4 +104,74 @@ fn mixed_threads_are_said() {
     );
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.ends_with("      1 ns [       ?] | 0xa();\n"), "{text}");
+}
+
+/// The rows of the page's tree: level, and cells.
+fn rows(browser: &mut usertrace_testing::browser::Browser) -> Vec<String> {
+    let rows = browser.text(
+        "[...document.querySelectorAll('#calls-tree tbody tr')].map(row => \
+         `${row.getAttribute('aria-level')} ${[...row.cells].map(cell => cell.textContent).join(' ')}`.trim()).join('\\n')",
+    );
+    rows.lines().map(str::to_owned).collect()
+}
+
+/// The page has a tree of the calls of all threads: total and own time, calls, and what is missing.
+///
+/// Requirements: E8, F1
+#[test]
+fn page_has_a_tree_of_calls() {
+    let directory = tempfile::tempdir().unwrap();
+    let events = [
+        (0, 51, '<', 0xf, 0xf0),
+        (1000, 51, '>', 0xa, 0xa0),
+        (1100, 51, '>', 0xb, 0xb0),
+        (1150, 52, '>', 0xa, 0xa0),
+        (1300, 51, '<', 0xb, 0xb0),
+        (1400, 51, '>', 0xb, 0xb1),
+        (1500, 51, '>', 0xc, 0xc0),
+        (1550, 52, '<', 0xa, 0xa0),
+        (1700, 51, '<', 0xc, 0xc0),
+        // It leaves 0xb without an exit.
+        (2000, 51, '<', 0xa, 0xa0),
+        // It is open at the end.
+        (2100, 51, '>', 0xd, 0xd0),
+        (2200, 51, '-', 0, 0),
+        (2200, 51, '<', 0xff, 0xf0),
+    ];
+    write(directory.path(), "@1 u32 vtid", &events);
+    let mut browser = open(directory.path(), &["."]);
+    let notes = inner(&mut browser, "calls-notes");
+    assert!(notes.contains("2 calls had no exit"), "{notes}");
+    assert!(notes.contains("2 functions returned"), "{notes}");
+    let closed = [
+        "1 ▾ shop (7) 1.5 µs",
+        "2 ▸ 0xa 1.4 µs 600 ns 2 700 ns 93.3%",
+        "2 0xd 100 ns 100 ns 1 100 ns 6.7%",
+    ];
+    assert_eq!(rows(&mut browser), closed);
+    let in_a = "3 ▸ 0xb 800 ns 600 ns 2 400 ns 57.1%";
+    let in_b = "4 0xc 200 ns 200 ns 1 200 ns 25.0%";
+    browser.value("document.getElementById('calls').scrollIntoView(), Calls.select(Calls.roots[0].index, true)");
+    browser.press("ArrowDown");
+    browser.press("ArrowRight");
+    assert_eq!(rows(&mut browser)[2], in_a);
+    browser.press("ArrowLeft");
+    assert_eq!(rows(&mut browser), closed);
+    // A search opens the callers.
+    browser.press("/");
+    for key in "0xc".chars() {
+        browser.press(&key.to_string());
+    }
+    let found = rows(&mut browser);
+    assert_eq!(found[3], in_b, "{found:?}");
+    assert_eq!(
+        inner(&mut browser, "calls-found"),
+        "1 places, 200 ns in themselves"
+    );
+    browser.press("Enter");
+    assert_eq!(
+        browser.text("document.activeElement.cells[0].textContent"),
+        "0xc"
+    );
+    no_complaints(&browser);
 }

@@ -1,4 +1,5 @@
-//! `usertrace export --folded`, `--pprof` and `--firefox`, and the call stacks of `usertrace report`.
+//! `usertrace export --folded`, `--pprof` and `--firefox`, and the call stacks of `usertrace
+//! report`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -336,7 +337,10 @@ fn nameless_code_is_a_place_in_its_module() {
     let parse = program.at("in_parse") - BASE;
     let expected = format!("shop (40);shop+{main:#x};shop+{parse:#x};shop+{allocate:#x} 200");
     let arguments = ["--by", "live", "--symbols", "never"];
-    assert_eq!(folded(directory.path(), &arguments), [expected.clone()]);
+    assert_eq!(
+        folded(directory.path(), &arguments),
+        std::slice::from_ref(&expected)
+    );
     fs::remove_file(&program.path).unwrap();
     let output = run(
         directory.path(),
@@ -615,6 +619,46 @@ fn page_says_how_to_record_call_stacks() {
     let is_shown = "document.getElementById('stacks').checkVisibility()";
     assert_eq!(browser.value(is_shown), false);
     assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+/// Names of modules and functions are text in the page, whatever they are, and end no line of
+/// folded stacks.
+#[test]
+fn names_of_code_never_become_markup() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut stream = Stream::new(&directory.path().join("traces"), 60);
+    let path = b"/tmp/</script><img src=x onerror=alert(1)>;a b\nc\0\x01\0\0";
+    let mut payload = numbers(&[BASE, 0x1000]);
+    payload.extend(path);
+    stream.event(1, 0, &[], &payload);
+    for n in 0..3 {
+        stream.event(
+            3,
+            60,
+            &[BASE + 0x100, BASE + 0x200],
+            &numbers(&[8, 0x1000 + n]),
+        );
+    }
+    stream.finish();
+    let output = run(directory.path(), &["report", "-o", "page.html", "traces"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mut browser = Browser::start(1280, 900);
+    browser.open(&directory.path().join("page.html"));
+    browser.wait("document.documentElement.dataset.ready");
+    assert_eq!(browser.text("document.querySelectorAll('img').length"), "0");
+    let shown = browser.text("document.getElementById('leaks').textContent + document.getElementById('flame').textContent");
+    assert!(
+        shown
+            .matches("script><img src=x onerror=alert(1)>;a b")
+            .count()
+            > 2,
+        "{shown}"
+    );
+    assert_eq!(browser.complaints, Vec::<String>::new());
+    let lines = folded(directory.path(), &["--by", "live"]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0].split(';').count(), 3, "{lines:?}");
+    assert!(lines[0].ends_with("+0x100 24"), "{lines:?}");
 }
 
 /// Writes an export, and returns its path.

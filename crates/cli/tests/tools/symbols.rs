@@ -437,7 +437,7 @@ fn leaks_counts_what_is_in_use() {
         assert_eq!(output.status.code(), Some(0));
         let stderr = text(&output.stderr);
         assert!(
-            stderr.starts_with("usertrace: 1 blocks were freed"),
+            stderr.starts_with("usertrace: 1 block was freed"),
             "{stderr}"
         );
         let stdout = text(&output.stdout).lines();

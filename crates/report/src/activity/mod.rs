@@ -15,9 +15,6 @@ use classes::{LIFE, packet_integer, payload_integer};
 pub(crate) use lanes::{LaneOwner, Lanes};
 pub(crate) use pairing::Pairs;
 
-/// Maximum number of memory blocks in use that are tracked.
-const BLOCKS: usize = 1 << 20;
-
 /// What all events so far did.
 #[derive(Debug)]
 pub(crate) struct Activity {
@@ -57,20 +54,19 @@ pub(crate) struct Ended {
     pub(crate) own: u64,
 }
 
-impl Default for Activity {
-    fn default() -> Self {
+impl Activity {
+    /// Nothing has happened yet. Tracks at most this number of memory blocks at the same time.
+    pub(crate) fn new(max_blocks: usize) -> Self {
         Self {
             begin: None,
             end: 0,
             lanes: Lanes::default(),
             pairs: Pairs::default(),
-            heap: Heap::new(BLOCKS),
+            heap: Heap::new(max_blocks),
             classes: Classes::default(),
         }
     }
-}
 
-impl Activity {
     /// Follows an event of a process. `stack` is any id of its call stack. Appends the spans that
     /// it ended.
     pub(crate) fn event(

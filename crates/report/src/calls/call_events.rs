@@ -11,8 +11,9 @@ use super::stack::{Call, CallStack};
 use crate::fields::integer_field;
 use crate::spans::thread::thread;
 
-/// Most threads with calls.
+/// Most threads with calls, and most open calls of all threads. Beyond them, all are forgotten.
 const MAX_THREADS: usize = 1 << 16;
+const MAX_OPEN: usize = 1 << 22;
 
 /// How many calls of a thread may be the caller.
 const MAX_CALLERS: usize = 256;
@@ -68,6 +69,8 @@ pub struct Step {
 pub struct Calls {
     classes: HashMap<(usize, u32, u16), Option<Class>>,
     threads: HashMap<ThreadKey, CallStack>,
+    /// Open calls of all threads.
+    open: usize,
     /// Names of functions.
     pub names: FunctionNames,
 }
@@ -91,10 +94,12 @@ impl Calls {
             // Threads that have ended, mostly.
             self.threads.retain(|_, stack| !stack.calls().is_empty());
         }
-        if self.threads.len() >= MAX_THREADS {
+        if self.threads.len() >= MAX_THREADS || self.open >= MAX_OPEN {
             self.threads.clear();
+            self.open = 0;
         }
         let stack = self.threads.entry((process, thread)).or_default();
+        let before = stack.calls().len();
         let names = &mut self.names;
         let name = names.function(resolver.as_deref_mut(), process, function);
         let (left, ended) = match class.is_entry {
@@ -124,7 +129,9 @@ impl Calls {
             }
             false => stack.exit(function, call_site, event.ns),
         };
-        let depth = stack.calls().len() - usize::from(class.is_entry);
+        let after = stack.calls().len();
+        self.open = self.open - before + after;
+        let depth = after - usize::from(class.is_entry);
         Some(Step {
             is_entry: class.is_entry,
             function,
@@ -154,7 +161,8 @@ impl Calls {
         self.threads.get_mut(&(process, thread))
     }
 
-    /// Ends all calls, at the times that `end` returns for their processes. Returns them by process.
+    /// Ends all calls, at the times that `end` returns for their processes. Returns them by
+    /// process.
     pub(super) fn end(&mut self, end: impl Fn(usize) -> i64) -> Vec<(usize, Vec<Call>)> {
         let threads = self.threads.drain();
         threads

@@ -1,6 +1,6 @@
 //! Exports traces to other formats: event by event in order of time, as [`usertrace_reader`] reads
-//! them. Memory holds only the current event, and what has begun and not ended; of call stacks, their
-//! sums.
+//! them. Memory holds only the current event, and what has begun and not ended; for profiles, the
+//! sums of all call stacks.
 
 mod json;
 mod otlp;

@@ -14,8 +14,10 @@ use crate::spans::live::LiveSpans;
 
 /// Most open spans of all processes. Further ones have no slice.
 const MAX_OPEN: usize = 1 << 20;
-/// Most classes of events that give fields to one span.
+/// Most classes of events that give fields to one span, and most bytes of the fields of all open
+/// spans. Further fields are left out.
 const MAX_RECORDS: usize = 16;
+const MAX_BYTES: usize = 64 << 20;
 
 /// A span that has a slice.
 #[derive(Debug)]
@@ -56,6 +58,8 @@ pub(super) struct SpanTracks {
     /// Tracks without open slices, by process, parent and name.
     free: HashMap<(usize, Option<usize>, u64), Vec<usize>>,
     open: usize,
+    /// Bytes of all records.
+    bytes: usize,
     last: u64,
 }
 
@@ -79,8 +83,8 @@ pub(super) struct Ended {
 }
 
 impl SpanTracks {
-    /// A span of this name, which has this number, begins. `None`: there is no room for it. The caller must have ended an open one of
-    /// this id.
+    /// A span of this name, which has this number, begins. `None`: there is no room for it. The
+    /// caller must have ended an open one of this id.
     pub(super) fn begin(
         &mut self,
         event: &Event<'_>,
@@ -149,6 +153,7 @@ impl SpanTracks {
     pub(super) fn end(&mut self, process: usize, id: u64) -> Option<Ended> {
         let slice = self.processes.get_mut(&process)?.live.close(id)?.value;
         self.open -= 1;
+        self.bytes -= bytes_of(&slice.records);
         let track = self.tracks.get_mut(slice.track)?;
         let within = track.stack.end(slice.serial)?;
         if track.stack.innermost().is_none() {
@@ -175,13 +180,20 @@ impl SpanTracks {
             return;
         };
         let records = &mut live.value.records;
+        self.bytes -= bytes_of(records);
         // Arguments have unique names, so the latest counts.
         records.retain(|record| record.class != class);
-        if records.len() < MAX_RECORDS {
+        self.bytes += bytes_of(records);
+        if records.len() < MAX_RECORDS && self.bytes < MAX_BYTES {
+            self.bytes += event.payload.len();
             records.push(Record {
                 class,
                 payload: event.payload.into(),
             });
         }
     }
+}
+
+fn bytes_of(records: &[Record]) -> usize {
+    records.iter().map(|record| record.payload.len()).sum()
 }

@@ -8,6 +8,8 @@ use super::pyramid::Pyramid;
 use super::requests::{self, Requests};
 use super::spans::{Span, Spans};
 use crate::activity::{Activity, Ended, LaneOwner};
+use crate::calls::CallTree;
+use crate::process_text::process_text;
 use crate::spans::{self, Collector};
 use crate::stacks::{Frames, Profile};
 use usertrace_reader::{Counters, EnvValue, Event, Item, Metadata, Printer, Reader};
@@ -16,6 +18,8 @@ use usertrace_symbols::Options;
 /// Maximum numbers of synchronous and asynchronous spans.
 const SPANS: usize = 1 << 17;
 const LIVES: usize = 1 << 12;
+/// Maximum number of memory blocks in use that are tracked.
+const BLOCKS: usize = 1 << 20;
 /// A second.
 const NS: i64 = 1_000_000_000;
 /// Maximum numbers of listed problems, and of unfinished spans.
@@ -40,6 +44,9 @@ pub struct Report {
     pub(super) lives: Spans,
     /// Spans without an end.
     pub(super) open: Vec<Span>,
+    /// Calls of functions, and whether they have names.
+    pub(super) calls: CallTree,
+    names_calls: bool,
     /// The slowest root spans of `tracing`.
     pub(super) requests: Option<Requests>,
     pub(super) detail: Detail,
@@ -117,14 +124,7 @@ impl Process {
 
     /// Its name and its number.
     pub(super) fn text(&self) -> String {
-        let name = match &self.name[..] {
-            "" => "process",
-            name => name,
-        };
-        match self.pid {
-            Some(pid) => format!("{name} ({pid})"),
-            None => name.to_owned(),
-        }
+        process_text(&self.name, self.pid)
     }
 
     /// Adds what a later trace of the process knows, and the first one did not.
@@ -144,8 +144,9 @@ impl Report {
     /// [`modules`](usertrace_reader::Selection::modules) for code to have names.
     #[must_use]
     pub fn collect(reader: &mut Reader, detail: usize, symbols: Option<Options>) -> Self {
+        let names_calls = symbols.is_some();
         let mut report = Self {
-            activity: Activity::default(),
+            activity: Activity::new(BLOCKS),
             profile: Profile::new(symbols),
             frames: None,
             ended: Vec::new(),
@@ -157,6 +158,8 @@ impl Report {
             spans: Spans::new(SPANS),
             lives: Spans::new(LIVES),
             open: Vec::new(),
+            calls: CallTree::default(),
+            names_calls,
             requests: None,
             detail: Detail::new(detail),
             losses: Losses::default(),
@@ -262,8 +265,12 @@ impl Report {
 
     fn event(&mut self, printer: &Printer, event: &Event<'_>) {
         if self.profile.note(event) {
+            self.calls.forget_names();
             return;
         }
+        let resolver = self.profile.code.resolver();
+        self.calls
+            .event(event, Some(resolver).filter(|_| self.names_calls));
         self.counters.add(event);
         let process = event.trace.process() as u32;
         let mut ended = std::mem::take(&mut self.ended);
@@ -304,7 +311,14 @@ impl Report {
             depth: span.depth,
         });
         let columns = [step.lane, cpu.map_or(0, |cpu| cpu + 1), step.class];
-        let write = |text: &mut Vec<u8>| printer.values(text, event);
+        let place = self.profile.place(stack);
+        let write = |text: &mut Vec<u8>| {
+            printer.values(text, event);
+            if !place.is_empty() {
+                text.extend_from_slice(b" at ");
+                text.extend_from_slice(place.as_bytes());
+            }
+        };
         self.detail.add(step.time, columns, shown, write);
         ended.clear();
         self.ended = ended;
@@ -327,6 +341,7 @@ impl Report {
 
     fn finish(&mut self) {
         self.activity.finish();
+        self.calls.finish();
         let profile = &mut self.profile;
         if profile.stackless < profile.events {
             self.frames = Some(Frames::resolve(&profile.table, &mut profile.code));

@@ -15,6 +15,16 @@ use crate::stacks::{Frame, Frames, NodeKind, Owners, ROOT, Tree, Weight, Weights
 const MAX_NODES: usize = 20_000;
 /// Maximum number of rows of a table.
 const MAX_ROWS: usize = 200;
+/// Maximum length of a name in the page, in characters.
+const MAX_NAME: usize = 500;
+
+/// A name that may be cut. Those of templates have any length.
+fn cut(name: &str) -> String {
+    match name.char_indices().nth(MAX_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
 
 #[derive(Serialize)]
 struct Data {
@@ -97,8 +107,8 @@ impl Interned {
         let culprit = culprit(all.iter().copied());
         let numbers = all.iter().map(|frame| {
             let shown = TableFrame {
-                function: frame.function.clone(),
-                place: frame.place(),
+                function: cut(&frame.function),
+                place: frame.place().as_deref().map(cut),
                 is_inlined: frame.is_inlined,
             };
             let next = self.all.len();
@@ -148,12 +158,12 @@ impl Report {
                 let known = &tree.names[name as usize];
                 let module = known
                     .module
-                    .map(|module| frames.modules()[module as usize].name.clone());
+                    .map(|module| cut(&frames.modules()[module as usize].name));
                 names.push(Name {
                     kind: known.kind,
-                    text: known.text.clone(),
+                    text: cut(&known.text),
                     module,
-                    place: tree.places[name as usize].clone(),
+                    place: tree.places[name as usize].as_deref().map(cut),
                 });
                 next
             }))
@@ -273,4 +283,75 @@ fn prune(tree: &Tree, max: usize) -> Pruned {
         add(&mut pruned, None, parent, &rest);
     }
     pruned
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Nothing is lost from a pruned tree, each node is below its own parent, and the widest
+        /// nodes are left.
+        #[test]
+        fn pruned_trees_have_the_same_sums(
+            nodes in prop::collection::vec((any::<prop::sample::Index>(), 0u64..100, 0u64..100), 1..200),
+            max in 1usize..50,
+        ) {
+            let mut tree = Tree::default();
+            for (parent, events, bytes) in nodes {
+                let parent = parent.index(tree.nodes.len()) as u32;
+                // A name of its own for each node.
+                let name = tree.nodes.len() as u32;
+                let own = [events, bytes, 0, 0, 0];
+                let node = tree.child(parent, name);
+                tree.nodes[node as usize].own = own;
+            }
+            let totals = tree.totals();
+            let pruned = prune(&tree, max);
+            let kept: Vec<usize> = (1..pruned.name.len()).filter(|&n| pruned.name[n].is_some()).collect();
+            prop_assert!(kept.len() <= max);
+            for (weight, own) in pruned.own.iter().enumerate() {
+                prop_assert_eq!(own.iter().sum::<u64>(), totals[0][weight]);
+            }
+            let mut sums = pruned.own.clone();
+            for n in (1..pruned.name.len()).rev() {
+                prop_assert!((pruned.parent[n] as usize) < n);
+                for sum in &mut sums {
+                    sum[pruned.parent[n] as usize] += sum[n];
+                }
+            }
+            for &n in &kept {
+                let name = pruned.name[n].unwrap();
+                for (weight, sum) in sums.iter().enumerate() {
+                    prop_assert_eq!(sum[n], totals[name as usize][weight]);
+                }
+                let parent = tree.nodes[name as usize].parent;
+                let parent = (parent > 0).then_some(parent);
+                prop_assert_eq!(pruned.name[pruned.parent[n] as usize], parent);
+            }
+            if tree.nodes.len() > max {
+                let share = |name: usize| {
+                    let [events, bytes, ..] = totals[name];
+                    let all = totals[0].map(|all| all.max(1) as f64);
+                    f64::max(events as f64 / all[0], bytes as f64 / all[1])
+                };
+                let names: Vec<usize> = kept.iter().map(|&n| pruned.name[n].unwrap() as usize).collect();
+                for name in 1..tree.nodes.len() {
+                    let is_wider = share(name) > pruned.left_out;
+                    prop_assert_eq!(names.contains(&name), is_wider);
+                }
+            } else {
+                prop_assert_eq!(kept.len(), tree.nodes.len() - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let name = "é".repeat(MAX_NAME);
+        assert_eq!(cut(&name), name);
+        assert_eq!(cut(&format!("{name}é")), format!("{name}…"));
+    }
 }

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Report;
+use super::calls::CallRows;
 use super::collect::Crash;
 use super::spans::Span;
 use crate::activity::LaneOwner;
@@ -34,6 +35,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/stacks.js"),
     include_str!("page/panel.js"),
     include_str!("page/spans.js"),
+    include_str!("page/calls.js"),
     include_str!("page/main.js"),
 ];
 
@@ -182,6 +184,12 @@ impl Report {
                 "nonce" => to.write_all(nonce.as_bytes())?,
                 "style" => to.write_all(STYLE.as_bytes())?,
                 "data" => to.write_all(data.as_bytes())?,
+                "calls" => {
+                    if let Some(calls) = CallRows::new(&self.calls) {
+                        let calls = base64(&deflate(&serde_json::to_vec(&calls)?));
+                        to.write_all(calls.as_bytes())?;
+                    }
+                }
                 "requests" => to.write_all(self.requests_text()?.as_bytes())?,
                 "counts" => to.write_all(base64(&deflate(&self.counts())).as_bytes())?,
                 "stacks" => self.write_stacks(to)?,

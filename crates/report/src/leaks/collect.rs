@@ -115,8 +115,26 @@ impl Leaks {
         }
         let unknown = self.heap.unknown_frees();
         if unknown > 0 {
+            let blocks = if unknown == 1 {
+                "block was"
+            } else {
+                "blocks were"
+            };
             doubts.push(format!(
-                "{unknown} blocks were freed whose allocation is not in the trace: of a parent process, from before the trace began, or overwritten"
+                "{unknown} {blocks} freed whose allocation is not in the trace: of a parent process, from before the trace began, or overwritten"
+            ));
+        }
+        let replaced = self.heap.replaced();
+        if replaced > 0 {
+            let blocks = if replaced == 1 { "block" } else { "blocks" };
+            doubts.push(format!(
+                "the trace lacks that {replaced} {blocks} were freed, whose addresses were allocated again"
+            ));
+        }
+        let truncated = self.stacks.truncated();
+        if truncated > 0 {
+            doubts.push(format!(
+                "{truncated} call stacks lack their inner functions: there are too many"
             ));
         }
         let untracked = self.heap.untracked();

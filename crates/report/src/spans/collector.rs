@@ -20,11 +20,15 @@ use super::tree::{Ending, Part, Span, Stay, Tree};
 const MAX_OPEN: usize = 1 << 20;
 /// Most parts of a span that bring fields, and most links of one.
 const MAX_PARTS: usize = 128;
-/// Limits of a tree: spans, bytes, and bytes of all trees that are not complete. Further spans,
-/// events, and periods of threads are counted.
+/// Limits of a tree: spans, bytes, and bytes of all trees that are not complete, with what
+/// conditions need of other open spans. Further spans, events, fields, and periods of threads are
+/// counted.
 const MAX_SPANS: usize = 10_000;
 const MAX_TREE: usize = 8 << 20;
 const MAX_TREES: usize = 256 << 20;
+
+/// A class, with the index of its name.
+type NamedClass = (Arc<Class>, usize);
 
 /// What to collect.
 #[derive(Debug, Default)]
@@ -46,9 +50,10 @@ pub struct Options {
 /// What has no place in the numbers or the trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Spans that had ended or not, and for which no memory was left.
+    /// Spans for which there was no room, as too many were open.
     pub no_room: u64,
-    /// `.close` events of unknown spans: these began before the recording, or their `.new` was lost.
+    /// `.close` events of unknown spans: these began before the recording, or their `.new` was
+    /// lost.
     pub unbegun: u64,
     /// Trees that fulfil the conditions and are not kept.
     pub trees: u64,
@@ -71,6 +76,8 @@ struct Node {
     tree: Option<(u64, Option<usize>)>,
     parts: Vec<Part>,
     contexts: Box<[u8]>,
+    /// Bytes of both, if they are not counted with the tree.
+    bytes: usize,
     /// The thread and the index of each period that has not ended.
     stays: Vec<(Option<i64>, usize)>,
 }
@@ -105,7 +112,7 @@ pub struct Collector {
     has_trees: bool,
     classes: u32,
     /// By trace, class of streams, and event id, with the index of the name.
-    class_indices: HashMap<(usize, u32, u16), Option<(Arc<Class>, usize)>>,
+    class_indices: HashMap<(usize, u32, u16), Option<NamedClass>>,
     processes: HashMap<usize, ProcessSpans>,
     names: Names,
     trees: HashMap<u64, OpenTree>,
@@ -197,15 +204,7 @@ impl Collector {
                 process.live.exit(span, thread, event.ns);
                 self.end_stay(number, span, thread, event.ns);
             }
-            Role::Record => {
-                let keeps = self.has_trees || self.condition.is_some();
-                if let Some(live) = process.live.get_mut(span)
-                    && keeps
-                    && live.value.parts.len() < MAX_PARTS
-                {
-                    live.value.parts.push(part(event, class, thread));
-                }
-            }
+            Role::Record => self.record(event, class, span, thread),
             Role::Follows => {
                 let followed = process.live.get(id(1));
                 let unknown = Ids {
@@ -228,6 +227,37 @@ impl Collector {
                 });
             }
         }
+    }
+
+    /// A span gets further fields.
+    fn record(&mut self, event: &Event<'_>, class: Arc<Class>, id: u64, thread: Option<i64>) {
+        let has_room = self.bytes <= MAX_TREES;
+        let has_condition = self.condition.is_some();
+        let live = self.processes.get_mut(&event.trace.process());
+        let Some(live) = live.and_then(|process| process.live.get_mut(id)) else {
+            return;
+        };
+        let node = &mut live.value;
+        let place = node.tree.and_then(|(key, at)| at.map(|_| key));
+        let tree = place.and_then(|key| self.trees.get_mut(&key));
+        if tree.is_none() && !has_condition {
+            return;
+        }
+        let has_room = has_room
+            && node.parts.len() < MAX_PARTS
+            && tree.as_ref().is_none_or(|open| open.tree.bytes <= MAX_TREE);
+        let len = size_of::<Part>() + event.payload.len();
+        match (tree, has_room) {
+            (Some(open), false) => {
+                open.tree.left_out += 1;
+                return;
+            }
+            (None, false) => return,
+            (Some(open), true) => open.tree.bytes += len,
+            (None, true) => node.bytes += len,
+        }
+        node.parts.push(part(event, class, thread));
+        self.bytes += len;
     }
 
     /// Ends everything. `traces` are those of the reader.
@@ -264,7 +294,7 @@ impl Collector {
     }
 
     /// The class of an event and the index of its name; `None` if it does not belong to spans.
-    fn class(&mut self, event: &Event<'_>) -> Option<(Arc<Class>, usize)> {
+    fn class(&mut self, event: &Event<'_>) -> Option<NamedClass> {
         let key = (event.trace.number(), event.stream.id, event.class.id);
         if let Some(known) = self.class_indices.get(&key) {
             return known.clone();
@@ -301,7 +331,6 @@ impl Collector {
         }
         self.next += 1;
         let serial = self.next;
-        let keeps = self.has_trees || self.condition.is_some();
         let roots = self.roots.as_ref();
         let is_named_root = roots.is_some_and(|roots| roots.accept(&class.name));
         let Some(process) = self.processes.get_mut(&number) else {
@@ -373,7 +402,14 @@ impl Collector {
                 Some((serial, Some(0)))
             }
         };
+        let is_in_tree = matches!(tree, Some((_, Some(_))));
+        let has_condition = self.condition.is_some();
+        let keeps = is_in_tree || has_condition && self.bytes <= MAX_TREES;
+        let len = event.payload.len() + event.contexts.len();
+        let bytes = if keeps && !is_in_tree { len } else { 0 };
+        self.bytes += bytes;
         let node = Node {
+            bytes,
             ids,
             serial,
             name,
@@ -384,9 +420,9 @@ impl Collector {
                 true => vec![part(event, Arc::clone(&class), thread)],
                 false => Vec::new(),
             },
-            contexts: match self.condition {
-                Some(_) => event.contexts.into(),
-                None => Box::default(),
+            contexts: match keeps && has_condition {
+                true => event.contexts.into(),
+                false => Box::default(),
             },
             stays: Vec::new(),
             class,
@@ -406,6 +442,7 @@ impl Collector {
     ) {
         self.open -= 1;
         let (busy, begin, node) = (live.busy(ns), live.begin, live.value);
+        self.bytes = self.bytes.saturating_sub(node.bytes);
         let duration = ns.saturating_sub(begin);
         let facts = Facts {
             name: &node.class.name,

@@ -119,8 +119,8 @@ impl SpanCondition {
 /// The value of a field as text: `FIELD=VALUE`.
 ///
 /// A span has it if one of its fields, or of the fields of its events, has this name and this
-/// value. Integers are decimal, or hexadecimal with `0x`; of an enumeration, the label or the number
-/// counts.
+/// value. Integers are decimal, or hexadecimal with `0x`; of an enumeration, the label or the
+/// number counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldText {
     name: String,

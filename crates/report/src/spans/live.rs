@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 /// Most spans that a thread is in: `.exit` events may be missing forever.
 const MAX_DEPTH: usize = 4096;
+/// Most threads that are in spans.
+const MAX_THREADS: usize = 1 << 16;
 
 /// A span that has not ended.
 #[derive(Debug)]
@@ -88,7 +90,9 @@ impl<T> LiveSpans<T> {
             }
             live.entered = live.entered.saturating_add(1);
         }
-        if let Some(thread) = thread {
+        if let Some(thread) = thread
+            && (self.threads.len() < MAX_THREADS || self.threads.contains_key(&thread))
+        {
             let entered = self.threads.entry(thread).or_default();
             if entered.len() < MAX_DEPTH {
                 entered.push(id);

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use crate::durations::Durations;
 
-/// Most names, and most names of children of each. Further ones are one name together.
+/// Most names, and most names of children of an open span and of a name. Further ones are one name
+/// together.
 const MAX_NAMES: usize = 4096;
-const MAX_CHILDREN: usize = 64;
+const MAX_OPEN_CHILDREN: usize = 64;
+const MAX_CHILDREN: usize = 256;
 /// What further ones are called.
 const OTHERS: &str = "(others)";
 
@@ -95,8 +97,8 @@ impl OpenChildren {
         self.open += 1;
         let known = self.by_name.iter().position(|child| child.name == name);
         let at = known.unwrap_or_else(|| {
-            if self.by_name.len() == MAX_CHILDREN {
-                return MAX_CHILDREN - 1;
+            if self.by_name.len() == MAX_OPEN_CHILDREN {
+                return MAX_OPEN_CHILDREN - 1;
             }
             self.by_name.push(OpenChild {
                 name,
@@ -186,11 +188,10 @@ impl Names {
         for child in &ended.children.by_name {
             let of_open = i128::from(child.open) * i128::from(ended.now) - child.begins;
             let total = positive(child.total) + of_open.max(0).cast_unsigned();
-            let at = *self
-                .children
-                .entry((number, child.name))
-                .or_insert(name.children.len());
+            let known = self.children.get(&(number, child.name)).copied();
+            let at = known.unwrap_or(name.children.len().min(MAX_CHILDREN - 1));
             if at == name.children.len() {
+                self.children.insert((number, child.name), at);
                 name.children.push(Child {
                     name: child.name,
                     count: 0,

@@ -46,6 +46,11 @@ impl Code {
         })
     }
 
+    /// What resolves addresses.
+    pub(crate) fn resolver(&mut self) -> &mut Resolver {
+        &mut self.resolver
+    }
+
     /// Takes what is to be said of files without symbols: a line each.
     pub fn take_messages(&mut self) -> Vec<String> {
         let symbols = &mut self.resolver.symbols;

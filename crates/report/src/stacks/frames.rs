@@ -29,6 +29,17 @@ impl Frame {
     }
 }
 
+/// `FUNCTION (FILE:LINE)`, as far as it is known.
+impl std::fmt::Display for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.function)?;
+        match self.place() {
+            Some(place) => write!(f, " ({place})"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A module, as profiles describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleInfo {

@@ -1,9 +1,14 @@
 //! Adds up what events say, by call stack.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use usertrace_reader::Event;
 use usertrace_symbols::Options;
 
 use super::code::Code;
+use super::culprit::culprit;
+use super::frames::{Frame, Symbolize as _};
 use super::notes::StackNotes;
 use super::samples::{Key, Label, Samples, Sums};
 use super::table::{NO_STACK, StackId, StackTable};
@@ -19,13 +24,20 @@ pub(crate) struct Profile {
     pub(crate) table: StackTable,
     pub(crate) samples: Samples,
     pub(crate) waits: Waits,
+    /// Each thread has weights of its own.
+    pub(crate) is_by_thread: bool,
     /// When weights came, if that is wanted.
     pub(crate) timeline: Option<(Weight, Timeline)>,
     /// Number of events.
     pub(crate) events: u64,
     /// Number of those without a call stack.
     pub(crate) stackless: u64,
+    /// Where events with a call stack are, as a text for people.
+    places: HashMap<StackId, Rc<str>, ahash::RandomState>,
 }
+
+/// Maximum number of texts that are kept.
+const MAX_PLACES: usize = 1 << 16;
 
 impl Profile {
     /// An empty profile. Symbols are looked for as `options` say.
@@ -46,6 +58,31 @@ impl Profile {
         self.code.stack(&mut self.table, event)
     }
 
+    /// The function to name for an event with this call stack, with its file and line. Empty if it
+    /// has no name.
+    pub(crate) fn place(&mut self, stack: StackId) -> Rc<str> {
+        if stack == NO_STACK {
+            return Rc::default();
+        }
+        if let Some(known) = self.places.get(&stack) {
+            return Rc::clone(known);
+        }
+        let locations = self.table.frames(stack);
+        let locations = locations.map(|location| self.table.locations()[location as usize]);
+        let locations: Vec<_> = locations.collect();
+        let frames = locations.into_iter();
+        let frames: Vec<_> = frames.flat_map(|at| self.code.frames(at)).collect();
+        let place = frames
+            .get(culprit(&frames))
+            .filter(|frame| !frame.is_unknown);
+        let place: Rc<str> = place.map(Frame::to_string).unwrap_or_default().into();
+        if self.places.len() >= MAX_PLACES {
+            self.places.clear();
+        }
+        self.places.insert(stack, Rc::clone(&place));
+        place
+    }
+
     /// Adds an event with this stack, and the spans that it ended.
     pub(crate) fn add(
         &mut self,
@@ -57,7 +94,8 @@ impl Profile {
     ) {
         self.events += 1;
         self.stackless += u64::from(stack == NO_STACK);
-        let key = Key::new(process, Some(step.lane), stack, Label::Event(step.class));
+        let lane = self.is_by_thread.then_some(step.lane);
+        let key = Key::new(process, lane, stack, Label::Event(step.class));
         let sums = Sums {
             events: 1,
             bytes: step.bytes,
@@ -68,7 +106,7 @@ impl Profile {
             let pair = &activity.pairs.all[span.pair as usize];
             if pair.is_nested {
                 let label = Label::Span(span.pair);
-                let key = Key::new(process, Some(step.lane), span.stack, label);
+                let key = Key::new(process, lane, span.stack, label);
                 let sums = Sums {
                     time: span.own,
                     ..Sums::default()

@@ -1,9 +1,9 @@
 //! Interns call stacks, in bounded memory.
 //!
 //! Stacks are kept as a tree from the outermost frame inwards, so those that share callers share
-//! memory. A location is a place in a module, not an address: the same code has the same location in
-//! all processes, wherever it was loaded. A cache by addresses saves the way there for stacks that
-//! were seen before.
+//! memory. A location is a place in a module, not an address: the same code has the same location
+//! in all processes, wherever it was loaded. A cache by addresses saves the way there for stacks
+//! that were seen before.
 
 use std::collections::HashMap;
 
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!(table.intern(1, std::iter::empty(), find), NO_STACK);
     }
 
-    /// A call may be the last instruction of a module, and what is outside of all modules belongs to
-    /// its process.
+    /// A call may be the last instruction of a module, and what is outside of all modules belongs
+    /// to its process.
     #[test]
     fn return_addresses_belong_to_the_call_before_them() {
         let mut table = table();

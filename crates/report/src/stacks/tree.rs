@@ -67,15 +67,10 @@ pub(crate) struct Owners<'a> {
     pub(crate) with_threads: bool,
 }
 
-impl Tree {
-    /// Makes the tree of a profile.
-    pub(crate) fn new(
-        profile: &Profile,
-        activity: &Activity,
-        frames: &Frames,
-        owners: Owners<'_>,
-    ) -> Self {
-        let mut tree = Self {
+impl Default for Tree {
+    /// The root alone.
+    fn default() -> Self {
+        Self {
             names: Vec::new(),
             places: Vec::new(),
             nodes: vec![Node {
@@ -85,7 +80,19 @@ impl Tree {
             }],
             by_name: HashMap::default(),
             children: HashMap::default(),
-        };
+        }
+    }
+}
+
+impl Tree {
+    /// Makes the tree of a profile.
+    pub(crate) fn new(
+        profile: &Profile,
+        activity: &Activity,
+        frames: &Frames,
+        owners: Owners<'_>,
+    ) -> Self {
+        let mut tree = Self::default();
         let by_location = tree.name_locations(profile, frames);
         for (key, weights) in profile.weights(activity) {
             let mut node = tree.owner(key, activity, owners);
@@ -162,7 +169,8 @@ impl Tree {
         })
     }
 
-    fn child(&mut self, parent: u32, name: u32) -> u32 {
+    /// The child of a node with this name.
+    pub(crate) fn child(&mut self, parent: u32, name: u32) -> u32 {
         let next = self.nodes.len() as u32;
         *self.children.entry((parent, name)).or_insert_with(|| {
             self.nodes.push(Node {

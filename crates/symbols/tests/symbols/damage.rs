@@ -56,6 +56,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 150 } else { 2000 }))]
 
     /// Damaged files have fewer symbols, or wrong ones, and nothing else happens.
+    ///
+    /// Requirements: F4
     #[test]
     fn damaged_files_never_panic(
         damages in prop::collection::vec((damage(), prop::bool::weighted(0.2)), 1..12),

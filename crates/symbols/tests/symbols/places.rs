@@ -8,7 +8,7 @@ use crate::build::{FRAMES_C, module, resolve};
 
 /// Inlined functions come first, and each has its own place.
 ///
-/// Requirements: B1
+/// Requirements: F1
 #[test]
 fn inlined_functions_are_named_with_their_lines() {
     for arguments in [
@@ -79,6 +79,36 @@ fn symbol_tables_name_functions() {
     assert_eq!(frames, ["work ?"], "{messages:?}");
     // An address outside of all functions has no name.
     let (frames, _) = resolve(&module(&library), 0x10_0000, &[]);
+    assert!(frames.is_empty(), "{frames:?}");
+}
+
+/// Assembly may give no size of a function. It ends with its section at the latest.
+#[test]
+fn functions_without_a_size_end_with_their_section() {
+    const SOURCE: &str = r#"
+.section .one,"ax",@progbits
+.type function, @function
+function:
+    nop
+.globl there
+there:
+    nop
+.section .two,"ax",@progbits
+.globl here
+here:
+    nop
+"#;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shop");
+    let source = directory.path().join("shop.s");
+    std::fs::write(&source, SOURCE).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-nostdlib", "-no-pie", "-Wl,--build-id", "-Wl,-e,there"]);
+    run(gcc.arg("-o").arg(&path).arg(&source));
+    let program = Compiled::of(path);
+    let (frames, _) = resolve(&module(&program), program.there, &[]);
+    assert_eq!(frames, ["function ?"]);
+    let (frames, _) = resolve(&module(&program), program.here, &[]);
     assert!(frames.is_empty(), "{frames:?}");
 }
 

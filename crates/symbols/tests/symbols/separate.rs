@@ -21,7 +21,7 @@ fn place_of(id: &str) -> String {
 
 /// Debug files are found by the build ID, with the program and without it, as on another machine.
 ///
-/// Requirements: B1
+/// Requirements: F1
 #[test]
 fn debug_files_are_found_by_build_id() {
     for arguments in [&[][..], &["-no-pie"]] {

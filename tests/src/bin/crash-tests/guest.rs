@@ -469,7 +469,8 @@ impl Crashed {
         self.check(|dump| dump.check_rings(written, traces));
     }
 
-    /// The one process must be this program, and each of its addresses must lead to a function there.
+    /// The one process must be this program, and each of its addresses must lead to a function
+    /// there.
     pub(crate) fn expect_symbols(&self, program: &str, events: usize) {
         let to = self.directory.path().join("for-symbols");
         Dump::extract(&self.vmcore, &to);

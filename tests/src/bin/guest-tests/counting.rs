@@ -327,8 +327,8 @@ fn tables_without_memory_lose_nothing_else() {
     child.join();
 }
 
-/// `usertrace stat --trace`: the state of now without an interval, and with one until a signal comes
-/// or the trace is removed. The last state has all that was counted.
+/// `usertrace stat --trace`: the state of now without an interval, and with one until a signal
+/// comes or the trace is removed. The last state has all that was counted.
 ///
 /// Requirements: E7, F1
 fn stat_follows_a_trace_until_it_is_removed() {

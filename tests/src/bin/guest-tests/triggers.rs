@@ -324,8 +324,8 @@ fn flood_of_triggers_harms_no_other_process() {
     println!("{rate} matches a second; the bystander wrote {written} events");
 }
 
-/// A `vfork` child loses its events, as it must not write into its parent's rings. It fires triggers
-/// nevertheless.
+/// A `vfork` child loses its events, as it must not write into its parent's rings. It fires
+/// triggers nevertheless.
 ///
 /// Requirements: E4, F2
 fn vfork_child_fires_triggers_of_its_parent() {

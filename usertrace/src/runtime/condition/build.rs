@@ -11,7 +11,7 @@ use super::quick_test::{QUICK_TEST_WORDS, QuickTest};
 use super::table::{Bank, ConditionTable};
 use super::trigger_list::{TriggerEntry, TriggerList};
 use crate::context::{Apps, Kind};
-use crate::event::Callsite;
+use crate::event::{Callsite, IntegerPlace};
 use crate::os::host;
 
 /// Conditions that the rules of a trace can have. Each takes a rule and a piece, of 4 bytes or
@@ -211,6 +211,30 @@ impl ConditionTable {
     pub(in crate::runtime) fn wants_ip(&self, decision: u16) -> bool {
         let (bank, at) = self.find(decision);
         Decision::read(bank, at).len & WANTS_IP != 0
+    }
+
+    /// Whether one comparison decides about most events of a decision.
+    pub(in crate::runtime) fn has_quick_test(&self, decision: u16) -> bool {
+        let (bank, at) = self.find(decision);
+        decision != 0 && QuickTest::is_at(bank, at + Decision::QUICK_TEST)
+    }
+
+    /// Where the first words of a payload have the value and the key by which a channel counts an
+    /// event. None if only an evaluation finds them.
+    pub(in crate::runtime) fn integer_places(
+        &self,
+        decision: u16,
+        channel: usize,
+    ) -> Option<[IntegerPlace; 2]> {
+        if decision == 0 {
+            return Some([IntegerPlace::NONE; 2]);
+        }
+        let (bank, at) = self.find(decision);
+        let Some(places) = Decision::read(bank, at).counts(at, channel) else {
+            return Some([IntegerPlace::NONE; 2]);
+        };
+        let place = |n| QuickPlace::from_word(bank.word(places + 2 * PLACE_WORDS + n));
+        Some([place(0).to_short()?, place(1).to_short()?])
     }
 
     /// Whether a decision has conditions.
@@ -459,6 +483,9 @@ impl<'a> Builder<'a> {
         }
         flags |= if wants_ip { WANTS_IP } else { 0 };
         table.set(start as usize + 1, (table.end() - start) | flags);
+        if conditions.len() > 1 {
+            quick = quick.map(QuickTest::as_part);
+        }
         let quick = quick.map_or([0; QUICK_TEST_WORDS], QuickTest::to_words);
         for (at, word) in (start as usize + Decision::QUICK_TEST..).zip(quick) {
             table.set(at, word);

@@ -9,11 +9,11 @@ use super::build::Decision;
 use super::payload_bytes::{PayloadBytes, WINDOW};
 use super::place::{PLACE_WORDS, Part, Place, Step};
 use super::quick_place::QuickPlace;
-use super::quick_test::QuickTest;
+use super::quick_test::{QuickAnswer, QuickTest};
 use super::table::{Bank, ConditionTable};
 use super::trigger_list::{self, TriggerList};
 use crate::context::{ContextSources, ContextValue};
-use crate::event::Callsite;
+use crate::event::{Callsite, FirstWords};
 use crate::writer::{CountKey, Counted, CountedValue, Payload};
 
 /// Bytes of texts that the conditions of an event may read, apart from [`PER_BYTE`]. A pattern can
@@ -26,20 +26,30 @@ const PER_BYTE: usize = 8;
 /// Attempts to evaluate conditions that updates replace meanwhile.
 const TRIES: usize = 8;
 
-/// Whether a comparison of an integer shows that the conditions of a slot's trace refuse an event.
-/// Most events that they refuse need nothing else.
-#[inline]
-pub(in crate::runtime) fn refuse_quickly(
+/// The answer of one comparison, without which the conditions of a decision refuse an event. Most
+/// events that they refuse need nothing else. `first` are the first words of the payload,
+/// which has no others if `all` is none. `is_current` says whether the call site still has the
+/// decision.
+#[inline(always)]
+pub(in crate::runtime) fn test_quickly(
     table: &ConditionTable,
-    callsite: &Callsite,
-    slot: usize,
-    payload: &[u64],
-) -> bool {
-    let decision = callsite.decision(slot);
+    decision: u16,
+    (first, all): (FirstWords, Option<&[u64]>),
+    is_current: impl FnOnce() -> bool,
+) -> QuickAnswer {
+    if decision == 0 {
+        return QuickAnswer::Unknown;
+    }
     let (bank, at) = table.find(decision);
-    let test = || QuickTest::fails(bank, at + Decision::QUICK_TEST, payload);
-    // As in `lets`. Offset 0 has no test.
-    decision != 0 && bank.read(test) == Some(true) && callsite.decision(slot) == decision
+    let test = bank.read(
+        #[inline(always)]
+        || QuickTest::load(bank, at + Decision::QUICK_TEST),
+    );
+    // As in `lets`.
+    match test {
+        Some(test) if is_current() => test.answer(first, all),
+        _ => QuickAnswer::Unknown,
+    }
 }
 
 /// Whether the conditions of a slot's trace let an event through. `contexts` has the values of
@@ -121,12 +131,20 @@ fn fires(
     if at == 0 {
         return true;
     }
-    if let Payload::Words(words) = payload
-        && QuickTest::fails(bank, at + Decision::QUICK_TEST, words)
-    {
-        return false;
+    let quick = match payload {
+        Payload::Words(words) => {
+            let test = QuickTest::load(bank, at + Decision::QUICK_TEST);
+            test.answer(FirstWords::of(words), Some(words))
+        }
+        Payload::Made { .. } => QuickAnswer::Unknown,
+    };
+    match quick {
+        QuickAnswer::Refused => false,
+        QuickAnswer::Accepted => true,
+        QuickAnswer::Unknown => {
+            decide(bank, at, payload, contexts, callsite.description()) == Some(true)
+        }
     }
-    decide(bank, at, payload, contexts, callsite.description()) == Some(true)
 }
 
 /// Whether all conditions of a decision let the event through; none if they read too many bytes.
@@ -188,22 +206,27 @@ pub(in crate::runtime) fn counted(
     None
 }
 
-/// What a channel of a slot's trace counts of an event, if value and key are integers at constant
-/// offsets. None: [`counted`] finds it.
+/// What a channel counts of an event by a decision, if value and key are integers at constant
+/// offsets. `is_current` says whether the call site still has the decision. None: [`counted`] finds
+/// it.
 #[inline]
 pub(in crate::runtime) fn counted_quickly(
     table: &ConditionTable,
-    callsite: &Callsite,
-    (slot, channel): (usize, usize),
+    decision: u16,
+    channel: usize,
     payload: &[u64],
+    is_current: impl FnOnce() -> bool,
 ) -> Option<Counted> {
-    let decision = callsite.decision(slot);
     if decision == 0 {
         return Some(Counted::PLAIN);
     }
     let (bank, at) = table.find(decision);
     let take = || {
-        let places = Decision::read(bank, at).counts(at, channel)? + 2 * PLACE_WORDS;
+        let read = Decision::read(bank, at);
+        let Some(places) = read.counts(at, channel) else {
+            return Some(Counted::PLAIN);
+        };
+        let places = places + 2 * PLACE_WORDS;
         let quick = |n| QuickPlace::from_word(bank.word(places + n)).value(payload);
         let value = quick(0)?.map(|(of, bits)| CountedValue {
             bits,
@@ -214,7 +237,7 @@ pub(in crate::runtime) fn counted_quickly(
     };
     let counted = bank.read(take)?;
     // As in `lets`.
-    counted.filter(|_| callsite.decision(slot) == decision)
+    counted.filter(|_| is_current())
 }
 
 /// What a decision says that a channel counts of an event.

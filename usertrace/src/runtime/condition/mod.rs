@@ -6,6 +6,9 @@
 //! That evaluates the condition on the payload before it reserves anything (`evaluate.rs`,
 //! `payload_bytes.rs`). Other events cost what they cost without conditions.
 //!
+//! If the condition begins with a comparison of an integer, that comes first (`quick_test.rs`). The
+//! call site then has a [`FlaggedAction`](crate::event::FlaggedAction) that leads to it.
+//!
 //! The table also has the places of the value and the key by which a channel counts an event.
 //!
 //! Later updates may replace the conditions while a thread evaluates them. The table is therefore
@@ -28,7 +31,8 @@ mod table;
 mod trigger_list;
 
 pub(super) use self::build::{Builder, Built, CountNames, Scratch};
-pub(super) use self::evaluate::{counted, counted_quickly, find_fired, lets, refuse_quickly};
+pub(super) use self::evaluate::{counted, counted_quickly, find_fired, lets, test_quickly};
+pub(super) use self::quick_test::QuickAnswer;
 pub(super) use self::stack::SpareStack;
 pub(super) use self::table::ConditionTable;
 pub(super) use self::trigger_list::TriggerList;

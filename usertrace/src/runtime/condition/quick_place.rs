@@ -4,6 +4,7 @@ use usertrace_sys::description::{Integer, Scalar};
 
 use super::place::{Part, Place, integer_code, integer_of};
 use super::quick_test::integer;
+use crate::event::IntegerPlace;
 
 /// A bit of the word: there is an integer at the offset in the lowest bits.
 const VALID: u32 = 1 << 31;
@@ -38,6 +39,25 @@ impl QuickPlace {
         Self(word)
     }
 
+    /// The place, if it fits into a word of a call site.
+    pub(super) fn to_short(self) -> Option<IntegerPlace> {
+        match self.0 {
+            MISSING => Some(IntegerPlace::NONE),
+            word if word & VALID != 0 => IntegerPlace::new(self.of(), self.at()),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn of(self) -> Integer {
+        integer_of((self.0 >> CODE) as u8 & 0xf)
+    }
+
+    #[inline]
+    fn at(self) -> usize {
+        (self.0 & ((1 << CODE) - 1)) as usize
+    }
+
     /// The type and the bits of the value in a payload, if the event has one. None if only an
     /// evaluation finds it.
     #[inline]
@@ -45,8 +65,7 @@ impl QuickPlace {
         if self.0 & VALID == 0 {
             return (self.0 == MISSING).then_some(None);
         }
-        let of = integer_of((self.0 >> CODE) as u8 & 0xf);
-        let at = (self.0 & ((1 << CODE) - 1)) as usize;
-        Some(Some((of, integer(of, payload, at))))
+        let of = self.of();
+        Some(Some((of, integer(of, payload, self.at()))))
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::runtime) struct ConditionTable {
 
 impl ConditionTable {
     /// The bank of a decision, and its offset there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, decision: u16) -> (&Bank, usize) {
         let bank = &self.banks[usize::from(decision / BANK)];
         (bank, usize::from(decision % BANK))
@@ -64,6 +64,16 @@ impl Bank {
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
+    /// Several words; zeros if the bank does not have all of them.
+    #[inline(always)]
+    pub(super) fn words<const N: usize>(&self, at: usize) -> [u32; N] {
+        let words = self.words.get(at..).and_then(<[_]>::first_chunk::<N>);
+        // Relaxed: as in `word`.
+        words.map_or([0; N], |words| {
+            std::array::from_fn(|n| words[n].load(Ordering::Relaxed))
+        })
+    }
+
     /// The words from an offset on.
     #[inline]
     pub(super) fn part(&self, start: usize) -> TablePart<'_> {
@@ -71,7 +81,7 @@ impl Bank {
     }
 
     /// The result of a read, if that saw one state of the bank.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read<T>(&self, read: impl FnOnce() -> T) -> Option<T> {
         // Pairs with the store in `finish`: the reads below see what was stored before.
         let before = self.sequence.load(Ordering::Acquire);

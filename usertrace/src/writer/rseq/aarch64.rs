@@ -22,13 +22,16 @@
 
 use std::arch::asm;
 use std::mem::offset_of;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicU16, AtomicU32};
 
-use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
+use usertrace_sys::uapi::{
+    LTT_COUNT_BUCKET_SHIFT, LTT_COUNT_BUCKETS, LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE,
+    LTT_COUNT_KEY_NUMBER, LTT_COUNT_PROBES, LTT_SUBBUF_MAGIC, LttSubbuf,
+};
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
 use super::step::{Advance, CellStart, CellUpdate, Start, Step};
-use crate::writer::cell::Cell;
+use crate::writer::cell::{BUCKET, Cell, CellValues, MAX, MIN, STATE_WORDS, SUM_HIGH, SUM_LOW};
 use crate::writer::channel::{Channel, Control};
 use crate::writer::refusal::Refusal;
 use crate::writer::ring_index::{CPU_ID, CPU_ID_OF_TABLE, offset};
@@ -693,3 +696,280 @@ pub(in crate::writer) unsafe fn update_cell(
     }
     Step::Done
 }
+
+/// The sequence that counts an event, as on x86-64.
+///
+/// - `first` makes `{at}` the offset of the event's cell, from `{two}`, the number of cells without
+///   the overflow cell, and `{id}`, the event's id.
+/// - `name` makes `{id}` what a cell has as its name.
+/// - `key` jumps to 9 behind a comparison of names, if the key of the cell is that of the event,
+///   too. It may use `{tmp}`.
+/// - `update` updates the cell at `{cell}`, whose count is `{count}`, and ends with the instruction
+///   that commits. It may use `{cpu}`, `{one}`, `{two}`, `{tmp}`, `{at}`, `{id}` and `{route}`.
+macro_rules! count_sequence {
+    (
+        ($rseq:expr, $channel:expr, $route:expr, $id:expr)
+        first: [$($first:literal),*]
+        name: [$($name:literal),*]
+        key: [$($key:literal),*]
+        update: [$($update:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel, CPU_ID_OF_TABLE)
+            refused: false,
+            aborted: false,
+            body: [
+                // 0, but computed from the number of tables: loads at addresses with it come after
+                // the load of that number. So route and id are those of the trace whose tables
+                // these are.
+                "eor {one}, {one}, {one}",
+                "ldr {two:w}, [{route}, {one}]",
+                "cmp {two:w}, {word:w}",
+                "b.ne {refused}",
+                "ldrh {id:w}, [{id}, {one}]",
+                "cbz {id:w}, {refused}",
+                "add {cell}, {channel}, {one}",
+                "ldp {one}, {two}, [{cell}, {RING_SIZE}]",
+                "ldr {tmp}, [{cell}, {BUFFERS}]",
+                // `{tmp}` becomes the address of the table.
+                "madd {tmp}, {one}, {cpu}, {tmp}",
+                "sub {two}, {two}, #1",
+                $($first,)*
+                "cmp {at}, {two}",
+                "b.lo 6f",
+                // For a higher id, the slow path has the remainder of a division.
+                "sub {at}, {at}, {two}",
+                "cmp {at}, {two}",
+                "b.hs {refused}",
+                "6:",
+                $($name,)*
+                // Behind the overflow cell.
+                "mov {one}, {SIZE}",
+                "madd {cell}, {at}, {one}, {tmp}",
+                "add {cell}, {cell}, {one}",
+                "mov {cpu}, {PROBES}",
+                "8:",
+                "ldp {count}, {tmp}, [{cell}]",
+                "cbz {count}, {refused}",
+                "cmp {tmp}, {id}",
+                $($key,)*
+                "add {at}, {at}, #1",
+                "cmp {at}, {two}",
+                "b.hs {refused}",
+                "add {cell}, {cell}, {one}",
+                "subs {cpu}, {cpu}, #1",
+                "b.ne 8b",
+                "b {refused}",
+                "9:",
+                $($update,)*
+                "add {count}, {count}, #1",
+                // The commit.
+                "stlr {count}, [{cell}]",
+                "4:",
+            ]
+            operands: [
+                route = inout(reg) std::ptr::from_ref::<AtomicU32>($route.0) => _,
+                word = in(reg) $route.1,
+                id = inout(reg) std::ptr::from_ref::<AtomicU16>($id) => _,
+                cell = out(reg) _,
+                count = out(reg) _,
+                $($operands)*
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                BUFFERS = const offset_of!(Channel, buffers),
+                PROBES = const LTT_COUNT_PROBES,
+            ]
+        }
+    };
+}
+
+/// Counts an event without a value in a table without values, and reports whether it did. `route`:
+/// the word that led here, and where it is. The slow path finds out why not.
+///
+/// # Safety
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped. It must have
+/// such cells in each opening in which `route` has that word.
+#[inline(always)]
+pub(in crate::writer) unsafe fn count_plain(
+    rseq: Rseq,
+    channel: &Channel,
+    route: (&AtomicU32, u32),
+    id: &AtomicU16,
+    key: Option<(u64, u32)>,
+) -> bool {
+    // SAFETY: all stores go to a cell of the table of this CPU, at an index below the number of
+    // cells, as the channel was opened as `Channel::open` requires. The sequence is aborted if
+    // another writer of that table could have come between.
+    unsafe {
+        match key {
+            None => count_sequence! {
+                (rseq, channel, route, id)
+                first: ["mov {at}, {id}"]
+                name: []
+                key: ["b.eq 9f"]
+                update: []
+                operands: [
+                    at = out(reg) _,
+                    SIZE = const LTT_COUNT_CELL_PLAIN,
+                ]
+            },
+            Some((key, hash)) => count_sequence! {
+                (rseq, channel, route, id)
+                first: ["mul {at}, {at}, {two}", "add {at}, {id}, {at}, lsr #32"]
+                name: ["orr {id}, {id}, {NUMBER}"]
+                key: ["ldr {tmp}, [{cell}, {KEY}]", "ccmp {tmp}, {key}, #0, eq", "b.eq 9f"]
+                update: []
+                operands: [
+                    at = inout(reg) u64::from(hash) => _,
+                    key = in(reg) key,
+                    SIZE = const LTT_COUNT_CELL_PLAIN,
+                    NUMBER = const (LTT_COUNT_KEY_NUMBER as u64) << 32,
+                    KEY = const offset_of!(Cell, key),
+                ]
+            },
+        }
+    }
+    true
+}
+
+/// Counts an event with a value in a table with values, and reports whether it did. `SIGNED`: as
+/// the value is. The slow path finds out why not: the cell may have no value yet.
+///
+/// # Safety
+/// As [`count_plain`]'s, and `value`'s bucket must be below [`LTT_COUNT_BUCKETS`].
+#[inline(always)]
+pub(in crate::writer) unsafe fn count_value<const SIGNED: bool>(
+    rseq: Rseq,
+    channel: &Channel,
+    route: (&AtomicU32, u32),
+    id: &AtomicU16,
+    (value, bucket): (u64, usize),
+    key: Option<(u64, u32)>,
+) -> bool {
+    macro_rules! of_value {
+        (
+            first: [$($first:literal),*]
+            name: [$($name:literal),*]
+            key: [$($key:literal),*]
+            extension: $extension:literal
+            less: $less:literal
+            greater: $greater:literal
+            operands: [$($operands:tt)*]
+        ) => {
+            count_sequence! {
+                (rseq, channel, route, id)
+                first: [$($first),*]
+                name: [$($name),*]
+                key: [$($key),*]
+                update: [
+                    // `{at}` becomes the address of the current state, `{id}` that of the next one.
+                    "and {tmp}, {count}, #1",
+                    "mov {one}, {STATE_SIZE}",
+                    "mul {tmp}, {tmp}, {one}",
+                    "add {id}, {cell}, {STATES}",
+                    "add {at}, {id}, {tmp}",
+                    "add {id}, {id}, {one}",
+                    "sub {id}, {id}, {tmp}",
+                    "ldr {tmp}, [{at}, {BUCKET}]",
+                    "cbz {tmp}, {refused}",
+                    // The next bucket word: one more than in this bucket's histogram entry, or than
+                    // in the current word, if that is of this bucket.
+                    "add {cpu}, {cell}, {HISTOGRAM}",
+                    "ldr {two}, [{cpu}, {bucket}, lsl #3]",
+                    "add {two}, {two}, #1",
+                    "bfi {two}, {bucket}, {BUCKET_SHIFT}, #8",
+                    // A program may have written anything there.
+                    "ubfx {one}, {tmp}, {BUCKET_SHIFT}, {BUCKET_BITS}",
+                    "add {route}, {tmp}, #1",
+                    "cmp {one}, {bucket}",
+                    "csel {two}, {route}, {two}, eq",
+                    "ubfx {tmp}, {tmp}, #0, {BUCKET_SHIFT}",
+                    // A reader that sees one of the stores also sees the count before.
+                    "dmb ishst",
+                    // The last update's bucket comes before the commit: until then, the cell says
+                    // the same without it.
+                    "str {tmp}, [{cpu}, {one}, lsl #3]",
+                    "str {two}, [{id}, {BUCKET}]",
+                    $extension,
+                    "ldp {one}, {two}, [{at}, {SUM_LOW}]",
+                    "adds {one}, {one}, {value}",
+                    "adc {two}, {two}, {tmp}",
+                    "stp {one}, {two}, [{id}, {SUM_LOW}]",
+                    "ldp {one}, {two}, [{at}, {MIN}]",
+                    "cmp {value}, {one}",
+                    $less,
+                    "cmp {value}, {two}",
+                    $greater,
+                    "stp {one}, {two}, [{id}, {MIN}]",
+                ]
+                operands: [
+                    value = in(reg) value,
+                    bucket = in(reg) bucket,
+                    $($operands)*
+                    SIZE = const LTT_COUNT_CELL_VALUE,
+                    STATES = const size_of::<Cell>() + offset_of!(CellValues, state),
+                    STATE_SIZE = const 8 * STATE_WORDS,
+                    HISTOGRAM = const size_of::<Cell>() + offset_of!(CellValues, histogram),
+                    BUCKET_SHIFT = const LTT_COUNT_BUCKET_SHIFT,
+                    BUCKET_BITS = const LTT_COUNT_BUCKETS.trailing_zeros(),
+                    SUM_LOW = const 8 * SUM_LOW,
+                    MIN = const 8 * MIN,
+                    BUCKET = const 8 * BUCKET,
+                ]
+            }
+        };
+    }
+    macro_rules! of_sign {
+        ($extension:literal, $less:literal, $greater:literal) => {
+            match key {
+                None => of_value! {
+                    first: ["mov {at}, {id}"]
+                    name: []
+                    key: ["b.eq 9f"]
+                    extension: $extension
+                    less: $less
+                    greater: $greater
+                    operands: [at = out(reg) _,]
+                },
+                Some((key, hash)) => of_value! {
+                    first: ["mul {at}, {at}, {two}", "add {at}, {id}, {at}, lsr #32"]
+                    name: ["orr {id}, {id}, {NUMBER}"]
+                    key: ["ldr {tmp}, [{cell}, {KEY}]", "ccmp {tmp}, {key}, #0, eq", "b.eq 9f"]
+                    extension: $extension
+                    less: $less
+                    greater: $greater
+                    operands: [
+                        at = inout(reg) u64::from(hash) => _,
+                        key = in(reg) key,
+                        NUMBER = const (LTT_COUNT_KEY_NUMBER as u64) << 32,
+                        KEY = const offset_of!(Cell, key),
+                    ]
+                },
+            }
+        };
+    }
+    // SAFETY: as in `count_plain`; `bucket` is one of the histogram's, as this function's caller
+    // promises.
+    unsafe {
+        match SIGNED {
+            false => of_sign!(
+                "mov {tmp}, xzr",
+                "csel {one}, {value}, {one}, lo",
+                "csel {two}, {value}, {two}, hi"
+            ),
+            true => of_sign!(
+                "asr {tmp}, {value}, #63",
+                "csel {one}, {value}, {one}, lt",
+                "csel {two}, {value}, {two}, gt"
+            ),
+        }
+    }
+    true
+}
+
+const _: () = {
+    // These are loaded and stored in pairs.
+    assert!(offset_of!(Cell, name) == 8);
+    assert!(SUM_HIGH == SUM_LOW + 1 && MAX == MIN + 1);
+    assert!(LTT_COUNT_BUCKETS.is_power_of_two());
+};

@@ -12,13 +12,16 @@
 
 use std::arch::asm;
 use std::mem::offset_of;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicU16, AtomicU32};
 
-use usertrace_sys::uapi::{LTT_SUBBUF_MAGIC, LttSubbuf};
+use usertrace_sys::uapi::{
+    LTT_COUNT_BUCKET_SHIFT, LTT_COUNT_BUCKETS, LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE,
+    LTT_COUNT_KEY_NUMBER, LTT_COUNT_PROBES, LTT_SUBBUF_MAGIC, LttSubbuf,
+};
 
 use super::area::{RSEQ_CS, Rseq, SIGNATURE};
 use super::step::{Advance, CellStart, CellUpdate, Start, Step};
-use crate::writer::cell::Cell;
+use crate::writer::cell::{BUCKET, Cell, CellValues, MAX, MIN, STATE_WORDS, SUM_HIGH, SUM_LOW};
 use crate::writer::channel::{AHEAD, Channel, Control};
 use crate::writer::refusal::Refusal;
 use crate::writer::ring_index::{CPU_ID, CPU_ID_OF_TABLE, offset};
@@ -714,3 +717,288 @@ pub(in crate::writer) unsafe fn update_cell(
 
 // The sequences address `start` through a pointer to the update.
 const _: () = assert!(offset_of!(CellUpdate, start) == 0);
+
+/// The sequence that counts an event: it finds the event's cell, which must not be free, and
+/// updates that.
+///
+/// - `spread` adds what a key is spread by to `{at}`, the id. `rax` is the number of cells, without
+///   the overflow cell.
+/// - `name` makes `{id}`, the event's id, what a cell has as its name.
+/// - `scale` multiplies `{cell}` by the size of a cell.
+/// - `key` jumps to 9 behind a comparison of names, if the key of the cell is that of the event,
+///   too.
+/// - `update` updates the cell at `{cell}`, and ends with the instruction that commits. It may use
+///   `rax`, `rdx`, `{cpu}`, `{at}`, `{id}` and `{tmp}`.
+macro_rules! count_sequence {
+    (
+        ($rseq:expr, $channel:expr, $route:expr, $id:expr)
+        spread: [$($spread:literal),*]
+        name: [$($name:literal),*]
+        key: [$($key:literal),*]
+        scale: [$($scale:literal),*]
+        update: [$($update:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        sequence! {
+            ($rseq, $channel, CPU_ID_OF_TABLE)
+            refused: false,
+            aborted: false,
+            body: [
+                // The route and the id come after the number of tables, as x86 does not reorder
+                // loads: they are those of the trace whose tables these are.
+                "mov eax, dword ptr [{cell}]",
+                "cmp eax, {tmp:e}",
+                "jne {refused}",
+                "movzx {id:e}, word ptr [{id}]",
+                "test {id:e}, {id:e}",
+                "jz {refused}",
+                "mov rax, qword ptr [{channel} + {CELLS}]",
+                "dec rax",
+                // `{cpu}` becomes the address of the table.
+                "imul {cpu}, qword ptr [{channel} + {RING_SIZE}]",
+                "add {cpu}, qword ptr [{channel} + {BUFFERS}]",
+                $($spread,)*
+                "add {at}, {id}",
+                "cmp {at}, rax",
+                "jb 6f",
+                // For a higher id, the slow path has the remainder of a division.
+                "sub {at}, rax",
+                "cmp {at}, rax",
+                "jae {refused}",
+                "6:",
+                $($name,)*
+                // Behind the overflow cell.
+                "mov {cell}, {at}",
+                $($scale,)*
+                "lea {cell}, [{cell} + {cpu} + {SIZE}]",
+                "mov edx, {PROBES}",
+                "8:",
+                "cmp qword ptr [{cell} + {COUNT}], 0",
+                "je {refused}",
+                "cmp {id}, qword ptr [{cell} + {NAME}]",
+                $($key,)*
+                "inc {at}",
+                "cmp {at}, rax",
+                "jae {refused}",
+                "add {cell}, {SIZE}",
+                "dec edx",
+                "jnz 8b",
+                "jmp {refused}",
+                "9:",
+                $($update,)*
+            ]
+            operands: [
+                cell = inout(reg) std::ptr::from_ref::<AtomicU32>($route.0) => _,
+                tmp = inout(reg) u64::from($route.1) => _,
+                id = inout(reg) std::ptr::from_ref::<AtomicU16>($id) => _,
+                $($operands)*
+                CELLS = const offset_of!(Channel, ring_mask),
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                BUFFERS = const offset_of!(Channel, buffers),
+                PROBES = const LTT_COUNT_PROBES,
+                COUNT = const offset_of!(Cell, count),
+                NAME = const offset_of!(Cell, name),
+            ]
+        }
+    };
+}
+
+/// Counts an event without a value in a table without values, and reports whether it did. `route`:
+/// the word that led here, and where it is. The slow path finds out why not.
+///
+/// # Safety
+/// `channel` must be one that [`Channel::open`] opened, or never was, or be wiped. It must have
+/// such cells in each opening in which `route` has that word.
+#[inline(always)]
+pub(in crate::writer) unsafe fn count_plain(
+    rseq: Rseq,
+    channel: &Channel,
+    route: (&AtomicU32, u32),
+    id: &AtomicU16,
+    key: Option<(u64, u32)>,
+) -> bool {
+    // SAFETY: all stores go to a cell of the table of this CPU, at an index below the number of
+    // cells, as the channel was opened as `Channel::open` requires. The sequence is aborted if
+    // another writer of that table could have come between.
+    unsafe {
+        match key {
+            None => count_sequence! {
+                (rseq, channel, route, id)
+                spread: ["xor {at:e}, {at:e}"]
+                name: []
+                key: ["je 9f"]
+                scale: ["shl {cell}, 6"]
+                update: ["inc qword ptr [{cell} + {COUNT}]"]
+                operands: [
+                    at = out(reg) _,
+                    SIZE = const LTT_COUNT_CELL_PLAIN,
+                ]
+            },
+            Some((key, hash)) => count_sequence! {
+                (rseq, channel, route, id)
+                spread: ["imul {at}, rax", "shr {at}, 32"]
+                name: ["mov rdx, {NUMBER}", "or {id}, rdx"]
+                key: ["jne 6f", "cmp {key}, qword ptr [{cell} + {KEY}]", "je 9f", "6:"]
+                scale: ["shl {cell}, 6"]
+                update: ["inc qword ptr [{cell} + {COUNT}]"]
+                operands: [
+                    at = inout(reg) u64::from(hash) => _,
+                    key = in(reg) key,
+                    SIZE = const LTT_COUNT_CELL_PLAIN,
+                    NUMBER = const (LTT_COUNT_KEY_NUMBER as u64) << 32,
+                    KEY = const offset_of!(Cell, key),
+                ]
+            },
+        }
+    }
+    true
+}
+
+/// Counts an event with a value in a table with values, and reports whether it did. `SIGNED`: as
+/// the value is. The slow path finds out why not: the cell may have no value yet.
+///
+/// # Safety
+/// As [`count_plain`]'s, and `value`'s bucket must be below [`LTT_COUNT_BUCKETS`].
+#[inline(always)]
+pub(in crate::writer) unsafe fn count_value<const SIGNED: bool>(
+    rseq: Rseq,
+    channel: &Channel,
+    route: (&AtomicU32, u32),
+    id: &AtomicU16,
+    (value, bucket): (u64, usize),
+    key: Option<(u64, u32)>,
+) -> bool {
+    macro_rules! of_value {
+        (
+            spread: [$($spread:literal),*]
+            name: [$($name:literal),*]
+            key: [$($key:literal),*]
+            extension: $extension:literal
+            less: $less:literal
+            greater: $greater:literal
+            operands: [$($operands:tt)*]
+        ) => {
+            count_sequence! {
+                (rseq, channel, route, id)
+                spread: [$($spread),*]
+                name: [$($name),*]
+                key: [$($key),*]
+                scale: ["imul {cell}, {cell}, {SIZE}"]
+                update: [
+                    // `rax` becomes the address of the current state, `{at}` that of the next one.
+                    "mov rax, qword ptr [{cell} + {COUNT}]",
+                    "and eax, 1",
+                    "imul eax, eax, {STATE_SIZE}",
+                    "lea rax, [{cell} + rax + {STATES}]",
+                    "lea {at}, [2 * {cell} + 2 * {STATES} + {STATE_SIZE}]",
+                    "sub {at}, rax",
+                    "mov rdx, qword ptr [rax + {BUCKET}]",
+                    "test rdx, rdx",
+                    "jz {refused}",
+                    // The next bucket word: one more than in this bucket's histogram entry, or than
+                    // in the current word, if that is of this bucket.
+                    "mov {id}, qword ptr [{cell} + 8 * {bucket} + {HISTOGRAM}]",
+                    "inc {id}",
+                    "shl {id}, 8",
+                    "or {id}, {bucket}",
+                    "ror {id}, 8",
+                    "mov {tmp}, rdx",
+                    "shr {tmp}, {BUCKET_SHIFT}",
+                    // A program may have written anything there.
+                    "and {tmp:e}, {BUCKETS} - 1",
+                    "lea {cpu}, [rdx + 1]",
+                    "cmp {tmp}, {bucket}",
+                    "cmove {id}, {cpu}",
+                    "mov qword ptr [{at} + {BUCKET}], {id}",
+                    // The last update's bucket comes before the commit: until then, the cell says
+                    // the same without it.
+                    "shl rdx, 8",
+                    "shr rdx, 8",
+                    "mov qword ptr [{cell} + 8 * {tmp} + {HISTOGRAM}], rdx",
+                    $extension,
+                    "mov rdx, qword ptr [rax + {SUM_LOW}]",
+                    "add rdx, {value}",
+                    "mov qword ptr [{at} + {SUM_LOW}], rdx",
+                    "mov rdx, qword ptr [rax + {SUM_HIGH}]",
+                    "adc rdx, {tmp}",
+                    "mov qword ptr [{at} + {SUM_HIGH}], rdx",
+                    "mov rdx, qword ptr [rax + {MIN}]",
+                    "cmp {value}, rdx",
+                    $less,
+                    "mov qword ptr [{at} + {MIN}], rdx",
+                    "mov rdx, qword ptr [rax + {MAX}]",
+                    "cmp {value}, rdx",
+                    $greater,
+                    "mov qword ptr [{at} + {MAX}], rdx",
+                    // The commit.
+                    "inc qword ptr [{cell} + {COUNT}]",
+                ]
+                operands: [
+                    value = in(reg) value,
+                    bucket = in(reg) bucket,
+                    $($operands)*
+                    SIZE = const LTT_COUNT_CELL_VALUE,
+                    STATES = const size_of::<Cell>() + offset_of!(CellValues, state),
+                    STATE_SIZE = const 8 * STATE_WORDS,
+                    HISTOGRAM = const size_of::<Cell>() + offset_of!(CellValues, histogram),
+                    BUCKETS = const LTT_COUNT_BUCKETS,
+                    BUCKET_SHIFT = const LTT_COUNT_BUCKET_SHIFT,
+                    SUM_LOW = const 8 * SUM_LOW,
+                    SUM_HIGH = const 8 * SUM_HIGH,
+                    MIN = const 8 * MIN,
+                    MAX = const 8 * MAX,
+                    BUCKET = const 8 * BUCKET,
+                ]
+            }
+        };
+    }
+    macro_rules! of_sign {
+        ($extension:literal, $less:literal, $greater:literal) => {
+            match key {
+                None => of_value! {
+                    spread: ["xor {at:e}, {at:e}"]
+                    name: []
+                    key: ["je 9f"]
+                    extension: $extension
+                    less: $less
+                    greater: $greater
+                    operands: [at = out(reg) _,]
+                },
+                Some((key, hash)) => of_value! {
+                    spread: ["imul {at}, rax", "shr {at}, 32"]
+                    name: ["mov rdx, {NUMBER}", "or {id}, rdx"]
+                    key: ["jne 6f", "cmp {key}, qword ptr [{cell} + {KEY}]", "je 9f", "6:"]
+                    extension: $extension
+                    less: $less
+                    greater: $greater
+                    operands: [
+                        at = inout(reg) u64::from(hash) => _,
+                        key = in(reg) key,
+                        NUMBER = const (LTT_COUNT_KEY_NUMBER as u64) << 32,
+                        KEY = const offset_of!(Cell, key),
+                    ]
+                },
+            }
+        };
+    }
+    // SAFETY: as in `count_plain`; `bucket` is one of the histogram's, as this function's caller
+    // promises.
+    unsafe {
+        match SIGNED {
+            false => of_sign!("mov {tmp:e}, 0", "cmovb rdx, {value}", "cmova rdx, {value}"),
+            true => of_sign!(
+                "mov {tmp}, {value}\nsar {tmp}, 63",
+                "cmovl rdx, {value}",
+                "cmovg rdx, {value}"
+            ),
+        }
+    }
+    true
+}
+
+const _: () = {
+    // The shifts by 8 keep the count in a bucket's word.
+    assert!(LTT_COUNT_BUCKET_SHIFT == 56);
+    assert!(LTT_COUNT_CELL_PLAIN == 1 << 6);
+    assert!(LTT_COUNT_BUCKETS.is_power_of_two());
+};

@@ -1,7 +1,7 @@
 //! Tests of tables that count.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use usertrace_ring::{
     CountCell, CountKey as Key, CountTable, CountValues, Geometry as RingGeometry, Positions,
@@ -11,7 +11,7 @@ use usertrace_sys::count::bucket_of;
 use usertrace_sys::uapi::{LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE};
 
 use super::*;
-use crate::writer::{CountKey, Counted, CountedValue, count};
+use crate::writer::{CountKey, Counted, CountedValue, count, count_directly};
 
 /// A table, as readers see it.
 struct TableMemory(SharedBytes<'static>);
@@ -126,6 +126,43 @@ fn put_count(tables: &Rings, id: u16, counted: &Counted) -> Result<(), Dropped> 
     count(rseq(), &tables.channel, &AtomicU16::new(id), counted)
 }
 
+/// The word of a route that leads to tables.
+const WORD: u32 = 0x1234_5678;
+
+static ROUTE: AtomicU32 = AtomicU32::new(WORD);
+
+/// Counts an event as the fast path does, and reports whether it did. Text keys are not for that.
+fn put_directly_by(rseq: Rseq, tables: &Rings, id: u16, counted: &Counted) -> bool {
+    let (value, id) = (counted.value, AtomicU16::new(id));
+    let Some(key) = counted.key.as_number() else {
+        return false;
+    };
+    // SAFETY: the tables have had such cells since their channel was opened for the first time.
+    unsafe {
+        count_directly(
+            rseq,
+            &tables.channel,
+            (&ROUTE, WORD),
+            &id,
+            tables.geometry.cell_size == LTT_COUNT_CELL_PLAIN,
+            || value.map(|value| (value.bits, value.signed)),
+            || key,
+        )
+    }
+}
+
+fn put_directly(tables: &Rings, id: u16, counted: &Counted) -> bool {
+    put_directly_by(rseq().expect("an area"), tables, id, counted)
+}
+
+/// Counts an event on the fast path, or else on the slow one.
+fn put_quickly(tables: &Rings, id: u16, counted: &Counted) -> Result<(), Dropped> {
+    match put_directly(tables, id, counted) {
+        true => Ok(()),
+        false => put_count(tables, id, counted),
+    }
+}
+
 fn valued(bits: u64, signed: bool) -> Counted {
     Counted {
         value: Some(CountedValue { bits, signed }),
@@ -162,7 +199,9 @@ proptest! {
         ),
         signed: bool,
         has_values: bool,
+        quickly: bool,
     ) {
+        let put = if quickly { put_quickly } else { put_count };
         let tables = tables(if has_values { LTT_COUNT_CELL_VALUE } else { LTT_COUNT_CELL_PLAIN });
         let mut expected = Counts::new();
         let cpu = pin();
@@ -170,7 +209,7 @@ proptest! {
             let (key, seen) = key.get(&keys).clone();
             let value = value.map(|bits| CountedValue { bits, signed });
             let counted = Counted { value, key };
-            prop_assert_eq!(put_count(&tables, id, &counted), Ok(()));
+            prop_assert_eq!(put(&tables, id, &counted), Ok(()));
             let values = has_values.then(|| values_of(value));
             add(&mut expected, (Some(id), seen), 1, values, signed);
         }
@@ -219,7 +258,7 @@ static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
 extern "C" fn count_in_handler(_: libc::c_int) {
     // SAFETY: the test stored it, and waits for the signals to end.
     let tables = unsafe { &*HANDLER_TABLES.load(Ordering::Acquire) };
-    if put_count(tables, 3, &valued(7, false)).is_ok() {
+    if put_quickly(tables, 3, &valued(7, false)).is_ok() {
         IN_HANDLER.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -240,8 +279,10 @@ fn threads_and_handlers_count_exactly() {
                     bits: n,
                     signed: false,
                 });
-                put_count(&tables, 3, &Counted { value, key }).unwrap();
-                put_count(&tables, 3, &valued(7, false)).unwrap();
+                // By both ways in turns.
+                let put = if n % 8 < 5 { put_quickly } else { put_count };
+                put(&tables, 3, &Counted { value, key }).unwrap();
+                put(&tables, 3, &valued(7, false)).unwrap();
             }
         };
         // SAFETY: the handler is async-signal-safe, and the process is the test's own.
@@ -298,7 +339,12 @@ fn a_killed_process_leaves_whole_counts() {
             assert!(pid >= 0);
             if pid == 0 {
                 for n in 0.. {
-                    let _ = put_count(&tables, 1, &valued(n, false));
+                    let put = if round % 2 == 0 {
+                        put_quickly
+                    } else {
+                        put_count
+                    };
+                    let _ = put(&tables, 1, &valued(n, false));
                     witness.as_ref().store(n + 1, Ordering::Release);
                 }
             }
@@ -411,6 +457,48 @@ fn each_instruction_of_an_update_leaves_a_whole_state() {
     }
 }
 
+/// Likewise, of an update by the fast path.
+///
+/// Requirements: A10
+#[test]
+fn each_instruction_of_a_direct_update_leaves_a_whole_state() {
+    let cpu = pin();
+    let unregistered = Rseq::unregistered(cpu);
+    for (cell_size, signed) in [
+        (LTT_COUNT_CELL_PLAIN, false),
+        (LTT_COUNT_CELL_VALUE, false),
+        (LTT_COUNT_CELL_VALUE, true),
+    ] {
+        let tables = tables(cell_size);
+        for key in [CountKey::NONE, CountKey::number(5)] {
+            let of = |bits| Counted {
+                key,
+                ..valued(bits, signed)
+            };
+            // In another thread: with an area of our own, this one would be registered.
+            std::thread::scope(|scope| {
+                scope.spawn(|| put_count(&tables, 8, &of(4)).unwrap());
+            });
+            // The same bucket, other buckets, the least, and the greatest.
+            for counted in [5, u64::MAX, 0, 1 << 40, 1 << 63, 6].map(of) {
+                let before = cells_of(&tables, cpu);
+                let mut seen = vec![before.clone()];
+                let steps = step_through(
+                    || put_directly_by(unregistered(), &tables, 8, &counted),
+                    || {
+                        let now = cells_of(&tables, cpu);
+                        if seen.last() != Some(&now) {
+                            seen.push(now);
+                        }
+                    },
+                );
+                assert!(steps > 30, "it was not stepped through");
+                assert_eq!(seen.len(), 2, "{counted:?}: states in between");
+            }
+        }
+    }
+}
+
 /// A debugger that steps through an update aborts each sequence: the loss is counted.
 #[test]
 fn single_steps_lose_a_count() {
@@ -422,8 +510,124 @@ fn single_steps_lose_a_count() {
         let update = || put_count(&tables, 1, &valued(2, false)) == Err(Dropped::Lost);
         let steps = step_through(update, || assert_eq!(cells_of(&tables, cpu), before));
         assert!(steps > 100, "it was not stepped through");
+        assert_eq!((tables.lost(), cells_of(&tables, cpu)), (1, before.clone()));
+        let update = || !put_directly(&tables, 1, &valued(2, false));
+        step_through(update, || assert_eq!(cells_of(&tables, cpu), before));
         assert_eq!((tables.lost(), cells_of(&tables, cpu)), (1, before));
     }
+}
+
+/// The fast path counts what has a cell, and leaves the cell as the slow path does.
+#[test]
+fn events_that_have_a_cell_are_counted_directly() {
+    let cpu = pin();
+    for (cell_size, signed) in [
+        (LTT_COUNT_CELL_PLAIN, false),
+        (LTT_COUNT_CELL_VALUE, false),
+        (LTT_COUNT_CELL_VALUE, true),
+    ] {
+        let (direct, slow) = (tables(cell_size), tables(cell_size));
+        let keys = [
+            CountKey::NONE,
+            CountKey::number(0),
+            CountKey::number(u64::MAX),
+        ];
+        for (id, key) in [1, 7].into_iter().flat_map(|id| keys.map(|key| (id, key))) {
+            let of = |bits| Counted {
+                key,
+                ..valued(bits, signed)
+            };
+            assert!(!put_directly(&direct, id, &of(9)), "it has no cell");
+            for tables in [&direct, &slow] {
+                put_count(tables, id, &of(9)).unwrap();
+            }
+            for bits in [
+                0,
+                1,
+                8,
+                u64::MAX,
+                9,
+                9,
+                1 << 62,
+                1 << 63,
+                (1 << 63) - 1,
+                12,
+                15,
+            ] {
+                assert!(put_directly(&direct, id, &of(bits)));
+                put_count(&slow, id, &of(bits)).unwrap();
+                assert_eq!(cells_of(&direct, cpu), cells_of(&slow, cpu), "{bits:#x}");
+            }
+        }
+        assert_eq!(cells_of(&direct, cpu).len(), 6);
+    }
+}
+
+/// Events whose cells are taken by others find theirs behind.
+#[test]
+fn direct_counts_probe() {
+    let cpu = pin();
+    for cell_size in [LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE] {
+        let tables = tables(cell_size);
+        let of = |key| Counted {
+            key: CountKey::number(key),
+            ..valued(key, false)
+        };
+        // More than half of the table, or nearly all of it.
+        let keys = if cell_size == LTT_COUNT_CELL_PLAIN {
+            80
+        } else {
+            9
+        };
+        (0..keys).for_each(|key| put_count(&tables, 2, &of(key)).unwrap());
+        let direct = (0..keys).filter(|key| put_directly(&tables, 2, &of(*key)));
+        // Others are around the end of the table, or have no cell.
+        assert!(direct.count() as u64 * 3 > keys * 2);
+        let cells = cells_of(&tables, cpu);
+        assert!(cells.iter().filter(|cell| cell.count == 2).count() as u64 * 3 > keys * 2);
+    }
+}
+
+/// The fast path counts nothing if an update came in between, or if it would have to begin a state.
+#[test]
+fn direct_counts_end_with_their_route() {
+    let cpu = pin();
+    let tables = tables(LTT_COUNT_CELL_VALUE);
+    put_count(&tables, 1, &Counted::PLAIN).unwrap();
+    let before = cells_of(&tables, cpu);
+    // The cell has no value yet; the event has no value.
+    assert!(!put_directly(&tables, 1, &valued(3, false)));
+    assert!(!put_directly(&tables, 1, &Counted::PLAIN));
+    assert_eq!(cells_of(&tables, cpu), before);
+    put_count(&tables, 1, &valued(3, false)).unwrap();
+    assert!(put_directly(&tables, 1, &valued(3, false)));
+    let before = cells_of(&tables, cpu);
+    let id = AtomicU16::new(1);
+    let by = |word: u32, id: &AtomicU16| {
+        let route = AtomicU32::new(word);
+        let (value, key) = (|| Some((3, false)), || None);
+        // SAFETY: as in `put_directly_by`.
+        unsafe {
+            count_directly(
+                rseq().expect("an area"),
+                &tables.channel,
+                (&route, WORD),
+                id,
+                false,
+                value,
+                key,
+            )
+        }
+    };
+    assert!(!by(0, &id) && !by(WORD + 1, &id));
+    assert!(!by(WORD, &AtomicU16::new(0)), "the event was not described");
+    // An id that is a table away.
+    let cells = (tables.geometry.ring_size() / u64::from(LTT_COUNT_CELL_VALUE)) as u16;
+    assert!(!by(WORD, &AtomicU16::new(2 * cells)));
+    assert_eq!(cells_of(&tables, cpu), before);
+    assert!(by(WORD, &id));
+    tables.channel.close();
+    assert!(!by(WORD, &id));
 }
 
 #[test]
@@ -484,6 +688,8 @@ proptest! {
         words in prop::collection::vec(prop_oneof![Just(0u64), Just(u64::MAX), Just(1), any::<u64>()], 1024),
         id in 1..60u16,
         value: u64,
+        signed: bool,
+        has_key: bool,
     ) {
         let tables = tables(LTT_COUNT_CELL_VALUE);
         let cpu = pin();
@@ -492,8 +698,11 @@ proptest! {
             // SAFETY: the table has so many words, and nobody else writes there.
             unsafe { start.add(n).write_volatile(word) };
         }
+        let key = if has_key { CountKey::number(value % 3) } else { CountKey::NONE };
         for _ in 0..3 {
-            prop_assert_eq!(put_count(&tables, id, &valued(value, true)), Ok(()));
+            let counted = Counted { key, ..valued(value, signed) };
+            prop_assert_eq!(put_quickly(&tables, id, &counted), Ok(()));
+            prop_assert_eq!(put_count(&tables, id, &counted), Ok(()));
         }
         let others = (0..tables.geometry.nr_rings).filter(|other| *other != cpu);
         for other in others {

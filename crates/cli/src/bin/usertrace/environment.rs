@@ -12,6 +12,8 @@ pub(crate) struct Variable {
 
 /// Commands that start programs, and the page of the whole command: programs read these variables.
 const PROGRAMS: &[&str] = &["usertrace", "record"];
+/// Commands that name code addresses.
+const SYMBOLS: &[&str] = &["view", "export", "report", "leaks"];
 /// Commands that print times.
 const TIMES: &[&str] = &["view", "export", "extract", "record", "snapshot", "daemon"];
 
@@ -154,6 +156,16 @@ const ALL: &[Variable] = &[
         "PATH",
         &["record", "doctor"],
         "Where programs are searched: of record, the one to run; of doctor, babeltrace2.",
+    ),
+    variable(
+        "DEBUGINFOD_URLS",
+        SYMBOLS,
+        "Servers from which debuginfod-find fetches debug files. Without it, nothing is downloaded.",
+    ),
+    variable(
+        "DEBUGINFOD_CACHE_PATH",
+        SYMBOLS,
+        "Where debuginfod-find keeps these files.",
     ),
     variable(
         "TZ",

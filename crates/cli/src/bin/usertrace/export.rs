@@ -91,7 +91,7 @@ all with up to nine decimals.
 Exit status: 0, or 1 if there is no trace, or it cannot be read, or FILE or DIR not be written; 2 for a wrong command line; 3 if
 something of the traces is damaged or missing, and the rest was written.")]
 #[command(
-    override_usage = "usertrace export [OPTIONS] <--json|--perfetto|--otlp> <DIR>...\n       usertrace export [OPTIONS] <--folded|--pprof|--firefox> [--by WEIGHT] <DIR>...\n       usertrace export [OPTIONS] --parquet <DIR> <DIR>..."
+    override_usage = "usertrace export [OPTIONS] <--json|--perfetto|--otlp> <DIR>...\n       usertrace export [OPTIONS] <--folded|--pprof> <DIR>...\n       usertrace export [OPTIONS] --firefox <DIR>...\n       usertrace export [OPTIONS] --parquet <DIR> <DIR>..."
 )]
 #[command(group = clap::ArgGroup::new("format").required(true))]
 pub(crate) struct Args {

@@ -125,7 +125,7 @@ impl Args {
         for leak in shown {
             let place = leak
                 .to_blame()
-                .map_or_else(|| "unknown place".to_owned(), described);
+                .map_or_else(|| "unknown place".to_owned(), Frame::to_string);
             let _ = writeln!(
                 text,
                 "{} in {}: {place}, {}",
@@ -135,7 +135,7 @@ impl Args {
             );
             for frame in &leak.stack {
                 let inlined = if frame.is_inlined { " [inlined]" } else { "" };
-                let _ = writeln!(text, "    at {}{inlined}", described(frame));
+                let _ = writeln!(text, "    at {frame}{inlined}");
             }
             text.push('\n');
         }
@@ -196,15 +196,6 @@ fn frame_value(frame: &Frame) -> Value {
         "line": frame.line,
         "inlined": frame.is_inlined,
     })
-}
-
-/// `FUNCTION (FILE:LINE)`, as far as it is known.
-fn described(frame: &Frame) -> String {
-    match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => format!("{} ({file}:{line})", frame.function),
-        (Some(file), None) => format!("{} ({file})", frame.function),
-        (None, _) => frame.function.clone(),
-    }
 }
 
 /// `1 byte`, `2 bytes`

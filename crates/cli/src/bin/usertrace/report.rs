@@ -22,7 +22,8 @@ Examples:
 
 The page needs nothing but itself: no server, no network, no other file. It shows how many events there were, when, of which
 thread and on which CPU; what lasted, where events belong together (X_entry and X_exit, _begin and _end, _req and _acq,
-spans of tracing, malloc and free, mutexes that are held); what was lost; and, of traces that extract took out of a dump, where
+spans of tracing, malloc and free, mutexes that are held); the slowest requests of programs that use tracing; the calls of
+record --function; what was lost; and, of traces that extract took out of a dump, where
 they end. ? in the page says which keys it has. Threads have lanes of their own if the trace tells threads apart: record
 --context vtid,procname.
 

@@ -10,18 +10,25 @@ use crate::output;
 /// When code addresses are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum When {
-    /// If the trace has code addresses, and knows the modules there
+    /// If the trace knows the modules there.
     #[default]
     Auto,
-    /// Addresses only
+    /// Not at all.
     Never,
 }
 
 /// Options for commands that name code addresses, if that is wanted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Symbols {
-    /// Whether to name the functions, files and lines at code addresses
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    /// Name the functions, files and lines at code addresses: auto, if the trace knows the modules
+    /// there, or never
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
     symbols: When,
 
     #[command(flatten)]

@@ -32,6 +32,7 @@ Examples:
   usertrace view --pid 4710,4711 traces
   usertrace record -o traces -- ./server & sleep 1; usertrace view --follow traces
   usertrace view --debug-dir symbols traces              # functions and lines of addresses
+  usertrace view --calls traces                          # of record --function
 
 A directory is a trace, with a file metadata, or has some below it: what record, snapshot, extract and programs that trace
 without the patched kernel have written. Each event is a line, as babeltrace2 prints it: the time of day, the time since the

@@ -14,6 +14,9 @@ use crate::activity::{Activity, Ended};
 use crate::stacks::{Frames, Profile, StackNotes, Timeline, Weight};
 use source::{Process, Source};
 
+/// Maximum number of memory blocks in use that are tracked: about 1 GiB.
+const BLOCKS: usize = 16 << 20;
+
 /// A format for call stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackFormat {
@@ -79,6 +82,7 @@ impl StackExport {
         symbols: Option<Options>,
     ) -> Self {
         let mut profile = Profile::new(symbols);
+        profile.is_by_thread = with_threads || format != StackFormat::Folded;
         if format == StackFormat::Firefox {
             profile.timeline = Some((by, Timeline::default()));
         }
@@ -86,7 +90,7 @@ impl StackExport {
             format,
             by,
             with_threads,
-            activity: Activity::default(),
+            activity: Activity::new(BLOCKS),
             profile,
             processes: Vec::new(),
             ended: Vec::new(),

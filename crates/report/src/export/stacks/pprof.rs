@@ -183,14 +183,13 @@ impl Writer<'_> {
         use field::mapping;
         let frames = self.source.frames;
         let table = &self.source.profile.table;
-        let sizes = module_sizes(frames.modules().len(), self.source);
-        for (number, module) in (0u32..).zip(frames.modules()) {
-            let of_module = (0..)
-                .zip(table.locations())
-                .filter(|(_, location)| location.space == Space::Module(number));
-            let all: Vec<&Frame> = of_module
-                .flat_map(|(number, _)| frames.of_location(number))
-                .collect();
+        let mut uses = vec![ModuleUse::default(); frames.modules().len()];
+        for (number, location) in (0..).zip(table.locations()) {
+            if let Space::Module(module) = location.space {
+                uses[module as usize].add(location.offset, frames.of_location(number));
+            }
+        }
+        for ((number, module), used) in (0u32..).zip(frames.modules()).zip(uses) {
             let (path, build_id) = (
                 self.strings.get(&module.path),
                 self.strings.get(&module.build_id),
@@ -199,17 +198,15 @@ impl Writer<'_> {
             let mark = message.begin(field::profile::MAPPING);
             message.number(mapping::ID, u64::from(number) + 1);
             message.number(mapping::MEMORY_START, base(number));
-            let limit = base(number).saturating_add(sizes[number as usize]);
+            let limit = base(number).saturating_add(used.size);
             message.number(mapping::MEMORY_LIMIT, limit);
             message.number(mapping::FILENAME, path);
             message.number(mapping::BUILD_ID, build_id);
-            let is_named = all.iter().all(|frame| !frame.is_unknown);
             // So pprof does not try to find symbols itself.
-            message.number(mapping::HAS_FUNCTIONS, is_named.into());
-            let has = |test: fn(&Frame) -> bool| u64::from(all.iter().any(|&frame| test(frame)));
-            message.number(mapping::HAS_FILENAMES, has(|frame| frame.file.is_some()));
-            message.number(mapping::HAS_LINE_NUMBERS, has(|frame| frame.line.is_some()));
-            message.number(mapping::HAS_INLINE_FRAMES, has(|frame| frame.is_inlined));
+            message.number(mapping::HAS_FUNCTIONS, (!used.has_unknown).into());
+            message.number(mapping::HAS_FILENAMES, used.has_files.into());
+            message.number(mapping::HAS_LINE_NUMBERS, used.has_lines.into());
+            message.number(mapping::HAS_INLINE_FRAMES, used.has_inlined.into());
             message.end(mark);
         }
     }
@@ -348,14 +345,25 @@ fn base(module: u32) -> u64 {
     (u64::from(module) + 1) << 36
 }
 
-/// The size of each module, as far as there are locations in it.
-fn module_sizes(count: usize, source: &Source<'_>) -> Vec<u64> {
-    let mut sizes = vec![0u64; count];
-    for location in source.profile.table.locations() {
-        if let Space::Module(module) = location.space {
-            let size = &mut sizes[module as usize];
-            *size = (*size).max(location.offset.saturating_add(1));
+/// What is known of a module.
+#[derive(Clone, Copy, Debug, Default)]
+struct ModuleUse {
+    /// Its size, as far as there are locations in it.
+    size: u64,
+    has_unknown: bool,
+    has_files: bool,
+    has_lines: bool,
+    has_inlined: bool,
+}
+
+impl ModuleUse {
+    fn add(&mut self, offset: u64, frames: &[Frame]) {
+        self.size = self.size.max(offset.saturating_add(1));
+        for frame in frames {
+            self.has_unknown |= frame.is_unknown;
+            self.has_files |= frame.file.is_some();
+            self.has_lines |= frame.line.is_some();
+            self.has_inlined |= frame.is_inlined;
         }
     }
-    sizes
 }

@@ -1,6 +1,7 @@
 //! What the writers of all formats need.
 
 use crate::activity::Activity;
+use crate::process_text::process_text;
 use crate::stacks::{Frames, Owners, Profile, Tree, Weight};
 
 /// A process, as profiles name it.
@@ -13,14 +14,7 @@ pub(super) struct Process {
 impl Process {
     /// Its name and its number.
     pub(super) fn text(&self) -> String {
-        let name = match &self.name[..] {
-            "" => "process",
-            name => name,
-        };
-        match self.pid {
-            Some(pid) => format!("{name} ({pid})"),
-            None => name.to_owned(),
-        }
+        process_text(&self.name, self.pid)
     }
 }
 

@@ -190,6 +190,7 @@ async function start() {
   Tables.start();
   Tables.startCounters();
   await Requests.start();
+  await Calls.start();
   await Stacks.start();
   View.listeners.push(drawAll);
   Detail.changed = () => View.changed();

@@ -28,7 +28,7 @@ struct Read {
     is_damaged: bool,
 }
 
-/// Show requests: the spans of programs that use `tracing`
+/// Find slow requests: the spans of programs that use tracing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -26,6 +26,7 @@ use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
 #[command(after_help = "\
 Examples:
   usertrace stat --malloc -e 'libc:malloc hist(size)' -- sqlite3 db     # the sizes that it allocates
+  usertrace stat -e 'shop:served by path if status >= 500' -- ./server 3    # only those that fail
   usertrace stat -- ./server 3                        # how many events there are of each kind
   usertrace stat -e 'shop:served hist(bytes) by path' --top 10 -- ./server 3
   usertrace stat -e 'shop:*' --interval 1 --json -- ./server 3    # a line of JSON each second
@@ -33,10 +34,11 @@ Examples:
   usertrace stat traces                               # counters in recordings, snapshots, and out of dumps
   usertrace stat --trace mine --interval 1            # a trace with channels that count, until SIGINT
 
-PATTERN [hist(FIELD)|sum(FIELD)] [by KEY] counts the events that PATTERN matches. hist and sum add up the values of an integer
-field; hist shows a histogram of them, too. by counts the values of KEY apart: a field, or a context as $ctx.vtid or
-$ctx.procname. Of several -e, an event counts for the first one that matches it. Each process has a table of counters
-for each CPU. Events that find no room there are counted together.
+PATTERN [hist(FIELD)|sum(FIELD)] [by KEY] [if EXPRESSION] counts the events that PATTERN matches. hist and sum add up the values
+of an integer field; hist shows a histogram of them, too. by counts the values of KEY apart: a field, or a context as
+$ctx.vtid or $ctx.procname. With if, only events count of which the expression is true. Of several -e, an event is for
+the first one whose pattern matches it. Each process has a table of counters for each CPU. Events that find no room there
+are counted together.
 
 No event is written anywhere, so counting takes no room however long it goes on. The counters are exact, whatever threads and
 processes there are, and also if they are killed. What could not be counted is said.
@@ -55,7 +57,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     directories: Vec<PathBuf>,
 
-    /// What to count: PATTERN [hist(FIELD)|sum(FIELD)] [by KEY] [default: each kind of event]
+    /// What to count: PATTERN [hist(FIELD)|sum(FIELD)] [by KEY] [if EXPR] [default: all kinds]
     #[arg(short, long, value_name = "WHAT", value_parser = request)]
     event: Vec<Request>,
 

@@ -41,13 +41,14 @@ impl Counting {
         let preload = Preload::new(&self.preload)?;
         let directory = tempfile::Builder::new().prefix("usertrace-stat-").tempdir();
         let directory = directory.context("cannot make a temporary directory")?;
+        let events = self.requests.filter();
         let requests = self.requests.0;
         let options = Options {
             root: self.root.path,
             trace: format!("usertrace-stat-{}", std::process::id()),
             setup: TraceSetup {
                 // Nothing is written to the channel `main`.
-                events: requests.iter().map(|of| of.pattern.clone()).collect(),
+                events,
                 counts: requests.into_iter().map(|of| of.text).collect(),
                 ..TraceSetup::default()
             },
