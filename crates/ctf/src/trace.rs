@@ -10,7 +10,7 @@ use usertrace_sys::Scope;
 
 use crate::count::count_event;
 use crate::description::{Class, Content, environment};
-use crate::modules::{module_contexts, module_events, unused_event};
+use crate::modules::{MODULES_FILE, module_contexts, module_events, unused_event};
 use crate::version::RECORD_SEPARATOR;
 use crate::{
     Clock, Crash, METADATA, StreamChannel, StreamOwner, StreamState, StreamWriter, TraceInfo,
@@ -30,6 +30,11 @@ pub struct TraceWriter {
     /// None until a class of streams is declared.
     metadata: Option<File>,
     metadata_len: u64,
+    /// The declarations in the order of the file, behind the preamble. Live readers take nothing
+    /// but what is appended, so a new file has them in the same order.
+    declarations: String,
+    /// Another writer left the stream about modules, so the metadata must declare its class.
+    is_with_modules: bool,
     /// Classes of streams.
     classes: Vec<Class>,
     descriptions: Vec<Description>,
@@ -58,7 +63,12 @@ impl TraceWriter {
         descriptions: Vec<Description>,
     ) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
-        Ok(Self::new(directory, info, clock, uuid, descriptions))
+        let modules = StreamState::of_file(&directory.join(MODULES_FILE))?;
+        let trace = Self::new(directory, info, clock, uuid, descriptions);
+        Ok(Self {
+            is_with_modules: modules.is_some(),
+            ..trace
+        })
     }
 
     fn new(
@@ -78,6 +88,8 @@ impl TraceWriter {
             clock,
             metadata: None,
             metadata_len: 0,
+            declarations: String::new(),
+            is_with_modules: false,
             classes: Vec::new(),
             descriptions,
         }
@@ -152,16 +164,25 @@ impl TraceWriter {
         if self.has_modules() {
             return Ok(());
         }
+        let text = self.modules_text();
+        self.append(&text)?;
+        self.classes.push(modules_class());
+        Ok(())
+    }
+
+    /// Declares the class of the stream about modules in metadata that are to be written.
+    fn add_modules(&mut self) {
+        if !self.has_modules() {
+            self.declarations += &self.modules_text();
+            self.classes.push(modules_class());
+        }
+    }
+
+    /// The declarations for the stream about modules, and those that it needs in other classes.
+    fn modules_text(&self) -> String {
         let classes = self.classes.iter();
-        let unused: String = classes
-            .map(|class| self.version.event(&unused_event(), class))
-            .collect();
-        self.append(&unused)?;
-        self.declare_streams(Class {
-            scope: Scope::Global,
-            contexts: Some(module_contexts()),
-            content: Content::Modules,
-        })
+        let unused = classes.map(|class| self.version.event(&unused_event(), class));
+        unused.chain([self.class_text(&modules_class())]).collect()
     }
 
     fn has_modules(&self) -> bool {
@@ -193,6 +214,10 @@ impl TraceWriter {
         let text = self.class_text(&class);
         self.classes.push(class);
         if self.metadata.is_none() {
+            self.declarations += &text;
+            if self.is_with_modules {
+                self.add_modules();
+            }
             return self.write_metadata();
         }
         self.append(&text)
@@ -290,9 +315,7 @@ impl TraceWriter {
     fn write_metadata(&mut self) -> io::Result<()> {
         let environment = environment(&self.info, self.cmdline(), self.crash, &self.clock);
         let mut text = self.version.preamble(&self.uuid, environment, &self.clock);
-        for class in &self.classes {
-            text += &self.class_text(class);
-        }
+        text += &self.declarations;
         let path = self.directory.join(METADATA);
         let new = self.directory.join(".metadata.new");
         if let Err(error) = fs::write(&new, &text).and_then(|()| fs::rename(&new, &path)) {
@@ -334,6 +357,7 @@ impl TraceWriter {
             return Err(error);
         }
         self.metadata_len += text.len() as u64;
+        self.declarations += text;
         Ok(())
     }
 
@@ -341,6 +365,15 @@ impl TraceWriter {
     #[must_use]
     pub fn metadata_len(&self) -> u64 {
         self.metadata_len
+    }
+}
+
+/// The class of the stream about modules.
+fn modules_class() -> Class {
+    Class {
+        scope: Scope::Global,
+        contexts: Some(module_contexts()),
+        content: Content::Modules,
     }
 }
 

@@ -59,11 +59,16 @@ struct Contents {
     discarded_packets: u64,
     /// Files and their lengths.
     files: BTreeMap<String, u64>,
+    /// Paths of modules.
+    modules: BTreeSet<String>,
 }
 
 fn contents(directory: &Path) -> Contents {
     let output = directory.join("out");
     let read = babeltrace::lines(&output);
+    let modules = babeltrace::modules(&output).into_iter();
+    let modules = modules.filter(|event| event.value("path").is_some());
+    let modules = modules.map(|event| event.text("path").to_owned()).collect();
     let mut files = BTreeMap::new();
     let mut todo = vec![(output, String::new())];
     while let Some((directory, name)) = todo.pop() {
@@ -77,15 +82,17 @@ fn contents(directory: &Path) -> Contents {
                 todo.push((file.path(), name));
                 continue;
             }
-            // The length of metadata depends on the clock's frequency.
+            // The length of metadata depends on the clock's frequency. Each recorder describes the
+            // modules again.
             let is_metadata = of_file == "metadata";
+            let has_other_len = is_metadata || of_file == "modules";
             if is_metadata {
                 let said = fs::read(file.path()).unwrap();
                 let said = String::from_utf8_lossy(&said);
                 assert!(said.contains("\"prog -x\""), "{said}");
             }
             let len = file.metadata().unwrap().len();
-            files.insert(name, if is_metadata { 0 } else { len });
+            files.insert(name, if has_other_len { 0 } else { len });
         }
     }
     // Compare without times, which depend on the clock by less than a nanosecond.
@@ -95,6 +102,7 @@ fn contents(directory: &Path) -> Contents {
         .collect();
     events.sort();
     Contents {
+        modules,
         events,
         discarded: read.discarded,
         discarded_packets: read.discarded_packets,

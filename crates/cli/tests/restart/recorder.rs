@@ -88,6 +88,11 @@ fn write(process: &mut Process, stage: u64, n: &mut u64) {
     if stage == 0 {
         process.channels[0].rings[0].meta(START, "@3 u32 vtid");
         process.channels[0].rings[0].meta(START, "$ prog%20-x");
+        process.channels[0].rings[0].meta(START, "+400000 1000 0 ab - - %2Fprog");
+    }
+    if stage == 3 {
+        let line = "+7f0000000000 2000 1 - - - %2Flib.so";
+        process.channels[0].rings[0].meta(START + 20_000, line);
     }
     if stage.is_multiple_of(2) {
         process.channels[0].rings[0].meta(START, &format!("{id} t:e{id} 6 u64 n"));
