@@ -621,8 +621,8 @@ fn page_says_how_to_record_call_stacks() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Names of modules and functions are text in the page, whatever they are, and end no line of folded
-/// stacks.
+/// Names of modules and functions are text in the page, whatever they are, and end no line of
+/// folded stacks.
 #[test]
 fn names_of_code_never_become_markup() {
     let directory = tempfile::tempdir().unwrap();
