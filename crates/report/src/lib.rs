@@ -1,8 +1,8 @@
 //! Presents traces that [`usertrace_reader`] reads.
 //!
-//! [`html`] writes a trace as one page; [`export`] converts it to other formats; [`spans`] makes
-//! trees of the spans of programs that use `tracing`, and [`calls`] of the functions that they
-//! call.
+//! [`html`] writes a trace as one page; [`export`] converts it to other formats; [`stacks`] adds up
+//! what happened by call stack; [`spans`] makes trees of the spans of programs that use `tracing`,
+//! and [`calls`] of the functions that they call.
 
 mod activity;
 mod binary;
