@@ -114,7 +114,11 @@ impl Symbols {
             return Vec::new();
         };
         files.used = self.lookups;
-        let address = files.base.wrapping_add(offset);
+        // `addr2line` adds 1 to the address, and there is no code at the last one.
+        let address = files.base.checked_add(offset);
+        let Some(address) = address.filter(|&address| address < u64::MAX) else {
+            return Vec::new();
+        };
         let found = match &mut files.dwarf {
             Some(dwarf) => {
                 let before = dwarf.memory();

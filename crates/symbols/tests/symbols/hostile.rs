@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use usertrace_testing::compiled::{Compiled, run};
+use usertrace_testing::compiled::{Compiled, LEAK_C, compile, run};
 
 use crate::build::{module, resolve};
 
@@ -109,4 +109,22 @@ fn tiny_entries_do_not_exhaust_memory() {
     let (frames, messages) = frames(directory.path(), &format!("{source}{tiny}"));
     assert_eq!(frames, ["main ?"], "{messages:?}");
     assert!(messages[0].contains("too long"), "{messages:?}");
+}
+
+/// A trace may have any address. The fuzzer found that the last one overflowed.
+///
+/// Requirements: F4
+#[test]
+fn last_addresses_have_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [&[][..], &["-no-pie"]] {
+        let program = compile(directory.path(), LEAK_C, arguments);
+        for offset in [u64::MAX, u64::MAX - 1, u64::MAX - program.lowest] {
+            let (frames, messages) = resolve(&module(&program), offset, &[]);
+            assert!(
+                frames.is_empty() && messages.is_empty(),
+                "{frames:?} {messages:?}"
+            );
+        }
+    }
 }
