@@ -19,7 +19,7 @@ use usertrace_reader::{Item, LossKind, Reader, Selection};
 use usertrace_report::spans::{Collected, Collector, Ending, Options, Span, Tree};
 
 /// Environment variable of the process that is the server.
-const VARIABLE: &str = "USERTRACE_REQUESTS_TEST";
+const VARIABLE: &str = "REQUESTS_TEST";
 
 const CLIENTS: u64 = 8;
 const REQUESTS: u64 = 60;
