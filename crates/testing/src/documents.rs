@@ -278,14 +278,14 @@ const CASES: &[(&str, &[Case])] = &[
         "docs/how-to/symbols.md",
         &[
             case(
-                "usertrace view --debug-dir",
-                Each,
-                "mkdir symbols rootfs && usertrace record -q -o traces -- ./server 3",
-            ),
-            case(
                 "usertrace view --debug-dir /proc",
                 TestedElsewhere("tests/tools, symbols: a copy of the file system"),
                 "",
+            ),
+            case(
+                "usertrace view --debug-dir",
+                Each,
+                "mkdir symbols rootfs && usertrace record -q -o traces -- ./server 3",
             ),
         ],
     ),

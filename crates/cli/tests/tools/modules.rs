@@ -245,16 +245,12 @@ fn babeltrace_names_functions() {
         .to_str()
         .unwrap()
         .bytes()
-        .map(|byte| format!("%{byte:02X}"))
-        .filter_map(|word| {
-            let byte = u8::from_str_radix(&word[1..], 16).unwrap();
-            let plain = byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-            Some(if plain {
-                char::from(byte).to_string()
-            } else {
-                word
-            })
-        })
+        .map(
+            |byte| match byte.is_ascii_alphanumeric() || b"_.-".contains(&byte) {
+                true => char::from(byte).to_string(),
+                false => format!("%{byte:02X}"),
+            },
+        )
         .collect();
     let line = format!("+{base:x} {:x} 1 - - - {path}", end - base);
     let lines = [(1, "1 a:b 6"), (2, "@1 s32 vpid;x64 ip"), (3, &line)];
