@@ -151,8 +151,8 @@ class Descriptions:
         if head.startswith("@"):
             self.contexts.setdefault(int(head[1:]), self.kinds(rest[0]))
             return
-        if head.startswith(("$", "#")):
-            # The command line, and what a channel counts by.
+        if head.startswith(("$", "#", "+", "-")):
+            # The command line, what a channel counts by, and what is loaded and unloaded.
             return
         described = rest[0].split(" ", 2)
         self.events.setdefault(int(head), self.kinds(described[2] if len(described) > 2 else ""))
