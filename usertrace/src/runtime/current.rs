@@ -110,6 +110,11 @@ fn is_stale() -> bool {
     })
 }
 
+/// A bit for each slot whose trace is active now, whether or not an update has followed that.
+pub(super) fn active_slots() -> u32 {
+    (state().and_then(update::area)).map_or(u32::MAX, |area| area.active())
+}
+
 /// Runs [`refresh`] if the info area changed since the last update.
 pub(crate) fn refresh_if_stale() {
     if is_stale() {

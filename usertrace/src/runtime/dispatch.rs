@@ -478,7 +478,7 @@ fn fire_triggers(callsite: &Callsite, payload: Payload<'_>) {
         current::fire(slot, number);
     }
     if !fired.is_empty() {
-        // If it has stopped a trace, the next event is not recorded, also without a signal.
+        // Also without a signal, the masks follow if it has stopped a trace.
         current::refresh_if_stale();
     }
 }
@@ -486,6 +486,10 @@ fn fire_triggers(callsite: &Callsite, payload: Payload<'_>) {
 /// Writes an event by the slow path to each slot of a mask.
 fn record_in_slots(callsite: &Callsite, mask: u32, payload: Payload<'_>) -> Outcome {
     let mut slots = mask & ((1 << SLOTS) - 1);
+    if mask & TRIGGERING != 0 {
+        // After a trigger stopped a trace, another thread may be about to update the masks.
+        slots &= current::active_slots();
+    }
     if mask & CONDITIONAL != 0 {
         slots &= slots_that_conditions_let(callsite, slots, payload);
         if slots == 0 {

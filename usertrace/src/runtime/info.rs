@@ -189,6 +189,12 @@ impl InfoArea {
         unsafe { self.at::<AtomicU64>(offset_of!(LttInfo, generation)) }.load(Ordering::Relaxed)
     }
 
+    /// A bit for each slot whose trace is active now. Only a hint, likewise.
+    pub(super) fn active(self) -> u32 {
+        // SAFETY: as in `generation`.
+        unsafe { self.at::<AtomicU32>(offset_of!(LttInfo, active)) }.load(Ordering::Relaxed)
+    }
+
     /// The checked layout of the area, which has `nr_slots` slots; none if the kernel has not
     /// written it yet.
     pub(super) fn info(self, nr_slots: u32) -> Option<Result<Info, BadArea>> {
