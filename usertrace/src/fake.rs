@@ -385,8 +385,11 @@ impl Fake {
         let mask = trace.filters[0].load(Ordering::Relaxed);
         let head = SLOT_OFFSET + slot * SLOT_STRIDE;
         self.store64(head + offset_of!(LttInfoSlot, generation), generation);
-        let active = trace.is_active().into();
-        self.store32(head + offset_of!(LttInfoSlot, active), active);
+        let active = trace.is_active();
+        self.store32(head + offset_of!(LttInfoSlot, active), active.into());
+        let all = self.at::<AtomicU32>(offset_of!(LttInfo, active));
+        let others = all.load(Ordering::Relaxed) & !(1 << slot);
+        all.store(others | u32::from(active) << slot, Ordering::Relaxed);
         self.store32(head + offset_of!(LttInfoSlot, filter), mask);
         self.store32(head + offset_of!(LttInfoSlot, nr_channels), nr_channels);
         let filter = (1 + SLOTS + slot) * INFO_PAGE;
