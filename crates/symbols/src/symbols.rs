@@ -71,7 +71,7 @@ impl Symbols {
             return Rc::clone(frames);
         }
         self.lookups += 1;
-        let frames: Rc<[Frame]> = self.find(module, offset).into();
+        let frames: Rc<[Frame]> = of_program(self.find(module, offset)).into();
         if self.places.len() >= MAX_PLACES {
             self.places.clear();
         }
@@ -243,5 +243,48 @@ impl Symbols {
             };
             self.files.remove(&oldest);
         }
+    }
+}
+
+/// Leaves out the library's own function: `event!` reads its address in one that is always inlined.
+fn of_program(mut frames: Vec<Frame>) -> Vec<Frame> {
+    let is_own = |frame: &Frame| {
+        let file = frame.file.as_deref().unwrap_or_default();
+        let name = frame.function.rsplit("::").next();
+        frame.inlined && name == Some("capture_ip") && file.ends_with("/src/event/ip.rs")
+    };
+    if frames.first().is_some_and(is_own) {
+        frames.remove(0);
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_function_is_left_out() {
+        let frame = |function: &str, file: &str, inlined| Frame {
+            function: function.into(),
+            file: Some(file.into()),
+            line: Some(1),
+            inlined,
+        };
+        let served = frame("shop::served", "/shop/src/main.rs", false);
+        let own = "/usertrace-0.1.0/src/event/ip.rs";
+        for name in ["capture_ip", "usertrace::event::ip::capture_ip"] {
+            let frames = vec![frame(name, own, true), served.clone()];
+            assert_eq!(of_program(frames), [served.clone()]);
+        }
+        for other in [
+            frame("capture_ip", "/shop/src/ip.rs", true),
+            frame("capture", own, true),
+            frame("capture_ip", own, false),
+        ] {
+            let frames = vec![other, served.clone()];
+            assert_eq!(of_program(frames.clone()), frames);
+        }
+        assert!(of_program(Vec::new()).is_empty());
     }
 }

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use usertrace_ctf::is_module_event;
 
+use crate::tools;
+
 /// An event as `babeltrace2` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
@@ -196,19 +198,24 @@ pub fn modules(directory: &Path) -> Vec<Printed> {
     events
 }
 
-/// Reads all traces below `directory` with the filter that finds the symbols of `ip`.
+/// Reads all traces below `directory` with the filter that finds the symbols of `ip`: by the
+/// system's `babeltrace2`, and by the newer one of the tests.
 ///
 /// # Panics
-/// If it fails.
+/// If one of them fails.
 #[must_use]
-pub fn with_debug_info(directory: &Path) -> Vec<Printed> {
-    let options = ["--clock-seconds", "--no-delta", "--debug-info"];
-    let (stdout, _) = run(&options, directory, None);
-    let stdout = String::from_utf8_lossy(&stdout);
-    let events = stdout.lines().filter_map(parse);
-    events
-        .filter(|event| !is_module_event(&event.name))
-        .collect()
+pub fn with_debug_info(directory: &Path) -> [Vec<Printed>; 2] {
+    [Command::new("babeltrace2"), tools::babeltrace()].map(|mut command| {
+        command.args(["--clock-seconds", "--no-delta", "--debug-info"]);
+        let output = command.arg(directory).output().expect("babeltrace2 runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {stderr}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let events = stdout.lines().filter_map(parse);
+        events
+            .filter(|event| !is_module_event(&event.name))
+            .collect()
+    })
 }
 
 fn read_all(directory: &Path) -> Read {

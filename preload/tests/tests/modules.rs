@@ -118,15 +118,18 @@ fn babeltrace_names_the_callers() {
     for libraries in [Libraries::all(), Libraries::new(&["malloc"])] {
         let (_directory, traces, _) = traced(&libraries, 2);
         traces.wait();
-        let events = babeltrace::with_debug_info(traces.path());
-        for (size, function, count) in [(1234, "leak_in_program", 1), (4321, "leak_in_plugin", 2)] {
-            let mallocs = events.iter().filter(|event| event.name == "libc:malloc");
-            let fields = mallocs.filter(|event| event.field("size") == size);
-            let fields: Vec<_> = fields.map(|event| &event.fields).collect();
-            assert_eq!(fields.len(), count);
-            let is_named =
-                |fields: &&String| fields.contains(function) && fields.contains("source.c:");
-            assert!(fields.iter().all(is_named), "{fields:?}");
+        for events in babeltrace::with_debug_info(traces.path()) {
+            for (size, function, count) in
+                [(1234, "leak_in_program", 1), (4321, "leak_in_plugin", 2)]
+            {
+                let mallocs = events.iter().filter(|event| event.name == "libc:malloc");
+                let fields = mallocs.filter(|event| event.field("size") == size);
+                let fields: Vec<_> = fields.map(|event| &event.fields).collect();
+                assert_eq!(fields.len(), count);
+                let is_named =
+                    |fields: &&String| fields.contains(function) && fields.contains("source.c:");
+                assert!(fields.iter().all(is_named), "{fields:?}");
+            }
         }
     }
 }

@@ -265,10 +265,11 @@ fn babeltrace_names_functions() {
         &control(&lines),
         &[main],
     );
-    let events = babeltrace::with_debug_info(directory.path());
-    assert_eq!(events.len(), 1);
-    let fields = &events[0].fields;
-    assert!(fields.contains("babeltrace_names_functions"), "{fields}");
+    for events in babeltrace::with_debug_info(directory.path()) {
+        assert_eq!(events.len(), 1);
+        let fields = &events[0].fields;
+        assert!(fields.contains("babeltrace_names_functions"), "{fields}");
+    }
 }
 
 /// CTF 2 has the same events, as the reader of this repository has them.

@@ -267,8 +267,9 @@ extern "C" fn count_in_handler(_: libc::c_int) {
     of.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Threads that are interrupted by handlers, which count in the same cells, lose nothing. Only where
-/// threads have areas of our own, a handler at the end of its thread comes too late, and says so.
+/// Threads that are interrupted by handlers, which count in the same cells, lose nothing. Only
+/// where threads have areas of our own, a handler at the end of its thread comes too late, and says
+/// so.
 #[test]
 fn threads_and_handlers_count_exactly() {
     const THREADS: u64 = 4;
