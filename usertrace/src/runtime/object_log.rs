@@ -20,6 +20,8 @@ const MAX_CHANGES: usize = 4096;
 const MAX_TEXT: usize = 192 << 10;
 /// Bytes of a record besides its line: its header and padding.
 const RECORD: u32 = 16;
+/// Bytes of a record that says that an object is gone, which has the longest address.
+const UNLOADED: u32 = RECORD + 1 + 2 * size_of::<usize>() as u32;
 /// Longest line without its NUL: `LTT_META_MAX` less one.
 const MAX_LINE: usize = usertrace_sys::uapi::LTT_META_MAX - 1;
 /// Longest build ID that is described.
@@ -275,10 +277,14 @@ impl Writer<'_> {
     fn append_loaded(&self, object: &Object<'_>, walk: u32, is_by_address: bool) {
         let identity = identity(object);
         let base = object.base as u64;
+        let text_len = self.objects.text_len.load(Ordering::Relaxed);
         let place = self.place_of(base, identity);
         let place = place.or_else(|| self.put(|line| loaded_line(line, object)));
         let size = object.size as u64;
-        self.append(place, (base, size), (identity, walk, is_by_address));
+        if !self.append(place, (base, size), (identity, walk, is_by_address)) {
+            // No change has the line.
+            self.objects.text_len.store(text_len, Ordering::Relaxed);
+        }
     }
 
     /// The place of the line of an earlier change that was the same.
@@ -323,21 +329,27 @@ impl Writer<'_> {
         Some((at as u32, len as u32))
     }
 
+    /// Returns whether there is room for the change, and for the ends of all objects that are
+    /// loaded then: another object may come to the place of one that is gone.
     fn append(
         &self,
         place: Option<(u32, u32)>,
         (base, size): (u64, u64),
         (identity, walk, is_by_address): (u64, u32, bool),
-    ) {
+    ) -> bool {
         let count = self.objects.count.load(Ordering::Relaxed);
         let before = self.objects.described.load(Ordering::Relaxed);
-        let (free, place) = match place {
-            Some((_, len)) if before + len + RECORD > MAX_TEXT as u32 => (None, place),
-            _ => (self.objects.changes.get(count as usize), place),
+        let nr_live = self.objects.nr_live.load(Ordering::Relaxed);
+        let ends = nr_live + u32::from(identity != 0);
+        let has_room = |len| {
+            let described = before + len + RECORD + ends * UNLOADED;
+            count + 1 + ends <= MAX_CHANGES as u32 && described <= MAX_TEXT as u32
         };
+        let free = self.objects.changes.get(count as usize);
+        let place = place.filter(|&(_, len)| has_room(len));
         let Some((change, (at, len))) = free.zip(place) else {
             self.objects.lost.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         };
         let described = before + len + RECORD;
         self.objects.described.store(described, Ordering::Relaxed);
@@ -355,12 +367,12 @@ impl Writer<'_> {
             .store((identity != 0).into(), Ordering::Relaxed);
         if identity != 0 {
             // There is room: no more changes are live than there are.
-            let nr_live = self.objects.nr_live.load(Ordering::Relaxed);
             self.objects.live[nr_live as usize % MAX_CHANGES].store(count, Ordering::Relaxed);
             self.objects.nr_live.store(nr_live + 1, Ordering::Relaxed);
         }
         // Pairs with the load in `count`.
         self.objects.count.store(count + 1, Ordering::Release);
+        true
     }
 }
 
@@ -487,6 +499,65 @@ mod tests {
         lines
             .map(|line| String::from_utf8(line.to_vec()).unwrap())
             .collect()
+    }
+
+    /// What is loaded by the lines, by base.
+    fn loaded(log: &ObjectLog) -> std::collections::BTreeSet<String> {
+        let mut loaded = std::collections::BTreeSet::new();
+        for line in lines(log, false) {
+            let (sign, rest) = line.split_at(1);
+            let base = rest.split(' ').next().unwrap().to_owned();
+            let is_change = match sign {
+                "+" => loaded.insert(base),
+                _ => loaded.remove(&base),
+            };
+            assert!(is_change, "{line}");
+        }
+        loaded
+    }
+
+    /// A log that is full of changes, or of text, says of each object in it when it is gone.
+    #[test]
+    fn ends_are_described_by_a_full_log() {
+        for (long, live_objects) in [(0, 1), (0, 2), (300, 1), (300, 40)] {
+            let log = log();
+            let writer = log.lock().unwrap();
+            let add = |number: usize, kind: usize| {
+                let name = format!("/{}{kind}", "a".repeat(long));
+                writer.add_by_address(&Object {
+                    base: (1 + number) << 20,
+                    size: 0x3000,
+                    is_pic: true,
+                    build_id: &[],
+                    name: name.as_bytes(),
+                })
+            };
+            // It stays.
+            add(live_objects, 0);
+            for round in 0.. {
+                for number in 0..live_objects {
+                    // Each in the place of the one before.
+                    add(number, if long == 0 { round % 2 } else { round });
+                }
+                if log.lost() > 10 {
+                    break;
+                }
+            }
+            assert!(log.count() as usize <= MAX_CHANGES);
+            let live = || {
+                writer
+                    .live()
+                    .map(|(_, change)| change.base.load(Ordering::Relaxed))
+            };
+            let bases = || live().map(|base| format!("{base:x}")).collect();
+            assert_eq!(loaded(log), bases(), "{long} {live_objects}");
+            assert!(live().count() > 0);
+            // The walk finds others, some of which may have room.
+            writer.walk();
+            let mut left = loaded(log).into_iter();
+            assert_eq!(left.find(|base| base.len() < 10), None);
+            assert!(log.described.load(Ordering::Relaxed) as usize <= MAX_TEXT);
+        }
     }
 
     #[test]
