@@ -11,12 +11,19 @@ use std::time::Duration;
 const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Opens a regular file, and rejects everything else. Never blocks on a FIFO or a device.
+/// Opens a regular file that exists, and rejects everything else. It follows symbolic links, so the
+/// path may lead to a FIFO, or to a device that does something when it is opened: neither is.
 ///
 /// # Errors
 /// Those of opening, or if it is not a regular file.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    open_with(options, 0, path)
+    let place = open_with(OpenOptions::new().read(true), libc::O_PATH, path)?;
+    let again = format!("/proc/self/fd/{}", place.as_raw_fd());
+    match open_with(options, 0, Path::new(&again)) {
+        // There is no `/proc`.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => open_with(options, 0, path),
+        file => file,
+    }
 }
 
 /// Opens a regular file for writing. Also rejects symbolic links, which could lead to any file of
@@ -169,6 +176,27 @@ mod tests {
             std::fs::write(&file, "").unwrap();
             assert!(open(options, &file).is_ok());
         }
+    }
+
+    /// Whoever waits at a FIFO does not notice, and no device does.
+    #[test]
+    fn other_files_are_not_even_opened() {
+        use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+        let directory = tempfile::tempdir().unwrap();
+        let [fifo, link, file] = ["fifo", "link", "file"].map(|name| directory.path().join(name));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(&fifo, &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        watch.add_watch(&fifo, AddWatchFlags::IN_OPEN).unwrap();
+        for path in [&fifo, &link] {
+            assert!(open(OpenOptions::new().read(true), path).is_err());
+        }
+        assert_eq!(watch.read_events().unwrap_err(), nix::errno::Errno::EAGAIN);
+        watch.add_watch(&file, AddWatchFlags::IN_OPEN).unwrap();
+        assert!(open(OpenOptions::new().read(true), &file).is_ok());
+        assert_eq!(watch.read_events().unwrap().len(), 1);
     }
 
     #[test]
