@@ -132,7 +132,8 @@ impl Dwarf {
                 function,
                 file: location.and_then(|at| at.file).map(printable),
                 line: location.and_then(|at| at.line),
-                inlined: true,
+                is_inlined: true,
+                is_unknown: false,
             });
             if frames.len() == MAX_FRAMES {
                 break;
@@ -140,7 +141,7 @@ impl Dwarf {
         }
         // The outermost function is the one that the others are inlined into.
         if let Some(outermost) = frames.last_mut() {
-            outermost.inlined = false;
+            outermost.is_inlined = false;
         }
         Ok(frames)
     }

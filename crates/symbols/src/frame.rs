@@ -1,7 +1,7 @@
 //! Frames of a call stack.
 
 /// A function that was executing at an address, or one that was inlined there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Name of the function, demangled and printable. If it is unknown, `MODULE+0xOFFSET` or
     /// `0xADDRESS`.
@@ -11,10 +11,22 @@ pub struct Frame {
     /// The line in it.
     pub line: Option<u32>,
     /// The function was inlined into that of the next frame.
-    pub inlined: bool,
+    pub is_inlined: bool,
+    /// The function has no name.
+    pub is_unknown: bool,
 }
 
 impl Frame {
+    /// A function without a name: `MODULE+0xOFFSET`, or `0xADDRESS`.
+    #[must_use]
+    pub fn unknown(function: String) -> Self {
+        Self {
+            function,
+            is_unknown: true,
+            ..Self::default()
+        }
+    }
+
     /// `FILE:LINE`, or `FILE` if the line is unknown.
     #[must_use]
     pub fn place(&self) -> Option<String> {
@@ -26,13 +38,16 @@ impl Frame {
     }
 }
 
-/// `FUNCTION (FILE:LINE)`, as far as it is known.
+/// `FUNCTION (FILE:LINE)`, as far as it is known. With `{:#}`, ` [inlined]` follows if it is.
 impl std::fmt::Display for Frame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.function)?;
-        match self.place() {
-            Some(place) => write!(f, " ({place})"),
-            None => Ok(()),
+        if let Some(place) = self.place() {
+            write!(f, " ({place})")?;
+        }
+        match f.alternate() && self.is_inlined {
+            true => f.write_str(" [inlined]"),
+            false => Ok(()),
         }
     }
 }

@@ -86,10 +86,5 @@ impl Resolver {
 }
 
 fn unknown(function: String) -> Rc<[Frame]> {
-    Rc::new([Frame {
-        function,
-        file: None,
-        line: None,
-        inlined: false,
-    }])
+    Rc::new([Frame::unknown(function)])
 }

@@ -145,9 +145,7 @@ impl Symbols {
                 Some(outermost) => outermost.function = function,
                 None => frames.push(Frame {
                     function,
-                    file: None,
-                    line: None,
-                    inlined: false,
+                    ..Frame::default()
                 }),
             }
         }
@@ -251,7 +249,7 @@ fn of_program(mut frames: Vec<Frame>) -> Vec<Frame> {
     let is_own = |frame: &Frame| {
         let file = frame.file.as_deref().unwrap_or_default();
         let name = frame.function.rsplit("::").next();
-        frame.inlined && name == Some("capture_ip") && file.ends_with("/src/event/ip.rs")
+        frame.is_inlined && name == Some("capture_ip") && file.ends_with("/src/event/ip.rs")
     };
     if frames.first().is_some_and(is_own) {
         frames.remove(0);
@@ -265,11 +263,12 @@ mod tests {
 
     #[test]
     fn own_function_is_left_out() {
-        let frame = |function: &str, file: &str, inlined| Frame {
+        let frame = |function: &str, file: &str, is_inlined| Frame {
             function: function.into(),
             file: Some(file.into()),
             line: Some(1),
-            inlined,
+            is_inlined,
+            is_unknown: false,
         };
         let served = frame("shop::served", "/shop/src/main.rs", false);
         let own = "/usertrace-0.1.0/src/event/ip.rs";

@@ -192,7 +192,7 @@ fn frames(out: &mut Vec<u8>, named: &NamedField<'_>) {
             out.extend_from_slice(b",\"line\":");
             decimal(out, line);
         }
-        if frame.inlined {
+        if frame.is_inlined {
             out.extend_from_slice(b",\"inlined\":true");
         }
         out.push(b'}');

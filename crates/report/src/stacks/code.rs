@@ -3,10 +3,20 @@
 use std::sync::Arc;
 
 use usertrace_reader::Event;
-use usertrace_symbols::{AddressKind, BuildId, Options, Resolver};
+use usertrace_symbols::{AddressKind, BuildId, Frame, Options, Resolver};
 
-use super::frames::{Frame, ModuleInfo, Symbolize};
 use super::table::{Location, Space, StackId, StackTable};
+
+/// A module, as profiles describe it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModuleInfo {
+    /// The last part of its path.
+    pub name: String,
+    /// Where its process found it.
+    pub path: String,
+    /// In hexadecimal, or empty.
+    pub build_id: String,
+}
 
 /// The modules of all processes, and their symbols.
 #[derive(Debug, Default)]
@@ -58,10 +68,9 @@ impl Code {
         messages.extend(symbols.missing());
         messages
     }
-}
 
-impl Symbolize for Code {
-    fn frames(&mut self, location: Location) -> Vec<Frame> {
+    /// The functions at a location, from the innermost inlined one. Never empty.
+    pub(crate) fn frames(&mut self, location: Location) -> Vec<Frame> {
         let Resolver {
             modules, symbols, ..
         } = &mut self.resolver;
@@ -69,15 +78,8 @@ impl Symbolize for Code {
             Space::Module(module) => modules.get(module).map(Arc::clone),
             Space::Process(_) => None,
         };
-        let unknown = |function| {
-            vec![Frame {
-                function,
-                is_unknown: true,
-                ..Frame::default()
-            }]
-        };
         let Some(module) = module else {
-            return unknown(format!("{:#x}", location.offset));
+            return vec![Frame::unknown(format!("{:#x}", location.offset))];
         };
         let instruction = AddressKind::Return.instruction(location.offset);
         let frames = match self.is_nameless {
@@ -85,19 +87,14 @@ impl Symbolize for Code {
             false => symbols.frames(&module, instruction),
         };
         if frames.is_empty() {
-            return unknown(format!("{}+{:#x}", module.name(), location.offset));
+            let place = format!("{}+{:#x}", module.name(), location.offset);
+            return vec![Frame::unknown(place)];
         }
-        let known = frames.iter().map(|frame| Frame {
-            function: frame.function.clone(),
-            file: frame.file.clone(),
-            line: frame.line,
-            is_inlined: frame.inlined,
-            is_unknown: false,
-        });
-        known.collect()
+        frames.to_vec()
     }
 
-    fn module(&self, module: u32) -> ModuleInfo {
+    /// The module with this number.
+    pub(crate) fn module(&self, module: u32) -> ModuleInfo {
         let module = self.resolver.modules.get(module);
         module.map_or_else(ModuleInfo::default, |module| ModuleInfo {
             name: module.name(),

@@ -1,6 +1,6 @@
 //! Finds the function of a call stack that a person looks for, which is not the library's.
 
-use super::frames::Frame;
+use usertrace_symbols::Frame;
 
 /// Starts of functions that allocate or lock on behalf of their callers, without the type that they
 /// return. Paths of Rust are also known with `<` before them.

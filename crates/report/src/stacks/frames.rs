@@ -1,64 +1,9 @@
 //! Names locations in code, once for each.
 
+use usertrace_symbols::Frame;
+
+use super::code::{Code, ModuleInfo};
 use super::table::{Location, Space, StackId, StackTable};
-
-/// A function that a location is in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Frame {
-    /// Its name, or `MODULE+0xOFFSET`, or an address.
-    pub function: String,
-    /// Its source file.
-    pub file: Option<String>,
-    /// The line in it.
-    pub line: Option<u32>,
-    /// The compiler put it into the next outer function.
-    pub is_inlined: bool,
-    /// It has no name.
-    pub is_unknown: bool,
-}
-
-impl Frame {
-    /// `FILE:LINE`, or `FILE` if the line is unknown.
-    #[must_use]
-    pub fn place(&self) -> Option<String> {
-        let file = self.file.as_deref()?;
-        Some(match self.line {
-            Some(line) => format!("{file}:{line}"),
-            None => file.to_owned(),
-        })
-    }
-}
-
-/// `FUNCTION (FILE:LINE)`, as far as it is known.
-impl std::fmt::Display for Frame {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.function)?;
-        match self.place() {
-            Some(place) => write!(f, " ({place})"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A module, as profiles describe it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModuleInfo {
-    /// The last part of its path.
-    pub name: String,
-    /// Where its process found it.
-    pub path: String,
-    /// In hexadecimal, or empty.
-    pub build_id: String,
-}
-
-/// Names locations.
-pub trait Symbolize {
-    /// The functions at a location, from the innermost inlined one. Never empty.
-    fn frames(&mut self, location: Location) -> Vec<Frame>;
-
-    /// The module with this number.
-    fn module(&self, module: u32) -> ModuleInfo;
-}
 
 /// The frames of all locations.
 #[derive(Debug, Default)]
@@ -70,7 +15,7 @@ pub struct Frames {
 
 impl Frames {
     /// Names all locations.
-    pub fn resolve(table: &StackTable, symbols: &mut impl Symbolize) -> Self {
+    pub fn resolve(table: &StackTable, code: &mut Code) -> Self {
         let locations = table.locations();
         let module = |location: &Location| match location.space {
             Space::Module(module) => Some(module),
@@ -80,10 +25,8 @@ impl Frames {
         let modules = modules.map_or(0, |last| last + 1);
         let by_location = locations.iter();
         Self {
-            by_location: by_location
-                .map(|&location| symbols.frames(location))
-                .collect(),
-            modules: (0..modules).map(|number| symbols.module(number)).collect(),
+            by_location: by_location.map(|&location| code.frames(location)).collect(),
+            modules: (0..modules).map(|number| code.module(number)).collect(),
         }
     }
 

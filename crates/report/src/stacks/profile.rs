@@ -6,9 +6,9 @@ use std::rc::Rc;
 use usertrace_reader::Event;
 use usertrace_symbols::Options;
 
+use super::Frame;
 use super::code::Code;
 use super::culprit::culprit;
-use super::frames::{Frame, Symbolize as _};
 use super::notes::StackNotes;
 use super::samples::{Key, Label, Samples, Sums};
 use super::table::{NO_STACK, StackId, StackTable};

@@ -134,8 +134,7 @@ impl Args {
                 leak.owner
             );
             for frame in &leak.stack {
-                let inlined = if frame.is_inlined { " [inlined]" } else { "" };
-                let _ = writeln!(text, "    at {frame}{inlined}");
+                let _ = writeln!(text, "    at {frame:#}");
             }
             text.push('\n');
         }

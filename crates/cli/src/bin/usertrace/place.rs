@@ -22,8 +22,7 @@ pub(crate) fn append(out: &mut Vec<u8>, named: &[NamedField<'_>]) {
         let frames = field.frames.iter().flat_map(|(_, frames)| frames.iter());
         if is_context(&field, CALLSTACK) {
             for frame in frames {
-                let inlined = if frame.inlined { " [inlined]" } else { "" };
-                let _ = writeln!(text, "    at {frame}{inlined}");
+                let _ = writeln!(text, "    at {frame:#}");
             }
         } else {
             let frames: Vec<String> = frames.map(Frame::to_string).collect();
