@@ -302,13 +302,17 @@ impl CellValues {
     }
 }
 
-/// Counts an event in its cell, if it has one in the table of this CPU, and reports whether it did.
-/// [`count`] does what this cannot do.
+/// The fast path of an event that is counted: counts it in its cell, if it has one in the table of
+/// this CPU, and reports whether it did. [`super::count`] does what this cannot do.
+///
+/// `route` is the word that led here, and where it is. `is_plain`: the cells have no values.
+/// Otherwise, `value` has the event's value, and whether that is signed.
 ///
 /// # Safety
-/// As [`super::count_directly`]'s.
+/// `channel` was opened as [`Channel::open`] requires. In each opening in which `route` has that
+/// word, the channel must have tables with such cells.
 #[inline(always)]
-pub(super) unsafe fn count_directly(
+pub(crate) unsafe fn count_directly(
     rseq: Rseq,
     channel: &Channel,
     route: (&AtomicU32, u32),

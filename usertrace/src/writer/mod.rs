@@ -41,7 +41,7 @@ mod thread;
 mod wait;
 mod wakeup;
 
-use std::sync::atomic::{AtomicU16, AtomicU32};
+use std::sync::atomic::AtomicU16;
 
 use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
 
@@ -52,7 +52,7 @@ pub use self::prefault::Prefault;
 pub use self::rseq::{Rseq, RseqError};
 
 pub(crate) use self::channel::{Channel, Geometry, GuardedChannel, QuiescenceSlot};
-pub(crate) use self::count::{CountKey, Counted, CountedValue};
+pub(crate) use self::count::{CountKey, Counted, CountedValue, count_directly};
 pub(crate) use self::hooks::{Hooks, set as set_hooks};
 pub(crate) use self::payload::Payload;
 pub(crate) use self::quiescence::Readers;
@@ -214,29 +214,6 @@ unsafe fn write_flagged(
         .ok_or(Dropped::Closed)?;
     // SAFETY: as in `write_slowly`; the channel has no contexts as long as `inside` lives.
     unsafe { write_in_contexts(rseq, &inside, id, payload) }
-}
-
-/// The fast path of an event that is counted: counts it if it has a cell, and reports whether it
-/// did. [`count`] does what this cannot do.
-///
-/// `route` is the word that led here, and where it is. `is_plain`: the cells have no values.
-/// Otherwise, `value` has the event's value, and whether that is signed.
-///
-/// # Safety
-/// `channel` was opened as [`Channel::open`] requires. In each opening in which `route` has that
-/// word, the channel must have tables with such cells.
-#[inline(always)]
-pub(crate) unsafe fn count_directly(
-    rseq: Rseq,
-    channel: &Channel,
-    route: (&AtomicU32, u32),
-    id: &AtomicU16,
-    is_plain: bool,
-    value: impl FnOnce() -> Option<(u64, bool)>,
-    key: impl FnOnce() -> Option<u64>,
-) -> bool {
-    // SAFETY: the contract of this function.
-    unsafe { count::count_directly(rseq, channel, route, id, is_plain, value, key) }
 }
 
 /// Counts an event in a channel that counts.

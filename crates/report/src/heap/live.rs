@@ -193,29 +193,6 @@ impl Heap {
         Some(block)
     }
 
-    /// Gives a forked process a copy of what its parent has in use.
-    pub fn fork(&mut self, parent: u32, child: u32) {
-        if parent == child {
-            return;
-        }
-        let of_parent = self.blocks.iter().filter(|((of, _), _)| *of == parent);
-        let mut copies: Vec<_> = of_parent
-            .map(|(&(_, ptr), block)| {
-                let stack = self.slots[block.slot as usize].stack;
-                (block.begin, ptr, block.size, stack)
-            })
-            .collect();
-        copies.sort_unstable();
-        for (begin, ptr, size, stack) in copies {
-            if self.blocks.len() == self.max_blocks {
-                self.untracked += 1;
-                continue;
-            }
-            self.forget(child, ptr);
-            self.add(child, ptr, begin, size, stack);
-        }
-    }
-
     /// What a process has in use now.
     #[must_use]
     pub fn in_use(&self, process: u32) -> Option<InUse> {
@@ -345,19 +322,6 @@ mod tests {
         }
         assert_eq!(heap.untracked(), 3);
         assert_eq!(heap.in_use(0).unwrap().bytes, 16);
-    }
-
-    #[test]
-    fn a_forked_process_has_a_copy() {
-        let mut heap = Heap::new(100);
-        for ptr in 1..=3u64 {
-            heap.note(&malloc(), 0, ptr, 9, |index| Some([8, ptr][index?]));
-        }
-        heap.fork(0, 1);
-        let change = heap.note(&free(), 1, 10, 0, |index| Some([2][index?]));
-        assert_eq!(change.freed, Some((2, 9)));
-        let bytes = [0, 1].map(|process| heap.in_use(process).unwrap().bytes);
-        assert_eq!(bytes, [24, 16]);
     }
 
     type ByStack = BTreeMap<(u32, u32), InUse>;
