@@ -1,5 +1,6 @@
 //! Writes events with contexts: prepends the contexts to the payload. Async-signal-safe.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
@@ -7,7 +8,7 @@ use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 use super::callstack::MAX_FRAMES;
 use super::values::{Code, Values};
 use super::{Apps, List};
-use crate::event::{self, Buffer, Place, Scratch};
+use crate::event::{Buffer, Payload as _, Place, Scratch, SizedBuffer, words_for};
 use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Readers, Remembered, Rseq};
 
 /// Bytes for the contexts of a channel with a call stack, and for a short payload behind them.
@@ -20,77 +21,6 @@ const _: () = {
     assert!(LTT_MAX_CONTEXTS * Remembered::NAME_LEN <= Buffer::LEN);
     assert!(CALLSTACK + (LTT_MAX_CONTEXTS - 1) * Remembered::NAME_LEN <= LONG);
 };
-
-/// Memory in which the contexts of an event, and its payload if that fits, are composed.
-trait Room: event::Payload {
-    fn has_room(&self, len: usize) -> bool;
-    fn pad(&mut self);
-    fn bytes(&self) -> &[u8];
-    fn words(&mut self) -> &[u64];
-}
-
-impl Room for Buffer<'_> {
-    fn has_room(&self, len: usize) -> bool {
-        Buffer::has_room(self, len)
-    }
-
-    fn pad(&mut self) {
-        Buffer::pad(self);
-    }
-
-    fn bytes(&self) -> &[u8] {
-        Buffer::bytes(self)
-    }
-
-    fn words(&mut self) -> &[u64] {
-        Buffer::words(self)
-    }
-}
-
-/// A buffer that has room for call stacks.
-struct LongBuffer {
-    words: [u64; LONG / 8],
-    len: usize,
-}
-
-impl event::Payload for LongBuffer {
-    fn append(&mut self, bytes: &[u8]) {
-        // SAFETY: the words, as bytes; any are valid.
-        let all =
-            unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>(), LONG) };
-        let place = all.get_mut(self.len..);
-        if let Some(place) = place.and_then(|place| place.get_mut(..bytes.len())) {
-            place.copy_from_slice(bytes);
-            self.len += bytes.len();
-        }
-    }
-
-    fn append_text(&mut self, text: &[u8]) {
-        let end = text.iter().position(|&byte| byte == 0);
-        self.append(&text[..end.unwrap_or(text.len())]);
-        self.append(&[0]);
-    }
-}
-
-impl Room for LongBuffer {
-    fn has_room(&self, len: usize) -> bool {
-        len <= LONG - self.len
-    }
-
-    /// The rest is zeros already.
-    fn pad(&mut self) {
-        self.len = self.len.next_multiple_of(8);
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the first bytes of the words; `append` keeps the length within them.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
-    }
-
-    fn words(&mut self) -> &[u64] {
-        &self.words[..self.len.div_ceil(8)]
-    }
-}
 
 /// Writes an event to a channel that has contexts, by any path.
 ///
@@ -147,7 +77,7 @@ type Event<'a, 'b> = (
 unsafe fn write_short(event: Event<'_, '_>) -> Result<(), Dropped> {
     let mut scratch = Scratch::uninit();
     // SAFETY: the contract of this function.
-    unsafe { write_in(Buffer::new(&mut scratch), event) }
+    unsafe { write_in(&mut scratch, event) }
 }
 
 /// Writes an event with a call stack. Apart, since it takes more stack.
@@ -156,22 +86,20 @@ unsafe fn write_short(event: Event<'_, '_>) -> Result<(), Dropped> {
 /// As for [`write`].
 #[inline(never)]
 unsafe fn write_long(event: Event<'_, '_>) -> Result<(), Dropped> {
-    let room = LongBuffer {
-        words: [0; LONG / 8],
-        len: 0,
-    };
+    let mut scratch = MaybeUninit::<[u64; words_for(LONG)]>::uninit();
     // SAFETY: the contract of this function.
-    unsafe { write_in(room, event) }
+    unsafe { write_in(&mut scratch, event) }
 }
 
 /// # Safety
 /// As for [`write`].
 #[inline(always)]
-unsafe fn write_in(
-    mut all: impl Room,
+unsafe fn write_in<const WORDS: usize>(
+    scratch: &mut MaybeUninit<[u64; WORDS]>,
     (inside, list, values, id, payload): Event<'_, '_>,
 ) -> Result<(), Dropped> {
     let rseq = values.rseq;
+    let mut all = SizedBuffer::new(scratch);
     list.each(|kind| values.append(kind, |bytes| all.append(bytes)));
     all.pad();
     // SAFETY: the contract of this function: the list is the channel's, and the id is that of such

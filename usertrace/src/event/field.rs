@@ -219,31 +219,43 @@ impl<const WORDS: usize> InlinePayload<WORDS> {
     }
 }
 
+/// Words of the memory for a [`Buffer`].
+const WORDS: usize = words_for(512);
+
+/// Words of the memory for a buffer of so many bytes: [`SizedBuffer::put`] stores whole words.
+pub(crate) const fn words_for(len: usize) -> usize {
+    len / 8 + 2
+}
+
 /// Memory for a [`Buffer`].
 #[doc(hidden)]
-pub type Scratch = MaybeUninit<[u64; Buffer::LEN / 8 + 2]>;
+pub type Scratch = MaybeUninit<[u64; WORDS]>;
 
-/// A buffer for payloads that are short enough to be copied into the ring.
+/// A buffer for payloads that are short enough to be copied into the ring. Longer payloads are
+/// composed in the ring. That costs a few atomic instructions, which is less than another copy.
+#[doc(hidden)]
+pub type Buffer<'a> = SizedBuffer<'a, WORDS>;
+
+/// A buffer in memory of so many words, for a payload.
 ///
 /// The memory is not zeroed beforehand, because that would cost more than most payloads. It is not
 /// part of this type, because the compiler would then initialise it.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Buffer<'a> {
-    scratch: &'a mut Scratch,
+pub struct SizedBuffer<'a, const WORDS: usize> {
+    scratch: &'a mut MaybeUninit<[u64; WORDS]>,
     /// Number of bytes that were appended.
     len: usize,
 }
 
-impl<'a> Buffer<'a> {
-    /// The capacity in bytes. Longer payloads are composed in the ring. That costs a few atomic
-    /// instructions, which is less than another copy.
-    pub(crate) const LEN: usize = 512;
+impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
+    /// The capacity in bytes.
+    pub(crate) const LEN: usize = 8 * (WORDS - words_for(0));
 
     /// Creates an empty buffer.
     #[inline(always)]
     #[must_use]
-    pub fn new(scratch: &'a mut Scratch) -> Self {
+    pub fn new(scratch: &'a mut MaybeUninit<[u64; WORDS]>) -> Self {
         Self { scratch, len: 0 }
     }
 
@@ -289,7 +301,7 @@ impl<'a> Buffer<'a> {
     }
 }
 
-impl Payload for Buffer<'_> {
+impl<const WORDS: usize> Payload for SizedBuffer<'_, WORDS> {
     #[inline(always)]
     fn append(&mut self, bytes: &[u8]) {
         if bytes.len() > Self::LEN - self.len {
