@@ -67,6 +67,19 @@ pub fn shop_trace(
 ) -> (TraceWriter, StreamWriter) {
     let info = info("shop", 7, Some(host));
     let mut trace = TraceWriter::create(path, info, clock(1_000_000_000)).unwrap();
+    let stream = stream_with_contexts(&mut trace, contexts, events);
+    (trace, stream)
+}
+
+/// Declares contexts and events in a trace, and begins a stream of them.
+///
+/// # Panics
+/// As for [`shop_trace`].
+pub fn stream_with_contexts(
+    trace: &mut TraceWriter,
+    contexts: &str,
+    events: &[&str],
+) -> StreamWriter {
     trace
         .declare_contexts(Scope::Cpu, &self::contexts(contexts))
         .unwrap();
@@ -75,8 +88,7 @@ pub fn shop_trace(
     }
     let mut channel = StreamChannel::new("main", 1);
     channel.set_contexts();
-    let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
-    (trace, stream)
+    trace.stream(&channel, StreamOwner::Cpu(0)).unwrap()
 }
 
 /// Begins a trace of machine `host` in this directory. Its clock counts ns, and is 0 at [`START`].

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceWriter};
-use usertrace_sys::Scope;
+use usertrace_ctf::{StreamWriter, TraceWriter};
 
-use crate::processes::{clock, contexts, event, info};
+use crate::processes::{clock, info, stream_with_contexts};
 
 /// Cycles of the clock at [`START`](crate::processes::START).
 const FIRST: u64 = 1_000_000;
@@ -46,14 +45,8 @@ impl SpanTrace {
         let path = directory.join(format!("shop-{pid}"));
         let info = info("shop", pid, Some("web1"));
         let mut trace = TraceWriter::create(&path, info, clock(1_000_000_000)).unwrap();
-        let with = contexts("@1 u32 vtid;c8[16] procname");
-        trace.declare_contexts(Scope::Cpu, &with).unwrap();
-        for line in EVENTS {
-            trace.declare(&event(line)).unwrap();
-        }
-        let mut channel = StreamChannel::new("main", 1);
-        channel.set_contexts();
-        let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
+        let contexts = "@1 u32 vtid;c8[16] procname";
+        let stream = stream_with_contexts(&mut trace, contexts, &EVENTS);
         Self {
             _trace: trace,
             stream,

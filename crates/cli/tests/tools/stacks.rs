@@ -6,12 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use usertrace_ctf::{StreamChannel, StreamOwner, StreamWriter, TraceOrigin, TraceWriter};
-use usertrace_sys::Scope;
-
+use usertrace_ctf::{StreamWriter, TraceOrigin, TraceWriter};
 use usertrace_testing::browser::Browser;
 use usertrace_testing::exited;
-use usertrace_testing::processes::{contexts, event, trace_in_ns};
+use usertrace_testing::processes::{stream_with_contexts, trace_in_ns};
 use usertrace_testing::tools::{firefox_profiler, pprof};
 
 const US: u64 = 1000;
@@ -140,24 +138,21 @@ impl Stream {
         };
         fs::create_dir_all(directory).unwrap();
         let mut trace = trace_in_ns(&directory.join(format!("shop-{pid}")), "mine", of);
-        let contexts = contexts("@1 u32 vtid;c8[16] procname;x64[] callstack");
-        trace.declare_contexts(Scope::Cpu, &contexts).unwrap();
-        for line in [
-            "1 lttng_ust_statedump:bin_info 13 x64 baddr;u64 memsz;str path;u8 is_pic;u8 has_build_id;u8 has_debug_link",
-            "2 lttng_ust_statedump:build_id 13 x64 baddr;x8[] build_id",
-            "3 libc:malloc 14 u64 size;x64 ptr",
-            "4 libc:free 14 x64 ptr",
-            "5 t:work_entry 6",
-            "6 t:work_exit 6",
-            "7 t:sent 6 s64 bytes",
-            "8 pthread:mutex_lock_req 14 x64 mutex;x64 thread",
-            "9 pthread:mutex_lock_acq 14 x64 mutex;x64 thread;s32 result",
-        ] {
-            trace.declare(&event(line)).unwrap();
-        }
-        let mut channel = StreamChannel::new("main", 1);
-        channel.set_contexts();
-        let stream = trace.stream(&channel, StreamOwner::Cpu(0)).unwrap();
+        let stream = stream_with_contexts(
+            &mut trace,
+            "@1 u32 vtid;c8[16] procname;x64[] callstack",
+            &[
+                "1 lttng_ust_statedump:bin_info 13 x64 baddr;u64 memsz;str path;u8 is_pic;u8 has_build_id;u8 has_debug_link",
+                "2 lttng_ust_statedump:build_id 13 x64 baddr;x8[] build_id",
+                "3 libc:malloc 14 u64 size;x64 ptr",
+                "4 libc:free 14 x64 ptr",
+                "5 t:work_entry 6",
+                "6 t:work_exit 6",
+                "7 t:sent 6 s64 bytes",
+                "8 pthread:mutex_lock_req 14 x64 mutex;x64 thread",
+                "9 pthread:mutex_lock_acq 14 x64 mutex;x64 thread;s32 result",
+            ],
+        );
         Self {
             _trace: trace,
             stream,
@@ -422,11 +417,7 @@ fn page_shows_call_stacks() {
     let directory = tempfile::tempdir().unwrap();
     let program = Program::compile(directory.path());
     write(&directory.path().join("traces"), &program, 40);
-    let output = run(directory.path(), &["report", "-o", "page.html", "traces"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let mut browser = Browser::start(1280, 900);
-    browser.open(&directory.path().join("page.html"));
-    browser.wait("document.documentElement.dataset.ready");
+    let mut browser = page(directory.path());
     assert_eq!(shown(&mut browser, "flame-status"), "30 events");
     assert_eq!(
         frame(&mut browser, "parse"),
@@ -602,6 +593,16 @@ fn tables(browser: &mut Browser) {
     );
 }
 
+/// The page of the traces in a directory, in a browser.
+fn page(directory: &Path) -> Browser {
+    let output = run(directory, &["report", "-o", "page.html", "traces"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mut browser = Browser::start(1280, 900);
+    browser.open(&directory.join("page.html"));
+    browser.wait("document.documentElement.dataset.ready");
+    browser
+}
+
 /// Without call stacks, the page says how to record them.
 #[test]
 fn page_says_how_to_record_call_stacks() {
@@ -609,11 +610,7 @@ fn page_says_how_to_record_call_stacks() {
     let mut stream = Stream::new(&directory.path().join("traces"), 50);
     stream.event(7, 50, &[], &numbers(&[1]));
     stream.finish();
-    let output = run(directory.path(), &["report", "-o", "page.html", "traces"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let mut browser = Browser::start(1280, 900);
-    browser.open(&directory.path().join("page.html"));
-    browser.wait("document.documentElement.dataset.ready");
+    let mut browser = page(directory.path());
     let is_shown = "document.getElementById('stackless').checkVisibility()";
     assert_eq!(browser.value(is_shown), true);
     let is_shown = "document.getElementById('stacks').checkVisibility()";
@@ -640,11 +637,7 @@ fn names_of_code_never_become_markup() {
         );
     }
     stream.finish();
-    let output = run(directory.path(), &["report", "-o", "page.html", "traces"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let mut browser = Browser::start(1280, 900);
-    browser.open(&directory.path().join("page.html"));
-    browser.wait("document.documentElement.dataset.ready");
+    let mut browser = page(directory.path());
     assert_eq!(browser.text("document.querySelectorAll('img').length"), "0");
     let shown = browser.text("document.getElementById('leaks').textContent + document.getElementById('flame').textContent");
     assert!(
