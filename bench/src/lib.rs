@@ -9,6 +9,8 @@
 //! - `extraction` measures time and memory to extract traces from dumps (`scripts/bench crash`).
 //! - `bench-report` writes `docs/bench` from the results. `scripts/bench` runs them all.
 
+mod curves;
+mod growth;
 pub mod lttng;
 mod machine;
 mod picture;
@@ -18,6 +20,7 @@ mod results;
 mod statistics;
 mod targets;
 
+pub use self::growth::{Growth, GrowthRow, growth_picture, growth_table};
 pub use self::machine::Machine;
 pub use self::picture::picture;
 pub use self::program::{now, report_processor, report_start, wait};

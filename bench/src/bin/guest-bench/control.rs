@@ -21,18 +21,18 @@ impl Trace {
     /// Creates a trace, sets the geometry of `main`, and starts the trace.
     pub(crate) fn started_with(name: &str, subbuf_size: u32, subbuf_count: u32) -> Result<Self> {
         let trace = Self::create(name)?;
-        // The kernel checks the ring after each write. It is not too large with one value set and
-        // the other at its default.
-        write(
-            &trace.channel().join("subbuf_count"),
-            &subbuf_count.to_string(),
-        )?;
-        write(
-            &trace.channel().join("subbuf_size"),
-            &subbuf_size.to_string(),
-        )?;
+        trace.set_geometry(subbuf_size, subbuf_count)?;
         write(&trace.start_file(), "1")?;
         Ok(trace)
+    }
+
+    /// Sets the geometry of `main`.
+    pub(crate) fn set_geometry(&self, subbuf_size: u32, subbuf_count: u32) -> Result<()> {
+        // The kernel checks the ring after each write. It is not too large with one value set and
+        // the other at its default.
+        let main = self.channel();
+        write(&main.join("subbuf_count"), &subbuf_count.to_string())?;
+        write(&main.join("subbuf_size"), &subbuf_size.to_string())
     }
 
     pub(crate) fn start_file(&self) -> PathBuf {

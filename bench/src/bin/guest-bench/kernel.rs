@@ -5,14 +5,14 @@
 //! areas that were not used before.
 
 use std::ffi::c_int;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::hint::black_box;
 use std::io::{Read, Write, pipe};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{NonNull, null_mut};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use syscalls::{Sysno, raw};
 use usertrace::clock::cycles;
 use usertrace_bench::{Faults, IdleCalls, PROCESSES, Starts, median};
@@ -20,6 +20,7 @@ use usertrace_sys::Calls;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttTracebuf};
 
 use crate::control::{Trace, write};
+use crate::process::{Priority, Process, apart, fork};
 use crate::{counts, last_error, mean, no, turn};
 
 /// Pages of the ring, and of the file that it is compared with.
@@ -39,95 +40,15 @@ const STARTS: usize = 15;
 /// Timeout of each wait.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs `body` in a child process, and returns its results.
-pub(crate) fn apart<const COUNT: usize>(
-    body: impl FnOnce() -> Result<[f64; COUNT]>,
-) -> Result<[f64; COUNT]> {
-    let (mut from, mut to) = pipe()?;
-    let child = fork(|| {
-        let numbers = body()?;
-        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
-        Ok(to.write_all(&bytes)?)
-    })?;
-    drop(to);
-    let mut bytes = Vec::new();
-    from.read_to_end(&mut bytes)?;
-    child.join()?;
-    let mut numbers = bytes.chunks_exact(8);
-    Ok(std::array::from_fn(|_| {
-        let bytes = numbers.next().and_then(|bytes| bytes.try_into().ok());
-        f64::from_ne_bytes(bytes.expect("the child wrote all numbers"))
-    }))
-}
-
-/// A child process, which is killed on drop.
-struct Process(libc::pid_t);
-
-/// Starts a child that runs `body` and exits.
-fn fork(body: impl FnOnce() -> Result<()>) -> Result<Process> {
-    // SAFETY: this program has one thread, so the child inherits no lock of another one.
-    match unsafe { libc::fork() } {
-        -1 => bail!("fork: {}", last_error()),
-        0 => {
-            let status = match body() {
-                Ok(()) => 0,
-                Err(e) => {
-                    eprintln!("guest-bench: {e:#}");
-                    1
-                }
-            };
-            // SAFETY: `_exit` runs no exit handlers, which belong to the parent.
-            unsafe { libc::_exit(status) }
-        }
-        pid => Ok(Process(pid)),
-    }
-}
-
-impl Process {
-    /// Waits for its end, which must be successful.
-    fn join(self) -> Result<()> {
-        let mut status = 0;
-        // SAFETY: `status` is writable.
-        let pid = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        std::mem::forget(self);
-        ensure!(pid > 0, "waitpid: {}", last_error());
-        ensure!(status == 0, "a part failed (status {status:#x})");
-        Ok(())
-    }
-
-    /// Whether the kernel shows it as sleeping.
-    fn sleeps(&self) -> Result<bool> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0))?;
-        // The name before the state may contain any character.
-        let state = stat.rsplit_once(") ").context("a state")?.1;
-        ensure!(
-            !state.starts_with('Z'),
-            "process {} ended instead of sleeping",
-            self.0
-        );
-        Ok(state.starts_with('S'))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SAFETY: no code has waited for this child, so the id still names it.
-        unsafe {
-            libc::kill(self.0, libc::SIGKILL);
-            libc::waitpid(self.0, null_mut(), 0);
-        }
-    }
-}
-
 /// This process's areas, and its buffer of the only trace.
-struct Traced {
+pub(crate) struct Traced {
     calls: Calls,
     areas: LttTracebuf,
     buffer: NonNull<u8>,
 }
 
 impl Traced {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let (calls, areas) = register(0)?;
         let mut buffer = None;
         calls.update(&mut buffer).map_err(no)?;
@@ -140,7 +61,7 @@ impl Traced {
     }
 
     /// The address of ring 0 of `main`.
-    fn ring(&self) -> *mut u8 {
+    pub(crate) fn ring(&self) -> *mut u8 {
         let slot_len = self.areas.buffers_stride as usize;
         let slot = (self.buffer.addr().get() - self.areas.buffers as usize) / slot_len;
         let info = self.areas.info as usize;
@@ -160,7 +81,7 @@ impl Traced {
 }
 
 /// Maps the areas, and requests this signal for updates; 0: none.
-fn register(signo: u32) -> Result<(Calls, LttTracebuf)> {
+pub(crate) fn register(signo: u32) -> Result<(Calls, LttTracebuf)> {
     let calls = Calls::discover()?;
     let areas = calls.alloc_tracebuf(signo).map_err(no)?;
     Ok((calls, areas))
@@ -201,14 +122,14 @@ fn backwards() -> impl Iterator<Item = usize> + Clone {
 }
 
 /// The cost of first writes to pages.
-struct Touched {
+pub(crate) struct Touched {
     /// Instructions per page.
-    count: f64,
+    pub(crate) count: f64,
     /// Page faults.
     faults: usize,
 }
 
-fn first_touch(at: *mut u8, pages: impl Iterator<Item = usize>) -> Result<Touched> {
+pub(crate) fn first_touch(at: *mut u8, pages: impl Iterator<Item = usize>) -> Result<Touched> {
     let pages: Vec<usize> = pages.collect();
     let touch = |counts: &mut [f64]| {
         for (group, count) in pages.chunks(GROUP).zip(counts) {
@@ -221,7 +142,7 @@ fn first_touch(at: *mut u8, pages: impl Iterator<Item = usize>) -> Result<Touche
         }
     };
     // Ones, because pages of zeros would fault at their first write, too.
-    let [mut first, mut second] = [(); 2].map(|()| vec![1.0; PAGES / GROUP]);
+    let [mut first, mut second] = [(); 2].map(|()| vec![1.0; pages.len() / GROUP]);
     let before = minor_faults()?;
     touch(&mut first);
     let faults = minor_faults()? - before;
@@ -274,36 +195,38 @@ fn memfd() -> Result<*mut u8> {
 pub(crate) fn idle_calls() -> Result<IdleCalls> {
     let [getppid, update, switch] = apart(|| {
         let _trace = Trace::started_with("calls", 65536, SUBBUFS)?;
-        let traced = Traced::new()?;
-        let abi = *traced.calls.abi();
-        // The first switch creates the consumer files, so later ones have nothing to do.
-        traced.calls.switch(traced.buffer).map_err(no)?;
-        let turn = turn()?;
-
-        // SAFETY: `getppid` has no arguments.
-        let getppid = idle(|| unsafe { raw::syscall0(Sysno::getppid as usize) })?;
-        let (mut none, mut active, mut filter) = (0usize, 0u32, 0u32);
-        let args = [
-            &raw mut none as usize,
-            (&raw mut active).addr(),
-            (&raw mut filter).addr(),
-        ];
-        // SAFETY: `ltt_update` writes a pointer and two integers to these variables.
-        let update = idle(|| unsafe {
-            raw::syscall3(abi.nr_ltt_update as usize, args[0], args[1], args[2])
-        })?;
-        ensure!(none == 0, "there is a second trace");
-        // SAFETY: `ltt_switch` only compares the address.
-        let switch = idle(|| unsafe {
-            raw::syscall1(abi.nr_ltt_switch as usize, traced.buffer.addr().get())
-        })?;
-        Ok([getppid - turn, update - turn, switch - turn])
+        idle_counts(&Traced::new()?)
     })?;
     Ok(IdleCalls {
         getppid,
         update,
         switch,
     })
+}
+
+/// Instructions of `getppid`, of `ltt_update` without a second trace, and of `ltt_switch`.
+pub(crate) fn idle_counts(traced: &Traced) -> Result<[f64; 3]> {
+    let abi = *traced.calls.abi();
+    // The first switch creates the consumer files, so later ones have nothing to do.
+    traced.calls.switch(traced.buffer).map_err(no)?;
+    let turn = turn()?;
+
+    // SAFETY: `getppid` has no arguments.
+    let getppid = idle(|| unsafe { raw::syscall0(Sysno::getppid as usize) })?;
+    let (mut none, mut active, mut filter) = (0usize, 0u32, 0u32);
+    let args = [
+        &raw mut none as usize,
+        (&raw mut active).addr(),
+        (&raw mut filter).addr(),
+    ];
+    // SAFETY: `ltt_update` writes a pointer and two integers to these variables.
+    let update =
+        idle(|| unsafe { raw::syscall3(abi.nr_ltt_update as usize, args[0], args[1], args[2]) })?;
+    ensure!(none == 0, "there is a second trace");
+    // SAFETY: `ltt_switch` only compares the address.
+    let switch =
+        idle(|| unsafe { raw::syscall1(abi.nr_ltt_switch as usize, traced.buffer.addr().get()) })?;
+    Ok([getppid - turn, update - turn, switch - turn])
 }
 
 /// Instructions of a system call, which must succeed.
@@ -418,31 +341,4 @@ fn handler() -> libc::sighandler_t {
     extern "C" fn nothing(_signal: c_int) {}
     let nothing: extern "C" fn(c_int) = nothing;
     nothing as libc::sighandler_t
-}
-
-/// While this exists, no other process preempts this one, not even those that it wakes.
-struct Priority;
-
-impl Priority {
-    fn raise() -> Result<Self> {
-        Self::set(libc::SCHED_FIFO, 1)?;
-        Ok(Self)
-    }
-
-    fn set(policy: c_int, priority: c_int) -> Result<()> {
-        let param = libc::sched_param {
-            sched_priority: priority,
-        };
-        // SAFETY: the call only reads the structure.
-        let ret = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
-        ensure!(ret == 0, "sched_setscheduler: {}", last_error());
-        Ok(())
-    }
-}
-
-impl Drop for Priority {
-    fn drop(&mut self) {
-        // A process may always return to the default policy.
-        let _ = Self::set(libc::SCHED_OTHER, 0);
-    }
 }

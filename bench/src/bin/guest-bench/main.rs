@@ -7,9 +7,12 @@
 //! ```
 //!
 //! Prints the counts as JSON. The exit status is 1 on an error, or if a count exceeds its target.
+//! With `growth NUMBER...`, it measures how costs grow with the number of processes instead.
 
 mod control;
+mod growth;
 mod kernel;
+mod process;
 #[cfg(feature = "recorder")]
 mod volume;
 
@@ -88,6 +91,21 @@ fn run() -> Result<()> {
         many - few
     );
 
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [mode, numbers @ ..] = &args[..] {
+        ensure!(mode == "growth", "usage: guest-bench [growth NUMBER...]");
+        let numbers: Vec<usize> = numbers
+            .iter()
+            .map(|text| {
+                text.parse()
+                    .with_context(|| format!("{text:?} is no number"))
+            })
+            .collect::<Result<_>>()?;
+        let growth = growth::growth(&numbers)?;
+        println!("{}", serde_json::to_string_pretty(&growth)?);
+        return Ok(());
+    }
+
     // These fork, so they come before the library maps areas, which children do not inherit.
     let faults = kernel::faults()?;
     let idle_calls = kernel::idle_calls()?;
@@ -106,7 +124,10 @@ fn run() -> Result<()> {
     })?);
     // The kernel still frees the memory of ended processes, which adds to the cost of allocations.
     std::thread::sleep(std::time::Duration::from_secs(3));
-    let (ours_fresh, ours) = ours()?;
+    // Slightly larger than the records of all batches.
+    let trace = Trace::started_with("bench", 65536, 32)?;
+    let [ours_fresh, ours] = ours(&trace)?;
+    drop(trace);
     mount_tracefs()?;
     // Subtract the cost of the loop from each.
     let counts = Counts {
@@ -177,9 +198,7 @@ const LAPS: usize = 4;
 
 /// Instructions of an event of this project: in untouched pages, and in pages that a reader has
 /// freed. Both include the switches of sub-buffers, and the kernel's part of them.
-fn ours() -> Result<(f64, f64)> {
-    // Slightly larger than the records of all batches.
-    let trace = Trace::started_with("bench", 65536, 32)?;
+fn ours(trace: &Trace) -> Result<[f64; 2]> {
     let status = usertrace::init();
     ensure!(status == Status::Attached, "{status}");
     let lap = || {
@@ -197,17 +216,17 @@ fn ours() -> Result<(f64, f64)> {
     let later: Vec<f64> = (0..LAPS).map(|_| lap()).collect::<Result<_>>()?;
     let lost: u64 = usertrace::stats().map(|trace| trace.lost).sum();
     ensure!(lost == 0, "{lost} events were lost");
-    write(&trace.start_file(), "0")?;
-    Ok((fresh, mean(&later)))
+    Ok([fresh, mean(&later)])
 }
 
-/// Marks all of the channel as consumed, as a consumer does after reading.
+/// Marks all of this process's events in the channel as consumed, as a consumer does after reading.
 fn consume(channel: &Path) -> Result<()> {
     usertrace::flush().map_err(no)?;
+    let this = std::process::id().to_string();
     let mut files = fs::read_dir(channel)?
         .filter_map(Result::ok)
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some());
+        .filter(|path| path.extension().is_some() && path.file_stem() == Some(this.as_ref()));
     let path = files.next().context("no consumer file")?;
     let file = OpenOptions::new().read(true).write(true).open(&path)?;
     let mut rings = vec![LttRingPositions::default(); 64];

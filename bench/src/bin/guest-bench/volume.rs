@@ -22,7 +22,7 @@ use usertrace_consumer::{
 };
 
 use crate::control::write;
-use crate::kernel::apart;
+use crate::process::apart;
 use crate::{TRACEFS, last_error, mount_tracefs};
 
 usertrace::tracepoint! {
