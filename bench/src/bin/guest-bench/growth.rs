@@ -145,24 +145,25 @@ fn configured_processors() -> Result<usize> {
 fn sleeper() -> Result<Process> {
     let (mut from, mut to) = pipe()?;
     let process = fork(|| {
-        let signals = blocked_signal()?;
-        let (calls, _areas) = register(libc::SIGUSR1.cast_unsigned())?;
+        kernel::handle(libc::SIGUSR1)?;
+        let all = block_signal()?;
+        let (calls, areas) = register(libc::SIGUSR1.cast_unsigned())?;
         to.write_all(&[1])?;
         loop {
             let mut buffer = None;
             calls.update(&mut buffer).map_err(no)?;
             if let Some(buffer) = buffer {
-                // The first page of the slot is one of `control`, as of a program that describes
-                // its events.
-                let first = buffer.as_ptr().cast::<u64>();
-                // SAFETY: the slot begins with a ring, which is mapped and has no Rust object.
-                unsafe { first.write_volatile(1) };
+                // One of `control`, with which a slot begins, and one of `main`: a program
+                // describes its events, and writes some.
+                for page in [buffer.as_ptr(), kernel::ring(&areas, buffer)] {
+                    // SAFETY: the page is mapped and writable, and has no Rust object.
+                    unsafe { page.cast::<u64>().write_volatile(1) };
+                }
                 calls.switch(buffer).map_err(no)?;
             }
-            let mut signal = 0;
-            // SAFETY: both pointers are to variables of this function.
-            let ret = unsafe { libc::sigwait(&raw const signals, &raw mut signal) };
-            ensure!(ret == 0, "sigwait: error {ret}");
+            // The update signal goes to no thread that waits for it by `sigwait`.
+            // SAFETY: the call only reads the set.
+            unsafe { libc::sigsuspend(&raw const all) };
         }
     })?;
     drop(to);
@@ -171,16 +172,18 @@ fn sleeper() -> Result<Process> {
     Ok(process)
 }
 
-/// Blocks the signal for updates, which the process then waits for.
-fn blocked_signal() -> Result<libc::sigset_t> {
-    // SAFETY: `sigemptyset` makes the set, which the other calls change and read.
+/// Blocks the signal for updates, so that it comes only while the process sleeps, and returns the
+/// empty set to sleep with.
+fn block_signal() -> Result<libc::sigset_t> {
+    // SAFETY: `sigemptyset` makes the sets, which the other calls change and read.
     unsafe {
-        let mut set = std::mem::zeroed();
+        let (mut empty, mut set) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&raw mut empty);
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGUSR1);
         let ret = libc::sigprocmask(libc::SIG_BLOCK, &raw const set, null_mut());
         ensure!(ret == 0, "sigprocmask: {}", last_error());
-        Ok(set)
+        Ok(empty)
     }
 }
 

@@ -62,22 +62,27 @@ impl Traced {
 
     /// The address of ring 0 of `main`.
     pub(crate) fn ring(&self) -> *mut u8 {
-        let slot_len = self.areas.buffers_stride as usize;
-        let slot = (self.buffer.addr().get() - self.areas.buffers as usize) / slot_len;
-        let info = self.areas.info as usize;
-        // SAFETY: these addresses are within the info area, which stays mapped. Its layout and the
-        // geometry of the channels of a started trace do not change.
-        let offset = unsafe {
-            let field = |offset: usize| ((info + offset) as *const u32).read_volatile() as usize;
-            let channel = info
-                + field(offset_of!(LttInfo, trace_offset))
-                + slot * field(offset_of!(LttInfo, trace_stride))
-                + field(offset_of!(LttInfo, channel_offset))
-                + LTT_CHANNEL_MAIN * field(offset_of!(LttInfo, channel_stride));
-            ((channel + offset_of!(LttInfoChannel, buffers_offset)) as *const u64).read_volatile()
-        };
-        self.buffer.as_ptr().wrapping_add(offset as usize)
+        ring(&self.areas, self.buffer)
     }
+}
+
+/// The address of ring 0 of `main` in a buffer.
+pub(crate) fn ring(areas: &LttTracebuf, buffer: NonNull<u8>) -> *mut u8 {
+    let slot_len = areas.buffers_stride as usize;
+    let slot = (buffer.addr().get() - areas.buffers as usize) / slot_len;
+    let info = areas.info as usize;
+    // SAFETY: these addresses are within the info area, which stays mapped. Its layout and the
+    // geometry of the channels of a started trace do not change.
+    let offset = unsafe {
+        let field = |offset: usize| ((info + offset) as *const u32).read_volatile() as usize;
+        let channel = info
+            + field(offset_of!(LttInfo, trace_offset))
+            + slot * field(offset_of!(LttInfo, trace_stride))
+            + field(offset_of!(LttInfo, channel_offset))
+            + LTT_CHANNEL_MAIN * field(offset_of!(LttInfo, channel_stride));
+        ((channel + offset_of!(LttInfoChannel, buffers_offset)) as *const u64).read_volatile()
+    };
+    buffer.as_ptr().wrapping_add(offset as usize)
 }
 
 /// Maps the areas, and requests this signal for updates; 0: none.
@@ -320,9 +325,7 @@ fn sleeper(signo: u32) -> Result<Process> {
     let (mut from, mut to) = pipe()?;
     let process = fork(|| {
         if signo != 0 {
-            // SAFETY: the handler does nothing.
-            let before = unsafe { libc::signal(signo.cast_signed(), handler()) };
-            ensure!(before != libc::SIG_ERR, "signal: {}", last_error());
+            handle(signo.cast_signed())?;
         }
         register(signo)?;
         to.write_all(&[1])?;
@@ -337,8 +340,12 @@ fn sleeper(signo: u32) -> Result<Process> {
     Ok(process)
 }
 
-fn handler() -> libc::sighandler_t {
+/// Handles a signal by doing nothing. `alloc_tracebuf` refuses signals that would end the process.
+pub(crate) fn handle(signo: c_int) -> Result<()> {
     extern "C" fn nothing(_signal: c_int) {}
     let nothing: extern "C" fn(c_int) = nothing;
-    nothing as libc::sighandler_t
+    // SAFETY: the handler does nothing.
+    let before = unsafe { libc::signal(signo, nothing as libc::sighandler_t) };
+    ensure!(before != libc::SIG_ERR, "signal: {}", last_error());
+    Ok(())
 }

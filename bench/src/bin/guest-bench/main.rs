@@ -52,7 +52,11 @@ const BACKEND: &str = "USERTRACE_BACKEND";
 /// `main`, and each change of a trace would send it a signal.
 fn begin_without_buffers() -> Result<()> {
     if std::env::var_os(BACKEND).is_none() {
-        let error = Command::new("/proc/self/exe").env(BACKEND, "off").exec();
+        let mut this = Command::new("/proc/self/exe");
+        let error = this
+            .args(std::env::args_os().skip(1))
+            .env(BACKEND, "off")
+            .exec();
         return Err(error).context("cannot execute /proc/self/exe");
     }
     // SAFETY: there are no other threads yet.
