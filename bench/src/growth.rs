@@ -115,10 +115,19 @@ pub fn growth_picture(guests: &[Growth]) -> String {
     )
 }
 
-/// The table of `docs/bench/growth.md`: a row for each cost, a column for each guest and number of
-/// processes.
+const BEGIN: &str = "<!-- growth: made by scripts/bench growth -->\n";
+const END: &str = "<!-- growth -->\n";
+
+/// `docs/bench/growth.md` with these results in its table. `None` if it has no place for it.
 #[must_use]
-pub fn growth_table(guests: &[Growth]) -> String {
+pub fn growth_page(page: &str, guests: &[Growth]) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}{}{END}{after}", table(guests)))
+}
+
+/// A row for each cost, and a column for each guest and number of processes.
+fn table(guests: &[Growth]) -> String {
     let mut text = String::from("| cost |");
     let columns: Vec<_> = guests
         .iter()
@@ -148,4 +157,54 @@ pub fn growth_table(guests: &[Growth]) -> String {
     }
     text.push('\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Results in which all costs of a number of processes are that number, or a tenth of it.
+    fn guest(processors: usize) -> Growth {
+        let row = |processes: usize| {
+            let all = processes as f64;
+            GrowthRow {
+                processes,
+                event: all / 10.0,
+                event_fresh: all,
+                fault: all,
+                alloc: all,
+                update: all,
+                update_idle: all,
+                start: all,
+                stop: all,
+                snapshot: all,
+                destroy: all,
+                exit: all,
+                memory: all,
+                memory_taken: all,
+            }
+        };
+        Growth {
+            processors,
+            event_by_cid: 7.0,
+            rows: vec![row(10), row(1000)],
+        }
+    }
+
+    #[test]
+    fn page_has_each_cost_of_each_guest() {
+        let page = format!("before\n{BEGIN}old\n{END}after\n");
+        let page = growth_page(&page, &[guest(1), guest(64)]).expect("a place");
+        assert!(page.starts_with("before\n") && page.ends_with("after\n"));
+        assert!(!page.contains("old"));
+        assert!(page.contains("| event of 32 bytes (instructions) | 1 | 100 | 1 | 100 |\n"));
+        assert!(page.contains("| 1 CPU, 10 | 1 CPU, 1000 | 64 CPU, 10 | 64 CPU, 1000 |\n"));
+        assert_eq!(growth_page("no place", &[]), None);
+    }
+
+    #[test]
+    fn picture_has_a_curve_for_each_guest_and_cost() {
+        let picture = growth_picture(&[guest(1), guest(64)]);
+        assert_eq!(picture.matches("<polyline ").count(), 2 * CURVES.len());
+    }
 }

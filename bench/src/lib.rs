@@ -20,7 +20,7 @@ mod results;
 mod statistics;
 mod targets;
 
-pub use self::growth::{Growth, GrowthRow, growth_picture, growth_table};
+pub use self::growth::{Growth, GrowthRow, growth_page, growth_picture};
 pub use self::machine::Machine;
 pub use self::picture::picture;
 pub use self::program::{now, report_processor, report_start, wait};

@@ -1,6 +1,8 @@
 //! Makes the report. `bench-report write DIRECTORY REPOSITORY` puts what the measurements left in
 //! the directory together, and writes `docs/bench` and README's figures; `show` only says which
 //! targets are met. `bench-report again REPOSITORY` makes them of `results.json` anew.
+//! `bench-report growth REPOSITORY [FILE...]` writes `docs/bench/growth` from the results of
+//! `guest-bench growth`, or from those that are there.
 
 use std::env;
 use std::fs;
@@ -8,9 +10,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
-use usertrace_bench::{Machine, Results, figures, picture, report, with_figures};
+use usertrace_bench::{
+    Growth, Machine, Results, figures, growth_page, growth_picture, picture, report, with_figures,
+};
 
 const RESULTS: &str = "docs/bench/results.json";
+const GROWTH: &str = "docs/bench/growth.json";
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -18,8 +23,10 @@ fn main() -> Result<()> {
     let (from, repository) = match args[..] {
         ["write" | "show", from, repository] => (Some(Path::new(from)), Path::new(repository)),
         ["again", repository] => (None, Path::new(repository)),
+        ["growth", repository, ref files @ ..] => return growth(Path::new(repository), files),
         _ => bail!(
-            "usage: bench-report write|show DIRECTORY REPOSITORY, or: bench-report again REPOSITORY"
+            "usage: bench-report write|show DIRECTORY REPOSITORY, bench-report again REPOSITORY, \
+             or bench-report growth REPOSITORY [FILE...]"
         ),
     };
     let before = read(&repository.join(RESULTS))?;
@@ -34,6 +41,26 @@ fn main() -> Result<()> {
         println!("{target}");
     }
     Ok(())
+}
+
+/// Writes the documents about growth, from results of guests.
+fn growth(repository: &Path, files: &[&str]) -> Result<()> {
+    let kept = repository.join(GROWTH);
+    let mut guests: Vec<Growth> = files
+        .iter()
+        .map(|file| read(Path::new(file))?.with_context(|| format!("there is no {file}")))
+        .collect::<Result<_>>()?;
+    if guests.is_empty() {
+        guests = read(&kept)?.with_context(|| format!("there is no {GROWTH}"))?;
+    }
+    write(&kept, &(serde_json::to_string_pretty(&guests)? + "\n"))?;
+    let docs = repository.join("docs/bench");
+    write(&docs.join("growth.svg"), &growth_picture(&guests))?;
+    let page = docs.join("growth.md");
+    let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+    let text = growth_page(&text, &guests)
+        .with_context(|| format!("{} has no place for the table", page.display()))?;
+    write(&page, &text)
 }
 
 /// Writes the documents.
