@@ -107,7 +107,14 @@ pub(crate) unsafe fn try_write_words(
     match rseq {
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
         // payload, as this function's caller promises.
-        Some(rseq) => unsafe { percpu::record_words::<CPU_ID>(rseq, channel, id, payload) },
+        Some(rseq) => unsafe {
+            match percpu::record_words::<CPU_ID>(rseq, channel, id, payload) {
+                Err(Refusal::NoRing) if channel.is_by::<MM_CID>() => {
+                    percpu::record_words::<MM_CID>(rseq, channel, id, payload)
+                }
+                result => result,
+            }
+        },
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
         // payload, as this function's caller promises.
         None => Ok(unsafe { reserve_commit::write(channel, id, payload) }?),
@@ -128,7 +135,14 @@ pub(crate) unsafe fn try_write_made(
     match rseq {
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
         // payload, as this function's caller promises.
-        Some(rseq) => unsafe { percpu::record_made::<CPU_ID>(rseq, channel, id, len, fill) },
+        Some(rseq) => unsafe {
+            match percpu::record_made::<CPU_ID>(rseq, channel, id, len, fill) {
+                Err(Refusal::NoRing) if channel.is_by::<MM_CID>() => {
+                    percpu::record_made::<MM_CID>(rseq, channel, id, len, fill)
+                }
+                result => result,
+            }
+        },
         // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
         // payload, as this function's caller promises.
         None => Ok(unsafe { reserve_commit::write_made(channel, id, len, fill) }?),
@@ -166,8 +180,7 @@ pub(crate) unsafe fn write_slowly(
 ) -> Result<(), Dropped> {
     let written = match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
-        // The event path does not know of rings of concurrency ids. SAFETY: the channel was opened
-        // as `Channel::open` asks for, and the id is of such a payload, as this function's caller
+        // The refusal may be that of a ring of a CPU. SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload, as this function's caller
         // promises.
         Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
             percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)

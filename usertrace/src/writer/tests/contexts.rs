@@ -59,13 +59,7 @@ fn records_without_contexts_are_rejected() {
         };
         let plain = of(false);
         assert!(plain.channel.in_contexts().is_none());
-        // The event path does not know of rings of concurrency ids.
-        let is_cid = scope == Scope::MmCid;
-        assert_eq!(
-            without(&plain),
-            [true, true, !is_cid, !is_cid],
-            "{scope:?} {protocol:?}"
-        );
+        assert_eq!(without(&plain), [true; 4], "{scope:?} {protocol:?}");
         let rings = of(true);
         assert_eq!(without(&rings), [false; 4], "{scope:?} {protocol:?}");
         assert_eq!((rings.written(), rings.lost()), (None, 0));
