@@ -146,9 +146,9 @@ fn table(guests: &[Growth]) -> String {
         }
         text.push('\n');
     }
-    text += "\n| | ";
+    text += "\n| |";
     for guest in guests {
-        let _ = write!(text, "{} CPU | ", guest.processors);
+        let _ = write!(text, " {} CPU |", guest.processors);
     }
     let _ = writeln!(text, "\n|---|{}", "---|".repeat(guests.len()));
     text += "| event into a ring of a concurrency id (instructions) |";
