@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use usertrace_tests::traces::Read;
+use usertrace_testing::babeltrace::Read;
 use usertrace_tests_preload::{Libraries, Traces, compile_with};
 
 /// A program in which each function calls the next one. It prints the addresses of sections, each

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::word::encoded;
 
+use super::debug_link::DebugLink;
 use super::hash::hash;
 use crate::os;
 use crate::os::linker::{self, Changes, Object};
@@ -279,7 +280,14 @@ impl Writer<'_> {
         let base = object.base as u64;
         let text_len = self.objects.text_len.load(Ordering::Relaxed);
         let place = self.place_of(base, identity);
-        let place = place.or_else(|| self.put(|line| loaded_line(line, object)));
+        let place = place.or_else(|| {
+            // Events come from addresses, and they must open no file.
+            let link = match is_by_address {
+                true => None,
+                false => DebugLink::of(object),
+            };
+            self.put(|line| loaded_line(line, object, link.as_ref()))
+        });
         let size = object.size as u64;
         if !self.append(place, (base, size), (identity, walk, is_by_address)) {
             // No change has the line.
@@ -419,9 +427,8 @@ impl Line<'_> {
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Composes `+BASE SIZE PIC BUILD_ID CRC LINK PATH`. The debug link is in no segment, so it is not
-/// described.
-fn loaded_line(line: &mut Line<'_>, object: &Object<'_>) {
+/// Composes `+BASE SIZE PIC BUILD_ID CRC LINK PATH`.
+fn loaded_line(line: &mut Line<'_>, object: &Object<'_>, link: Option<&DebugLink>) {
     line.put(b"+");
     line.put_hex(object.base);
     line.put(b" ");
@@ -436,7 +443,16 @@ fn loaded_line(line: &mut Line<'_>, object: &Object<'_>) {
             ]);
         }),
     }
-    line.put(b" - - ");
+    match link {
+        Some(link) => {
+            line.put(b" ");
+            line.put_hex(link.crc as usize);
+            line.put(b" ");
+            line.put_word(link.name());
+            line.put(b" ");
+        }
+        None => line.put(b" - - "),
+    }
     let before = line.len;
     put_path(line, object);
     if line.len > line.bytes.len() || line.len == before {
@@ -483,7 +499,7 @@ mod tests {
             bytes: &mut bytes,
             len: 0,
         };
-        loaded_line(&mut line, object);
+        loaded_line(&mut line, object, None);
         let len = line.len;
         (len <= room).then(|| String::from_utf8(bytes[..len].to_vec()).unwrap())
     }
