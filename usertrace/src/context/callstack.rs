@@ -189,4 +189,58 @@ mod tests {
         unsafe { libc::munmap(map, 16 * PAGE) };
         assert!(!is_readable(middle.addr()));
     }
+
+    /// The call stack of an event in [`inner`].
+    #[inline(never)]
+    fn inner(kind: fn(usize) -> Frame) -> Vec<usize> {
+        let here = Registers::current();
+        let place = Place::new(here.ip, kind(here.stack_pointer));
+        let range = Default::default();
+        let mut all = Vec::new();
+        walk(place, 64, StackRange(&range), 0, |address| {
+            all.push(address);
+        });
+        std::hint::black_box(all)
+    }
+
+    #[inline(never)]
+    fn middle(kind: fn(usize) -> Frame, room: &mut [u64]) -> Vec<usize> {
+        let all = inner(kind);
+        room.fill(all.len() as u64);
+        std::hint::black_box(all)
+    }
+
+    #[inline(never)]
+    fn outer(kind: fn(usize) -> Frame) -> Vec<usize> {
+        let mut room = [0; 1000];
+        let all = middle(kind, &mut room);
+        std::hint::black_box(room);
+        std::hint::black_box(all)
+    }
+
+    /// Unwind tables lead from the library's own code to the event's callers, and to the start of
+    /// the thread.
+    #[test]
+    fn tables_lead_to_the_callers() {
+        crate::os::linker::prepare();
+        if !crate::unwind::has_tables() {
+            return;
+        }
+        let is_in =
+            |address: usize, function: usize| (function..function + 4096).contains(&address);
+        let functions = [
+            inner as *const () as usize,
+            middle as *const () as usize,
+            outer as *const () as usize,
+        ];
+        let all = outer(Frame::Inside);
+        assert!((5..64).contains(&all.len()), "{all:x?}");
+        for (&address, function) in all.iter().zip(functions) {
+            assert!(is_in(address, function), "{all:x?} {functions:x?}");
+        }
+        // The event's function is the caller of the one with the frame.
+        let without = outer(Frame::Below);
+        assert_eq!(without[1], all[2], "{without:x?} {all:x?}");
+        assert_eq!(without[3..], all[4..], "{without:x?} {all:x?}");
+    }
 }

@@ -9,6 +9,9 @@ use crate::os::memory::is_readable;
 
 /// The name of the section, with its NUL.
 const SECTION: &[u8] = b".gnu_debuglink\0";
+/// Type and flag of sections (`elf.h`).
+const SHT_PROGBITS: u32 = 1;
+const SHF_ALLOC: u64 = 2;
 /// Most sections that are looked at.
 const MAX_SECTIONS: u16 = 4096;
 /// Longest section: a file's name, a NUL, up to 3 bytes of padding, and the CRC.
@@ -64,9 +67,7 @@ impl DebugLink {
         // The section is near the end of the table.
         for number in (0..header.e_shnum.min(MAX_SECTIONS)).rev() {
             let section = section(number)?;
-            if section.sh_type != libc::SHT_PROGBITS
-                || section.sh_flags & u64::from(libc::SHF_ALLOC) != 0
-            {
+            if section.sh_type != SHT_PROGBITS || section.sh_flags & SHF_ALLOC != 0 {
                 continue;
             }
             let mut name = [0; SECTION.len()];
