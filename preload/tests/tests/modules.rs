@@ -249,3 +249,91 @@ fn changes_are_bounded() {
         3000
     );
 }
+
+/// Loads libraries, forks, and exchanges them in the child.
+const FORKING: &str = r#"
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+    void *kept = dlopen(argv[1], RTLD_NOW), *closed = dlopen(argv[2], RTLD_NOW);
+    int status;
+
+    if (argc != 4 || !kept || !closed) return 1;
+    dlclose(closed);
+    pid_t child = fork();
+    if (!child) {
+        dlclose(kept);
+        void *other = dlopen(argv[3], RTLD_NOW);
+        if (!other) _exit(2);
+        ((void (*)(void))dlsym(other, "leak_in_plugin"))();
+        dlclose(other);
+        _exit(0);
+    }
+    return waitpid(child, &status, 0) != child || status;
+}
+"#;
+
+/// A child of `fork` describes what it has from its parent, and then its own changes.
+///
+/// Requirements: A5, E6
+#[test]
+fn children_describe_their_own_libraries() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-g", "-O1", "-shared", "-fPIC"];
+    let library =
+        |name: &str| compile_with(directory.path(), &format!("{name}.so"), PLUGIN, &options);
+    let [kept, closed, own] = ["kept", "closed", "own"].map(library);
+    let program = compile_with(directory.path(), "program", FORKING, &[]);
+    let traces = Traces::new();
+    let (libraries, mut command) = (Libraries::all(), Command::new(program));
+    let command = libraries.of(&mut command).env("USERTRACE_CONTEXTS", "ip");
+    let output = traces
+        .of(command.args([&kept, &closed, &own]))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    traces.wait();
+    let mut children = 0;
+    for process in traces.processes() {
+        let events = babeltrace::modules(&process);
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        let is_own = |event: &&babeltrace::Printed| {
+            event.name == "lttng_ust_lib:load" && event.text("path") == path(&own)
+        };
+        if events.iter().find(is_own).is_none() {
+            continue;
+        }
+        children += 1;
+        // Each base is loaded before it is unloaded, and once at a time.
+        let mut loaded = std::collections::BTreeMap::new();
+        let mut gone = Vec::new();
+        for event in &events {
+            let base = match &*event.name {
+                "lttng_ust_statedump:bin_info" | "lttng_ust_lib:load" | "lttng_ust_lib:unload" => {
+                    event.address("baddr")
+                }
+                _ => continue,
+            };
+            if event.name.ends_with("unload") {
+                let path = loaded.remove(&base);
+                gone.push(path.unwrap_or_else(|| panic!("{base:#x} is not loaded")));
+            } else {
+                let before = loaded.insert(base, event.text("path").to_owned());
+                assert_eq!(before, None, "{base:#x}");
+            }
+        }
+        assert!(
+            gone.contains(&path(&kept)) && gone.contains(&path(&own)),
+            "{gone:?}"
+        );
+        let has = |name: &str| loaded.values().any(|path| path.ends_with(name));
+        assert!(
+            has("libc.so.6") && has("/program") && !has("/kept.so"),
+            "{loaded:?}"
+        );
+    }
+    assert_eq!(children, 10);
+}

@@ -145,10 +145,14 @@ impl ObjectLog {
                 .compare_exchange(before, own, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
         // A writer releases the lock when it is dropped, so there must be none if this fails.
-        taken.then(|| Writer {
+        let writer = taken.then(|| Writer {
             objects: self,
             _signals: signals,
-        })
+        })?;
+        if before != 0 {
+            writer.repair();
+        }
+        Some(writer)
     }
 
     /// Whether an object in the log contains the address.
@@ -175,6 +179,23 @@ impl Drop for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Restores what a thread of the parent process had begun to change when `fork` copied it. What
+    /// is counted was complete, and each change says itself whether its object is loaded.
+    fn repair(&self) {
+        let objects = self.objects;
+        let mut live = 0;
+        for (number, change) in self.counted().iter().enumerate() {
+            if change.is_loaded.load(Ordering::Relaxed) != 0 {
+                objects.live[live as usize].store(number as u32, Ordering::Relaxed);
+                live += 1;
+            }
+        }
+        objects.nr_live.store(live, Ordering::Relaxed);
+        // The next walk compares everything.
+        objects.loaded.store(0, Ordering::Relaxed);
+        objects.unloaded.store(0, Ordering::Relaxed);
+    }
+
     fn counted(&self) -> &[Change] {
         let count = self.objects.count.load(Ordering::Relaxed) as usize;
         &self.objects.changes[..count.min(MAX_CHANGES)]
@@ -607,6 +628,46 @@ mod tests {
         assert!(!writer.walk());
         drop(writer);
         assert!(log.try_lock().is_some());
+    }
+
+    /// A child of `fork` has the log as a thread of its parent left it in the middle of a change.
+    #[test]
+    fn logs_of_children_are_repaired() {
+        let log = log();
+        let writer = log.lock().unwrap();
+        let object = |number: usize| Object {
+            base: number << 20,
+            size: 0x3000,
+            is_pic: true,
+            build_id: &[],
+            name: b"/a",
+        };
+        for number in 1..4 {
+            assert!(writer.add_by_address(&object(number)));
+        }
+        let live = |writer: &Writer<'_>| {
+            let bases = writer
+                .live()
+                .map(|(_, change)| change.base.load(Ordering::Relaxed) >> 20);
+            bases.collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(live(&writer), [1, 2, 3].into());
+        drop(writer);
+        // It was about to add a fourth one, and had begun to remove the second one.
+        log.live[3].store(log.count(), Ordering::Relaxed);
+        log.nr_live.store(4, Ordering::Relaxed);
+        log.changes[1].is_loaded.store(0, Ordering::Relaxed);
+        let parent = (u64::from(os::process::id()) + 1) << 32 | 1;
+        log.lock.store(parent, Ordering::Relaxed);
+        let writer = log.lock().unwrap();
+        assert_eq!(live(&writer), [1, 3].into());
+        assert_eq!(log.nr_live.load(Ordering::Relaxed), 2);
+        assert!(writer.add_by_address(&object(5)));
+        assert_eq!(live(&writer), [1, 3, 5].into());
+        // Each object is gone once.
+        assert!(writer.walk());
+        let gone = |line: &&String| ["-100000", "-300000", "-500000"].contains(&line.as_str());
+        assert_eq!(lines(log, false).iter().filter(gone).count(), 3);
     }
 
     #[test]
