@@ -181,7 +181,7 @@ size_t usertrace_bad_events(void);
 		const void *usertrace__place, \
 		USERTRACE__MAP(USERTRACE__PARAM, USERTRACE__COMMA, __VA_ARGS__)) \
 	{ \
-		USERTRACE__OURS(usertrace_note)( \
+		USERTRACE__OURS(usertrace_note_caller)( \
 			&USERTRACE__CALLSITE(provider, name), usertrace__place); \
 		return usertrace__write_##provider##___##name( \
 			USERTRACE__MAP(USERTRACE__ARG, USERTRACE__COMMA, __VA_ARGS__)); \
@@ -217,7 +217,7 @@ size_t usertrace_bad_events(void);
 		const uint32_t mask = usertrace__mask_of(&callsite); \
 		__builtin_expect(mask == 0, 1) ? USERTRACE__CAST(int, USERTRACE_OFF) : \
 		__builtin_expect((mask & USERTRACE__PLACE) == 0, 1) ? write(__VA_ARGS__) : \
-			place(usertrace__ip(), __VA_ARGS__); \
+			usertrace__returned(place(usertrace__ip(), __VA_ARGS__)); \
 	})
 #define usertrace0(provider, name) \
 	(!usertrace_enabled(provider, name) ? USERTRACE__CAST(int, USERTRACE_OFF) : \

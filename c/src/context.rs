@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use usertrace::__private::set_ip;
+use usertrace::__private::{set_ip, set_ip_of_caller};
 use usertrace::Callsite;
 use usertrace::context::{self, DefineError};
 
@@ -41,4 +41,14 @@ pub extern "C" fn usertrace_note(callsite: &Callsite, ip: usize) {
     std::arch::naked_asm!("jmp {set_ip}", set_ip = sym set_ip);
     #[cfg(target_arch = "aarch64")]
     std::arch::naked_asm!("b {set_ip}", set_ip = sym set_ip);
+}
+
+/// Sets the address of the event that follows, in the function that called the caller.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub extern "C" fn usertrace_note_caller(callsite: &Callsite, ip: usize) {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("jmp {set}", set = sym set_ip_of_caller);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("b {set}", set = sym set_ip_of_caller);
 }

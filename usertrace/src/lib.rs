@@ -73,6 +73,7 @@ mod os;
 pub mod probe;
 mod runtime;
 mod unload;
+mod unwind;
 mod writer;
 
 pub use event::{Callsite, Loglevel, Outcome};

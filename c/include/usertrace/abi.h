@@ -83,6 +83,10 @@ void usertrace_unregister(struct usertrace_callsite **start, struct usertrace_ca
 /* Sets the address of the event that follows. */
 void usertrace_note(const struct usertrace_callsite *callsite, const void *place) USERTRACE__NOPLT;
 
+/* The same, if the place is in the function that called the caller. */
+void usertrace_note_caller(const struct usertrace_callsite *callsite,
+			   const void *place) USERTRACE__NOPLT;
+
 /* An address in the function that it is inlined into. */
 __attribute__((always_inline, unused)) static inline const void *usertrace__ip(void)
 {
@@ -96,6 +100,13 @@ __attribute__((always_inline, unused)) static inline const void *usertrace__ip(v
 	ip = 0;
 #endif
 	return ip;
+}
+
+/* Keeps the call that has this outcome from being the caller's last jump. */
+__attribute__((always_inline, unused)) static inline int usertrace__returned(int outcome)
+{
+	__asm__ volatile("" : "+r"(outcome));
+	return outcome;
 }
 
 __attribute__((always_inline, unused)) static inline uint32_t usertrace__mask_of(

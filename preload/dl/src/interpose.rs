@@ -9,7 +9,8 @@ use usertrace::event_at;
 use crate::{caller, events, next};
 
 /// Defines functions that ask another one for a target, with their own arguments and the caller.
-/// They jump there with the stack as they found it.
+/// They jump there with the stack as they found it. The compiler makes no unwind tables for naked
+/// functions, so the directives do.
 macro_rules! jumps {
     ($($(#[$attribute:meta])* $function:ident($($argument:ident: $type:ty),*) by $choose:path;)*) => {$(
         $(#[$attribute])*
@@ -21,21 +22,33 @@ macro_rules! jumps {
         pub unsafe extern "C-unwind" fn $function($($argument: $type),*) -> *mut c_void {
             #[cfg(target_arch = "x86_64")]
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 "push rdi",
+                ".cfi_adjust_cfa_offset 8",
                 "push rsi",
+                ".cfi_adjust_cfa_offset 8",
                 "push rdx",
+                ".cfi_adjust_cfa_offset 8",
                 "mov rcx, [rsp + 24]",
                 "mov r8, rbp",
                 "call {choose}",
                 "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
                 "pop rsi",
+                ".cfi_adjust_cfa_offset -8",
                 "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
                 "jmp rax",
+                ".cfi_endproc",
                 choose = sym $choose,
             );
             #[cfg(target_arch = "aarch64")]
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 "stp x29, x30, [sp, #-48]!",
+                ".cfi_def_cfa_offset 48",
+                ".cfi_offset 29, -48",
+                ".cfi_offset 30, -40",
                 "mov x29, sp",
                 "stp x0, x1, [sp, #16]",
                 "str x2, [sp, #32]",
@@ -46,7 +59,11 @@ macro_rules! jumps {
                 "ldp x0, x1, [sp, #16]",
                 "ldr x2, [sp, #32]",
                 "ldp x29, x30, [sp], #48",
+                ".cfi_def_cfa_offset 0",
+                ".cfi_restore 29",
+                ".cfi_restore 30",
                 "br x16",
+                ".cfi_endproc",
                 choose = sym $choose,
             );
         }

@@ -23,16 +23,20 @@ macro_rules! interpose {
             const _: unsafe extern "C-unwind" fn($($type,)* $crate::Caller) $(-> $result)? = $target;
             #[cfg(target_arch = "x86_64")]
             ::core::arch::naked_asm!(
+                ".cfi_startproc",
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", [rsp]"),
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)* and), ", rbp"),
                 "jmp {target}",
+                ".cfi_endproc",
                 target = sym $target,
             );
             #[cfg(target_arch = "aarch64")]
             ::core::arch::naked_asm!(
+                ".cfi_startproc",
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)*), ", x30"),
                 ::core::concat!("mov ", $crate::interpose!(@register $($argument)* and), ", x29"),
                 "b {target}",
+                ".cfi_endproc",
                 target = sym $target,
             );
         }

@@ -1,153 +1,112 @@
-//! Walks the calling thread's stack by frame pointers. Async-signal-safe.
+//! Walks the calling thread's stack. Async-signal-safe.
 //!
-//! Code that was built without frame pointers leaves anything in the register. So the walk only
-//! follows a frame that lies above the last one, in memory that it knows to be readable:
+//! The walk begins in this function and steps through the library's own frames, by unwind tables,
+//! up to the place of the event. So nothing has to store all registers there. Without unwind tables,
+//! it begins with the frame pointer that the event stored.
 //!
-//! - The stack of a thread ends at the thread's control block, that of the first thread at the
-//!   strings that the kernel put there. If all pages between the stack pointer and that end are
-//!   readable, they are the stack: they stay mapped as long as the code runs that asks. The thread
-//!   remembers that range.
-//! - On other stacks, as of signal handlers and coroutines, the walk probes each page, each time.
+//! Tables and frame pointers may lead anywhere: see `stack.rs` for the memory that is read. Each
+//! frame lies above the last one, and there are at most [`MAX_FRAMES`].
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::event::Place;
-use crate::os::memory::is_readable;
-use crate::writer;
+use super::stack::{Stack, StackRange};
+use crate::event::{Frame, Place};
+use crate::unwind::Registers;
 
 /// Maximum number of frames: `LTT_CALLSTACK_MAX`.
 pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
 
-const PAGE: usize = 4096;
-/// Largest known stack. Checking a larger one would take too long.
-const MAX_STACK: usize = 16 << 20;
-/// How far a walk of an unknown stack goes.
-const MAX_UNKNOWN: usize = 1 << 20;
-/// Return addresses below are none: the kernel maps nothing there.
-const FIRST_ADDRESS: usize = 65536;
-/// On AArch64, the upper bits of a return address may be a signature.
-const ADDRESS_BITS: u32 = 48;
-
-/// The stack that a thread had last: the lowest address that is known to be readable, and the end.
-/// If the end is 0, the stack with that address has no known end. Zeros: nothing is known.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StackRange<'a>(pub(super) &'a [AtomicU64; 2]);
-
-impl StackRange<'_> {
-    /// The end of the stack that `sp` is on, if it is known.
-    fn end_of(self, sp: usize) -> Option<usize> {
-        let (low, end) = self.load();
-        if (low..end).contains(&sp) {
-            return Some(end);
-        }
-        let page = sp & !(PAGE - 1);
-        if end == 0 && low == page {
-            return None;
-        }
-        let found = stack_ends()
-            .into_iter()
-            .find(|&top| is_stack(page, top, (low, end)));
-        // A signal handler may store the range of another stack in between.
-        let [of_low, of_end] = self.0;
-        of_end.store(0, Ordering::Relaxed);
-        of_low.store(page as u64, Ordering::Relaxed);
-        of_end.store(found.unwrap_or(0) as u64, Ordering::Relaxed);
-        if of_low.load(Ordering::Relaxed) != page as u64 {
-            of_end.store(0, Ordering::Relaxed);
-        }
-        found
-    }
-
-    fn load(self) -> (usize, usize) {
-        let [of_low, of_end] = self.0;
-        let end = of_end.load(Ordering::Relaxed);
-        let low = of_low.load(Ordering::Relaxed);
-        let is_same = of_end.load(Ordering::Relaxed) == end;
-        if is_same {
-            (low as usize, end as usize)
-        } else {
-            (0, 0)
-        }
-    }
-}
-
-/// Where stacks of this process end that the calling thread may run on: that of a thread, and that
-/// of the first thread.
-fn stack_ends() -> [usize; 2] {
-    // SAFETY: reads the auxiliary vector.
-    let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as usize;
-    [writer::thread_pointer() as usize, name]
-}
-
-/// Whether the pages from `page` up to `end` are a stack. `known` is a range of readable addresses.
-fn is_stack(page: usize, end: usize, known: (usize, usize)) -> bool {
-    if end <= page || end - page > MAX_STACK {
-        return false;
-    }
-    let stop = if known.1 == end {
-        known.0.max(page)
-    } else {
-        end
-    };
-    (page..stop).step_by(PAGE).all(is_readable)
-}
+/// Most frames of the library between the place of an event and this. Builds without optimisation
+/// have the most.
+const MAX_OWN: usize = 96;
 
 /// Passes the addresses of a stack from the innermost on to `take`: at most `max`. The first one is
-/// the event's place; return addresses follow.
-pub(super) fn walk(place: Place, max: usize, range: StackRange<'_>, mut take: impl FnMut(usize)) {
+/// the event's place; return addresses follow. Rules of unwind tables are as of the last of
+/// `changes` changes to loaded code.
+#[inline(never)]
+pub(super) fn walk(
+    place: Place,
+    max: usize,
+    range: StackRange<'_>,
+    changes: u32,
+    mut take: impl FnMut(usize),
+) {
     if place.ip == 0 || max == 0 {
         return;
     }
     take(place.ip);
-    let here = 0u8;
-    let mut low = (&raw const here).addr();
-    let mut frame = place.frame_above(low);
-    let known = range.end_of(low);
-    let end = known.unwrap_or(low.saturating_add(MAX_UNKNOWN));
-    let mut probed = 0;
+    if max == 1 {
+        return;
+    }
+    let here = Registers::current();
+    let stack = &mut Stack::new(here.stack_pointer, range);
+    let mut next = first_caller(place, here, changes, stack);
     for _ in 1..max {
-        const RECORD: usize = 2 * size_of::<usize>();
-        let is_record = frame >= low
-            && frame.is_multiple_of(align_of::<usize>())
-            && frame.checked_add(RECORD).is_some_and(|after| after <= end);
-        if !is_record {
+        let Some(registers) = next else {
             return;
-        }
-        // A record may lie in two pages.
-        for page in [frame, frame + RECORD - 1].map(|address| address & !(PAGE - 1)) {
-            if known.is_none() && page != probed {
-                if !is_readable(page) {
-                    return;
-                }
-                probed = page;
+        };
+        take(registers.ip);
+        next = registers.caller(changes, stack);
+    }
+}
+
+/// The frame of the caller of the function that the event is in.
+fn first_caller(
+    place: Place,
+    here: Registers,
+    changes: u32,
+    stack: &mut Stack,
+) -> Option<Registers> {
+    let low = here.stack_pointer;
+    let frame = place.frame_above(low);
+    if let Frame::Pointer(frame_pointer) = frame
+        && !crate::unwind::has_tables()
+    {
+        return Registers::of_frame(low, frame_pointer).caller(changes, stack);
+    }
+    let mut registers = here;
+    for _ in 0..MAX_OWN {
+        let Some(next) = registers.caller(changes, stack) else {
+            break;
+        };
+        registers = next;
+        match frame {
+            // The place is a return address.
+            Frame::Pointer(_) if registers.ip == place.ip => {
+                return registers.caller(changes, stack);
             }
+            Frame::Pointer(_) => {}
+            // The function of the event has gone if it called the library at its very end.
+            Frame::Inside(stack_pointer) if registers.stack_pointer > stack_pointer => {
+                return Some(registers);
+            }
+            Frame::Inside(_) => {}
+            Frame::Below(stack_pointer) if registers.stack_pointer > stack_pointer => {
+                return registers.caller(changes, stack);
+            }
+            Frame::Below(_) => {}
         }
-        let record = std::ptr::with_exposed_provenance::<[usize; 2]>(frame);
-        // SAFETY: aligned and readable, as established above. Volatile: the words may be anything,
-        // and the compiler must not assume what it stored there.
-        let [next, address] = unsafe { record.read_volatile() };
-        let address = address & ((1 << ADDRESS_BITS) - 1);
-        if address < FIRST_ADDRESS {
-            return;
+    }
+    match frame {
+        Frame::Pointer(frame_pointer) => {
+            Registers::of_frame(low, frame_pointer).caller(changes, stack)
         }
-        take(address);
-        low = frame + 1;
-        frame = next;
+        Frame::Inside(_) | Frame::Below(_) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::memory::is_readable;
+
+    const PAGE: usize = 4096;
 
     fn addresses(frame: usize, max: usize) -> Vec<usize> {
         let range = Default::default();
         let mut all = Vec::new();
         // As it is stored.
         let range = StackRange(&range);
-        walk(Place::new(0x1_0000_1234, frame), max, range, |address| {
-            all.push(address)
-        });
+        let place = Place::new(0x1_0000_1234, Frame::Pointer(frame));
+        walk(place, max, range, 0, |address| all.push(address));
         all
     }
 
@@ -231,23 +190,57 @@ mod tests {
         assert!(!is_readable(middle.addr()));
     }
 
+    /// The call stack of an event in [`inner`].
+    #[inline(never)]
+    fn inner(kind: fn(usize) -> Frame) -> Vec<usize> {
+        let here = Registers::current();
+        let place = Place::new(here.ip, kind(here.stack_pointer));
+        let range = Default::default();
+        let mut all = Vec::new();
+        walk(place, 64, StackRange(&range), 0, |address| {
+            all.push(address);
+        });
+        std::hint::black_box(all)
+    }
+
+    #[inline(never)]
+    fn middle(kind: fn(usize) -> Frame, room: &mut [u64]) -> Vec<usize> {
+        let all = inner(kind);
+        room.fill(all.len() as u64);
+        std::hint::black_box(all)
+    }
+
+    #[inline(never)]
+    fn outer(kind: fn(usize) -> Frame) -> Vec<usize> {
+        let mut room = [0; 1000];
+        let all = middle(kind, &mut room);
+        std::hint::black_box(room);
+        std::hint::black_box(all)
+    }
+
+    /// Unwind tables lead from the library's own code to the event's callers, and to the start of
+    /// the thread.
     #[test]
-    fn stacks_of_threads_are_known() {
-        let check = || {
-            let here = 0u8;
-            let (range, sp) = (Default::default(), (&raw const here).addr());
-            let range = StackRange(&range);
-            let end = range.end_of(sp).expect("a known stack");
-            assert!(end > sp && end - sp <= MAX_STACK);
-            // It is remembered.
-            assert_eq!(range.load(), (sp & !(PAGE - 1), end));
-            assert_eq!(range.end_of(sp - 8), range.end_of(sp));
-            // An address elsewhere is not on it.
-            let heap = Box::new(0u8);
-            assert_eq!(range.end_of((&raw const *heap).addr()), None);
-            assert_eq!(range.end_of(sp), Some(end));
-        };
-        check();
-        std::thread::spawn(check).join().unwrap();
+    fn tables_lead_to_the_callers() {
+        crate::os::linker::prepare();
+        if !crate::unwind::has_tables() {
+            return;
+        }
+        let is_in =
+            |address: usize, function: usize| (function..function + 4096).contains(&address);
+        let functions = [
+            inner as *const () as usize,
+            middle as *const () as usize,
+            outer as *const () as usize,
+        ];
+        let all = outer(Frame::Inside);
+        assert!((5..64).contains(&all.len()), "{all:x?}");
+        for (&address, function) in all.iter().zip(functions) {
+            assert!(is_in(address, function), "{all:x?} {functions:x?}");
+        }
+        // The event's function is the caller of the one with the frame.
+        let without = outer(Frame::Below);
+        assert_eq!(without[1], all[2], "{without:x?} {all:x?}");
+        assert_eq!(without[3..], all[4..], "{without:x?} {all:x?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::values::Values;
 use super::{Apps, Kind};
-use crate::event::Place;
+use crate::event::{Frame, Place};
 use crate::writer::{Readers, Remembered, Rseq};
 
 /// Where the values of an event's contexts come from.
@@ -42,7 +42,7 @@ impl ContextSources<'_> {
             thread,
             rseq: self.rseq,
             stamp: self.stamp,
-            place: Place::new(self.ip, 0),
+            place: Place::new(self.ip, Frame::Pointer(0)),
             code: None,
         };
         let (mut bytes, mut len) = ([0; Remembered::NAME_LEN], 0);

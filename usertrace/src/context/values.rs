@@ -4,9 +4,10 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-use super::callstack::{self, MAX_FRAMES, StackRange};
+use super::callstack::{self, MAX_FRAMES};
 use super::kind::NAMESPACES;
 use super::known_code::KNOWN;
+use super::stack::StackRange;
 use super::{Apps, Kind};
 use crate::event::Place;
 use crate::os::{file, process, thread};
@@ -107,6 +108,7 @@ impl Values<'_> {
             self.place,
             max.min(MAX_FRAMES),
             StackRange(&self.thread.stack),
+            self.code.map_or(0, |code| (code.changes)()),
             take,
         );
         append(&(count as u32).to_ne_bytes());

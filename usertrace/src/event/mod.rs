@@ -82,5 +82,5 @@ pub(crate) use self::field::{Buffer, Payload, Scratch, SizedBuffer, words_for};
 pub(crate) use self::flagged_route::{
     CountTarget, FirstWords, FlaggedAction, FlaggedWord, IntegerPlace,
 };
-pub(crate) use self::ip::{Place, ip_of, place_of};
+pub(crate) use self::ip::{Frame, Place, ip_of, place_of};
 pub(crate) use self::section::{Entry, Section, own};

@@ -79,15 +79,29 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Calls `visit` with the object that contains an address, if it has one, and the linker can tell
+/// Whether [`find_object`] and [`find_unwind_tables`] can find anything.
+#[inline]
+pub(crate) fn can_find_object() -> bool {
+    !FIND_OBJECT.load(Ordering::Relaxed).is_null()
+}
+
+/// An object that contains an address, as the linker tells it without a lock.
+struct Located {
+    found: Found,
+    headers: &'static [libc::Elf64_Phdr],
+    /// Its addresses are those of the headers, and this.
+    bias: usize,
+}
+
+/// Finds the object that contains an address. None if there is none, or if the linker cannot tell
 /// without a lock. Async-signal-safe.
 ///
-/// The caller must be called by the code at the address, so that nobody unloads it.
-pub(crate) fn find_object(address: usize, visit: impl FnOnce(&Object<'_>)) {
+/// The headers and the link map are valid as long as the object is loaded.
+fn locate(address: usize) -> Option<Located> {
     type Find = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
     let find = FIND_OBJECT.load(Ordering::Relaxed);
     if find.is_null() {
-        return;
+        return None;
     }
     let mut found = std::mem::MaybeUninit::<Found>::zeroed();
     // SAFETY: the linker's function has this type, waits for nobody, and takes any address.
@@ -95,13 +109,13 @@ pub(crate) fn find_object(address: usize, visit: impl FnOnce(&Object<'_>)) {
         let find: Find = std::mem::transmute(find);
         let place = std::ptr::without_provenance_mut(address);
         if find(place, found.as_mut_ptr()) != 0 {
-            return;
+            return None;
         }
         found.assume_init()
     };
     let (base, end) = (found.map_start, found.map_end);
     if !(base..end).contains(&address) || !base.is_multiple_of(PAGE) || !is_readable(base) {
-        return;
+        return None;
     }
     // SAFETY: the first page of the object is readable, and aligned. The linker mapped it for its
     // segments. If the file's headers are not there, there is no magic number, or no such table.
@@ -114,35 +128,93 @@ pub(crate) fn find_object(address: usize, visit: impl FnOnce(&Object<'_>)) {
             && at.is_multiple_of(align_of::<libc::Elf64_Phdr>())
             && at.checked_add(len).is_some_and(|end| end <= PAGE);
         if !is_table {
-            return;
+            return None;
         }
         std::slice::from_raw_parts(std::ptr::with_exposed_provenance(base + at), count)
     };
-    // SAFETY: the linker keeps the map and its name as long as the object is loaded.
-    let (bias, name) = unsafe {
-        let Some(map) = found.link_map.as_ref() else {
-            return;
-        };
-        let name = match map.name.is_null() {
-            true => &[][..],
-            false => CStr::from_ptr(map.name).to_bytes(),
-        };
-        (map.bias, name)
+    // SAFETY: the linker keeps the map as long as the object is loaded.
+    let bias = unsafe { found.link_map.as_ref() }?.bias;
+    let (first, _) = range(headers)?;
+    (bias.wrapping_add(first) == base).then_some(Located {
+        found,
+        headers,
+        bias,
+    })
+}
+
+/// Calls `visit` with the object that contains an address, if it has one, and the linker can tell
+/// without a lock. Async-signal-safe.
+///
+/// The caller must be called by the code at the address, so that nobody unloads it.
+pub(crate) fn find_object(address: usize, visit: impl FnOnce(&Object<'_>)) {
+    let Some(Located {
+        found,
+        headers,
+        bias,
+    }) = locate(address)
+    else {
+        return;
     };
     let Some((first, size)) = range(headers) else {
         return;
     };
-    if bias.wrapping_add(first) != base {
-        return;
-    }
+    // SAFETY: the linker keeps the map and its name as long as the object is loaded.
+    let name = unsafe {
+        let name = (*found.link_map).name;
+        match name.is_null() {
+            true => &[][..],
+            false => CStr::from_ptr(name).to_bytes(),
+        }
+    };
     visit(&Object {
-        base,
+        base: found.map_start,
         size,
         is_pic: bias != 0 || first == 0,
         // SAFETY: the object stays loaded, as this function's caller is called by it.
         build_id: unsafe { build_id(bias, headers) },
         name,
     });
+}
+
+/// Where an object has its unwind tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnwindTables<'a> {
+    /// Address of `.eh_frame_hdr`.
+    pub(crate) head: usize,
+    /// The contents of the segment that has it.
+    pub(crate) segment: &'a [u8],
+}
+
+/// Calls `visit` with the unwind tables of the object that contains an address. None if there are
+/// no tables, or they can change, or the linker cannot tell without a lock. Async-signal-safe.
+///
+/// The caller must be called by the code at the address, so that nobody unloads it.
+pub(crate) fn find_unwind_tables<R>(
+    address: usize,
+    visit: impl FnOnce(UnwindTables<'_>) -> R,
+) -> Option<R> {
+    let Located {
+        found,
+        headers,
+        bias,
+    } = locate(address)?;
+    let head = found.eh_frame.addr();
+    let offset = head.wrapping_sub(bias) as u64;
+    let holds = |segment: &&libc::Elf64_Phdr| {
+        segment.p_type == libc::PT_LOAD
+            && segment.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R
+            && offset.wrapping_sub(segment.p_vaddr) < segment.p_filesz
+    };
+    let segment = headers.iter().find(holds)?;
+    let start = bias.wrapping_add(segment.p_vaddr as usize);
+    let len = segment.p_filesz as usize;
+    // Not beyond what the linker mapped.
+    start.checked_add(len).filter(|&end| end <= found.map_end)?;
+    // SAFETY: a segment of the loaded object, which is readable and not writable. The object stays
+    // loaded, as this function's caller is called by it.
+    let segment =
+        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), len) };
+    Some(visit(UnwindTables { head, segment }))
 }
 
 /// # Safety

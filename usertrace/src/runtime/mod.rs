@@ -22,6 +22,7 @@ pub(crate) mod coalescing_lock;
 mod complaint;
 mod condition;
 pub(crate) mod current;
+mod debug_link;
 mod dispatch;
 mod dynamic;
 pub(crate) mod env;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use usertrace_sys::word::encoded;
 
+use super::debug_link::DebugLink;
 use super::hash::hash;
 use crate::os;
 use crate::os::linker::{self, Changes, Object};
@@ -144,10 +145,14 @@ impl ObjectLog {
                 .compare_exchange(before, own, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
         // A writer releases the lock when it is dropped, so there must be none if this fails.
-        taken.then(|| Writer {
+        let writer = taken.then(|| Writer {
             objects: self,
             _signals: signals,
-        })
+        })?;
+        if before != 0 {
+            writer.repair();
+        }
+        Some(writer)
     }
 
     /// Whether an object in the log contains the address.
@@ -174,6 +179,23 @@ impl Drop for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Restores what a thread of the parent process had begun to change when `fork` copied it. What
+    /// is counted was complete, and each change says itself whether its object is loaded.
+    fn repair(&self) {
+        let objects = self.objects;
+        let mut live = 0;
+        for (number, change) in self.counted().iter().enumerate() {
+            if change.is_loaded.load(Ordering::Relaxed) != 0 {
+                objects.live[live as usize].store(number as u32, Ordering::Relaxed);
+                live += 1;
+            }
+        }
+        objects.nr_live.store(live, Ordering::Relaxed);
+        // The next walk compares everything.
+        objects.loaded.store(0, Ordering::Relaxed);
+        objects.unloaded.store(0, Ordering::Relaxed);
+    }
+
     fn counted(&self) -> &[Change] {
         let count = self.objects.count.load(Ordering::Relaxed) as usize;
         &self.objects.changes[..count.min(MAX_CHANGES)]
@@ -279,7 +301,14 @@ impl Writer<'_> {
         let base = object.base as u64;
         let text_len = self.objects.text_len.load(Ordering::Relaxed);
         let place = self.place_of(base, identity);
-        let place = place.or_else(|| self.put(|line| loaded_line(line, object)));
+        let place = place.or_else(|| {
+            // Events come from addresses, and they must open no file.
+            let link = match is_by_address {
+                true => None,
+                false => DebugLink::of(object),
+            };
+            self.put(|line| loaded_line(line, object, link.as_ref()))
+        });
         let size = object.size as u64;
         if !self.append(place, (base, size), (identity, walk, is_by_address)) {
             // No change has the line.
@@ -419,9 +448,8 @@ impl Line<'_> {
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Composes `+BASE SIZE PIC BUILD_ID CRC LINK PATH`. The debug link is in no segment, so it is not
-/// described.
-fn loaded_line(line: &mut Line<'_>, object: &Object<'_>) {
+/// Composes `+BASE SIZE PIC BUILD_ID CRC LINK PATH`.
+fn loaded_line(line: &mut Line<'_>, object: &Object<'_>, link: Option<&DebugLink>) {
     line.put(b"+");
     line.put_hex(object.base);
     line.put(b" ");
@@ -436,7 +464,16 @@ fn loaded_line(line: &mut Line<'_>, object: &Object<'_>) {
             ]);
         }),
     }
-    line.put(b" - - ");
+    match link {
+        Some(link) => {
+            line.put(b" ");
+            line.put_hex(link.crc as usize);
+            line.put(b" ");
+            line.put_word(link.name());
+            line.put(b" ");
+        }
+        None => line.put(b" - - "),
+    }
     let before = line.len;
     put_path(line, object);
     if line.len > line.bytes.len() || line.len == before {
@@ -483,7 +520,7 @@ mod tests {
             bytes: &mut bytes,
             len: 0,
         };
-        loaded_line(&mut line, object);
+        loaded_line(&mut line, object, None);
         let len = line.len;
         (len <= room).then(|| String::from_utf8(bytes[..len].to_vec()).unwrap())
     }
@@ -591,6 +628,46 @@ mod tests {
         assert!(!writer.walk());
         drop(writer);
         assert!(log.try_lock().is_some());
+    }
+
+    /// A child of `fork` has the log as a thread of its parent left it in the middle of a change.
+    #[test]
+    fn logs_of_children_are_repaired() {
+        let log = log();
+        let writer = log.lock().unwrap();
+        let object = |number: usize| Object {
+            base: number << 20,
+            size: 0x3000,
+            is_pic: true,
+            build_id: &[],
+            name: b"/a",
+        };
+        for number in 1..4 {
+            assert!(writer.add_by_address(&object(number)));
+        }
+        let live = |writer: &Writer<'_>| {
+            let bases = writer
+                .live()
+                .map(|(_, change)| change.base.load(Ordering::Relaxed) >> 20);
+            bases.collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(live(&writer), [1, 2, 3].into());
+        drop(writer);
+        // It was about to add a fourth one, and had begun to remove the second one.
+        log.live[3].store(log.count(), Ordering::Relaxed);
+        log.nr_live.store(4, Ordering::Relaxed);
+        log.changes[1].is_loaded.store(0, Ordering::Relaxed);
+        let parent = (u64::from(os::process::id()) + 1) << 32 | 1;
+        log.lock.store(parent, Ordering::Relaxed);
+        let writer = log.lock().unwrap();
+        assert_eq!(live(&writer), [1, 3].into());
+        assert_eq!(log.nr_live.load(Ordering::Relaxed), 2);
+        assert!(writer.add_by_address(&object(5)));
+        assert_eq!(live(&writer), [1, 3, 5].into());
+        // Each object is gone once.
+        assert!(writer.walk());
+        let gone = |line: &&String| ["-100000", "-300000", "-500000"].contains(&line.as_str());
+        assert_eq!(lines(log, false).iter().filter(gone).count(), 3);
     }
 
     #[test]

@@ -1,0 +1,42 @@
+//! Steps from the frame of a function to that of its caller, by the unwind tables of loaded objects,
+//! or by the frame pointer. Async-signal-safe: allocates nothing, takes no lock.
+//!
+//! `table.rs` finds the rule of an instruction, `cache.rs` remembers it, and `rule.rs` is what they
+//! have in common. Rules are data of loaded files, and memory of the stack may contain anything. So
+//! the caller reads the memory, and decides what may be read.
+
+mod cache;
+mod registers;
+mod rule;
+mod table;
+
+use self::cache::Cache;
+pub(crate) use self::registers::{Registers, StackMemory};
+use self::rule::Rule;
+use crate::os::linker;
+
+/// The rules of this process.
+static CACHE: Cache = Cache::new();
+
+/// Whether there are tables: the dynamic linker can tell the object of an address.
+pub(crate) fn has_tables() -> bool {
+    linker::can_find_object()
+}
+
+/// The rule of the instruction at an address, as of the last of `changes` changes to loaded code.
+#[inline]
+fn rule_at(address: usize, changes: u32) -> Rule {
+    match CACHE.get(address, changes) {
+        Some(rule) => rule,
+        None => look_up(address, changes),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(address: usize, changes: u32) -> Rule {
+    let found = linker::find_unwind_tables(address, |tables| table::find(address, &tables));
+    let rule = found.flatten().unwrap_or(Rule::FramePointer);
+    CACHE.put(address, changes, rule);
+    rule
+}
