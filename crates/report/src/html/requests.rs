@@ -51,6 +51,8 @@ struct SpanRow {
 struct EventRow {
     name: usize,
     time: i64,
+    /// Of what it began, or -1.
+    duration: i64,
     thread: usize,
     fields: Vec<[String; 2]>,
 }
@@ -149,10 +151,11 @@ fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64)
                 .collect(),
             events: (span.events.iter())
                 .map(|event| EventRow {
-                    name: tables.name(&event.class.name),
+                    name: tables.name(event.name()),
                     time: since(event.ns),
+                    duration: event.duration().unwrap_or(-1),
                     thread: tables.thread(collected, tree.process, event.thread),
-                    fields: fields(std::slice::from_ref(event)),
+                    fields: fields(event.with_end()),
                 })
                 .collect(),
             follows: span.follows.iter().map(ToString::to_string).collect(),
@@ -166,7 +169,7 @@ fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64)
 }
 
 /// Names and values, the latest value of each.
-fn fields(parts: &[Part]) -> Vec<[String; 2]> {
+fn fields<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Vec<[String; 2]> {
     let mut all: Vec<[String; 2]> = Vec::new();
     for part in parts {
         let (fields, _) = part.own();

@@ -56,6 +56,13 @@ impl Code {
         })
     }
 
+    /// Says whether another process may have forked this one, itself or by others, or been forked by
+    /// it.
+    pub(crate) fn is_related(&self, process: u32) -> impl Fn(u32) -> bool {
+        let modules = &self.resolver.modules;
+        move |other| modules.are_loaded_alike(process as usize, other as usize)
+    }
+
     /// What resolves addresses.
     pub(crate) fn resolver(&mut self) -> &mut Resolver {
         &mut self.resolver

@@ -11,7 +11,7 @@ use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
 use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto, StackExport, StackFormat};
 use usertrace_report::stacks::Weight;
-use usertrace_symbols::Resolver;
+use usertrace_symbols::{NamedField, Resolver};
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
@@ -182,27 +182,29 @@ impl Args {
         let Some(mut reader) = self.selected.open()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
+        let symbols = self.symbols.options()?;
         if let Some(directory) = &self.parquet {
             return write_columns(directory, &mut reader);
         }
         let format = match (stacks, self.perfetto, self.otlp) {
             (Some(format), _, _) => {
-                let symbols = self.symbols.options()?;
                 reader.set_modules(true);
                 let export = StackExport::new(format, self.by, self.threads, symbols);
                 Format::Stacks(Box::new(export))
             }
-            (_, true, _) => {
-                let mut perfetto = Perfetto::new();
-                perfetto.set_hosts(reader.traces());
-                Format::Perfetto(Box::new(perfetto))
-            }
-            (_, _, true) => Format::Otlp(Box::default()),
-            _ => {
-                let options = self.symbols.options()?;
-                reader.set_modules(options.is_some());
-                let resolver = options.map(|options| Box::new(Resolver::new(options)));
-                Format::Json(Json::new(), resolver)
+            (None, is_perfetto, is_otlp) => {
+                reader.set_modules(symbols.is_some());
+                let resolver = symbols.map(Resolver::new);
+                let to = if is_perfetto {
+                    let mut perfetto = Perfetto::new();
+                    perfetto.set_hosts(reader.traces());
+                    EventFormat::Perfetto(Box::new(perfetto))
+                } else if is_otlp {
+                    EventFormat::Otlp(Box::default())
+                } else {
+                    EventFormat::Json(Json::new())
+                };
+                Format::Events(to, Box::new(resolver))
             }
         };
         let path = self.output.as_deref().unwrap_or(Path::new("-"));
@@ -244,35 +246,67 @@ fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
     anyhow::bail!("this usertrace was built without --parquet (feature \"parquet\")")
 }
 
-enum Format {
-    Json(Json, Option<Box<Resolver>>),
+/// Formats in which each event has a place of its own.
+enum EventFormat {
+    Json(Json),
     Perfetto(Box<Perfetto>),
     Otlp(Box<Otlp>),
+}
+
+enum Format {
+    Events(EventFormat, Box<Option<Resolver>>),
     Stacks(Box<StackExport>),
+}
+
+impl EventFormat {
+    fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>, named: &[NamedField<'_>]) {
+        match self {
+            Self::Json(json) => json.named_event(out, event, named),
+            Self::Perfetto(perfetto) => perfetto.named_event(out, event, named),
+            Self::Otlp(otlp) => otlp.named_event(out, event, named),
+        }
+    }
+
+    fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
+        match self {
+            Self::Json(json) => json.lost(out, lost, trace),
+            Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
+            Self::Otlp(otlp) => otlp.lost(out, lost, trace),
+        }
+    }
+
+    /// Appends what comes behind all events.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if let Self::Otlp(otlp) = self {
+            let LeftOut { unbegun, unended } = otlp.finish(out);
+            if unbegun > 0 || unended > 0 {
+                output::say(format_args!(
+                    "spans that are left out: {unbegun} without a begin, {unended} without an end"
+                ));
+            }
+        }
+    }
 }
 
 impl Format {
     fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
         match self {
-            Self::Json(json, None) => json.event(out, event),
-            Self::Json(json, Some(resolver)) => {
-                if !resolver.note(event) {
-                    let named = resolver.name_fields(event);
-                    json.named_event(out, event, &named);
+            Self::Events(to, resolver) => match &mut **resolver {
+                Some(resolver) => {
+                    if !resolver.note(event) {
+                        to.event(out, event, &resolver.name_fields(event));
+                    }
+                    symbols::say(resolver.symbols.take_messages());
                 }
-                symbols::say(resolver.symbols.take_messages());
-            }
-            Self::Perfetto(perfetto) => perfetto.event(out, event),
-            Self::Otlp(otlp) => otlp.event(out, event),
+                None => to.event(out, event, &[]),
+            },
             Self::Stacks(stacks) => stacks.event(event),
         }
     }
 
     fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         match self {
-            Self::Json(json, _) => json.lost(out, lost, trace),
-            Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
-            Self::Otlp(otlp) => otlp.lost(out, lost, trace),
+            Self::Events(to, _) => to.lost(out, lost, trace),
             Self::Stacks(stacks) => stacks.lost(lost),
         }
     }
@@ -280,14 +314,10 @@ impl Format {
     /// Appends what comes behind all events.
     fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         match self {
-            Self::Json(_, Some(resolver)) => symbols::say(resolver.symbols.missing()),
-            Self::Json(_, None) | Self::Perfetto(_) => {}
-            Self::Otlp(otlp) => {
-                let LeftOut { unbegun, unended } = otlp.finish(out);
-                if unbegun > 0 || unended > 0 {
-                    output::say(format_args!(
-                        "spans that are left out: {unbegun} without a begin, {unended} without an end"
-                    ));
+            Self::Events(to, resolver) => {
+                to.finish(out);
+                if let Some(resolver) = &**resolver {
+                    symbols::say(resolver.symbols.missing());
                 }
             }
             Self::Stacks(stacks) => {
