@@ -1,7 +1,7 @@
 //! Resolves places in modules.
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use usertrace_sys::printable;
 
@@ -31,7 +31,7 @@ pub struct Symbols {
     /// By the number of the module.
     files: HashMap<u32, Files>,
     /// By module and offset.
-    places: HashMap<(u32, u64), Rc<[Frame]>>,
+    places: HashMap<(u32, u64), Arc<[Frame]>>,
     lookups: u64,
     /// Growth of the memory since it was last compared with its limit, in bytes.
     grown: u64,
@@ -65,17 +65,17 @@ impl Symbols {
 
     /// The functions at an offset from the start of a module: the innermost of those that are
     /// inlined there first, the one that they are in last. Empty if it is unknown.
-    pub fn frames(&mut self, module: &Module, offset: u64) -> Rc<[Frame]> {
+    pub fn frames(&mut self, module: &Module, offset: u64) -> Arc<[Frame]> {
         let place = (module.number(), offset);
         if let Some(frames) = self.places.get(&place) {
-            return Rc::clone(frames);
+            return Arc::clone(frames);
         }
         self.lookups += 1;
-        let frames: Rc<[Frame]> = of_program(self.find(module, offset)).into();
+        let frames: Arc<[Frame]> = of_program(self.find(module, offset)).into();
         if self.places.len() >= MAX_PLACES {
             self.places.clear();
         }
-        self.places.insert(place, Rc::clone(&frames));
+        self.places.insert(place, Arc::clone(&frames));
         frames
     }
 

@@ -8,6 +8,8 @@ use crate::spans::{Collected, Ending, Part, Span, Tree};
 
 /// How many root spans the page has at most.
 pub(super) const ROOTS: usize = 100;
+/// Most events of a span. The page shows fewer of them at once.
+const MAX_EVENTS: usize = 1000;
 /// Most bytes of all trees, as JSON before compression, roughly.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -127,7 +129,9 @@ fn size_of_span(span: &SpanRow) -> usize {
 }
 
 fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64) -> TreeRow {
+    let mut left_out = tree.left_out;
     let mut row = |span: &Span| {
+        left_out += span.events.len().saturating_sub(MAX_EVENTS) as u64;
         let since = |ns: i64| ns.saturating_sub(begin);
         SpanRow {
             id: span.ids.to_string(),
@@ -149,7 +153,7 @@ fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64)
                     [thread as i64, since(stay.begin), since(stay.end)]
                 })
                 .collect(),
-            events: (span.events.iter())
+            events: (span.events.iter().take(MAX_EVENTS))
                 .map(|event| EventRow {
                     name: tables.name(event.name()),
                     time: since(event.ns),
@@ -161,10 +165,11 @@ fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64)
             follows: span.follows.iter().map(ToString::to_string).collect(),
         }
     };
+    let spans = tree.spans.iter().map(&mut row).collect();
     TreeRow {
         process: tree.process,
-        left_out: tree.left_out,
-        spans: tree.spans.iter().map(&mut row).collect(),
+        left_out,
+        spans,
     }
 }
 

@@ -11,7 +11,7 @@ use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
 use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto, StackExport, StackFormat};
 use usertrace_report::stacks::Weight;
-use usertrace_symbols::{NamedField, Resolver};
+use usertrace_symbols::{NamedField, Options, Resolver};
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
@@ -184,7 +184,7 @@ impl Args {
         };
         let symbols = self.symbols.options()?;
         if let Some(directory) = &self.parquet {
-            return write_columns(directory, &mut reader);
+            return write_columns(directory, &mut reader, symbols);
         }
         let format = match (stacks, self.perfetto, self.otlp) {
             (Some(format), _, _) => {
@@ -225,12 +225,22 @@ impl Args {
 
 /// Writes tables. Returns the exit status.
 #[cfg(feature = "parquet")]
-fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
+fn write_columns(
+    directory: &Path,
+    reader: &mut Reader,
+    symbols: Option<Options>,
+) -> anyhow::Result<u8> {
     let mut columns = Columns::new(directory, Limits::default())?;
+    reader.set_modules(symbols.is_some());
+    let mut resolver = symbols.map(Resolver::new);
+    if resolver.is_some() {
+        columns.name_code();
+    }
     let mut is_damaged = false;
     tables::fill(
         &mut columns,
         reader,
+        resolver.as_mut(),
         &std::sync::atomic::AtomicBool::new(false),
         &mut |error| {
             is_damaged |= error.is_damage();
@@ -238,11 +248,15 @@ fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
         },
     )?;
     columns.finish()?;
+    if let Some(resolver) = &mut resolver {
+        symbols::say(resolver.symbols.take_messages());
+        symbols::say(resolver.symbols.missing());
+    }
     Ok(if is_damaged { DAMAGED } else { 0 })
 }
 
 #[cfg(not(feature = "parquet"))]
-fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
+fn write_columns(_: &Path, _: &mut Reader, _: Option<Options>) -> anyhow::Result<u8> {
     anyhow::bail!("this usertrace was built without --parquet (feature \"parquet\")")
 }
 
