@@ -391,7 +391,9 @@ impl Perfetto {
         {
             message.fixed(of_event::FLOW_IDS, ids.span_id);
         }
-        class.annotate(message, event, named);
+        // Arrays of the end would follow those of the begin.
+        let is_end = kind == of_event::SLICE_END;
+        class.annotate(message, event, if is_end { &[] } else { named });
         message.end(event_mark);
         message.end(mark);
         self.span(message, event, number);
