@@ -8,8 +8,8 @@ use usertrace_reader::{Event, Field};
 use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
 use usertrace_symbols::{AddressKind, Area, Frame, NamedField};
 
-/// Memory of a frame, besides its texts, about.
-const FRAME: usize = size_of::<Frame>() + 32;
+/// Memory of what is at an address, besides its frames, about.
+const PLACE: usize = 64;
 
 /// The numbers of frames, one for each address.
 const NUMBERS: FieldType = FieldType::Sequence(Element::Scalar(Scalar::Integer(Integer {
@@ -89,7 +89,7 @@ impl CodeTable {
                 let number = *self.numbers.entry(frames.as_ptr().addr()).or_insert(next);
                 if number == next {
                     self.all.push(Arc::clone(frames));
-                    added += frames.iter().map(size_of_frame).sum::<usize>();
+                    added += frames.iter().map(Frame::memory).sum::<usize>() + PLACE;
                 }
                 bytes.extend(number.to_ne_bytes());
             }
@@ -103,8 +103,4 @@ impl CodeTable {
         let frames = number.and_then(|number| self.all.get(number));
         frames.map(|frames| &frames[..]).unwrap_or_default()
     }
-}
-
-fn size_of_frame(frame: &Frame) -> usize {
-    FRAME + frame.function.len() + frame.file.as_ref().map_or(0, String::len)
 }

@@ -18,8 +18,10 @@ use crate::symbol_table::SymbolTable;
 const MAX_MEMORY: u64 = 1 << 30;
 /// Growth of the memory after which it is compared with its limit, in bytes.
 const STEP: u64 = 32 << 20;
-/// Maximum number of places whose frames are remembered.
+/// Maximum number of places whose frames are remembered, and their memory in bytes: debug
+/// information may say much of few addresses.
 const MAX_PLACES: usize = 1 << 20;
+const MAX_PLACES_MEMORY: usize = 256 << 20;
 
 /// Finds the functions, files and lines of places in modules, and remembers them.
 ///
@@ -32,6 +34,7 @@ pub struct Symbols {
     files: HashMap<u32, Files>,
     /// By module and offset.
     places: HashMap<(u32, u64), Arc<[Frame]>>,
+    places_memory: usize,
     lookups: u64,
     /// Growth of the memory since it was last compared with its limit, in bytes.
     grown: u64,
@@ -72,9 +75,11 @@ impl Symbols {
         }
         self.lookups += 1;
         let frames: Arc<[Frame]> = of_program(self.find(module, offset)).into();
-        if self.places.len() >= MAX_PLACES {
-            self.places.clear();
+        let memory = frames.iter().map(Frame::memory).sum::<usize>();
+        if self.places.len() >= MAX_PLACES || self.places_memory + memory > MAX_PLACES_MEMORY {
+            (self.places, self.places_memory) = (HashMap::new(), 0);
         }
+        self.places_memory += memory;
         self.places.insert(place, Arc::clone(&frames));
         frames
     }

@@ -117,7 +117,7 @@ pub struct Collector {
     has_trees: bool,
     classes: u32,
     /// By trace, class of streams, and event id, with the index of the name.
-    class_indices: HashMap<(usize, u32, u16), Option<NamedClass>>,
+    class_indices: HashMap<(usize, u32, u16), Option<NamedClass>, ahash::RandomState>,
     /// The classes of other events, in the same way.
     others: HashMap<(usize, u32, u16), Arc<Class>>,
     inside: Inside,
@@ -158,7 +158,7 @@ impl Collector {
             condition: options.condition.map(SpanCondition::new),
             has_trees: options.keep > 0,
             classes: 0,
-            class_indices: HashMap::new(),
+            class_indices: HashMap::default(),
             others: HashMap::new(),
             inside: Inside::default(),
             processes: HashMap::new(),

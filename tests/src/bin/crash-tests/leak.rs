@@ -103,7 +103,9 @@ impl Leaking {
             let stderr = String::from_utf8_lossy(&output.stderr);
             let says = |text: &str| assert!(stderr.contains(text), "{stderr}");
             says("is not what was traced: it has build ID");
-            [&id, &other_id].map(|id| says(id));
+            for id in [&id, &other_id] {
+                says(id);
+            }
         }
     }
 }

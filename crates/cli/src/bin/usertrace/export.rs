@@ -57,16 +57,19 @@ With --perfetto, it is a file for Perfetto: of each process a track, and below i
 threads (record --context vtid,procname), or else one for each CPU. Fields are arguments, by their names; contexts are below
 context, and the ring's below packet. Events of one thread that say that something begins and ends (NAME_entry and NAME_exit, or
 _enter, .enter; _begin, _start and _end; _req and _acq) make a slice, all others are instants. What is missing is a slice,
-on a track of the stream that it is missing in. Times are those that view prints.
+on a track of the stream that it is missing in. Times are those that view prints. Functions at code addresses are arguments:
+ip_frames and the like, and source_location. Calls of --function are slices with the function's name.
 
 With --otlp, each line is a message of OTLP with spans, as the OpenTelemetry Collector reads them from files. Spans are those of
 programs that use tracing, with their events; and those that make a slice with --perfetto. What is missing is a span of scope
 usertrace. All other events are left out. How many spans have no begin or no end, and so are left out, is said on standard error.
+Code is named by attributes: code.function.name, code.file.path, code.line.number and code.stacktrace.
 
 With --parquet, DIR becomes a directory of tables, one for each kind of event, in Parquet files:
 DIR/host=HOST/date=DATE/event=EVENT/part-N.parquet. Each event is a row: time, trace, process, pid, tid, cpu, provider, name,
 loglevel, its fields by their names, and contexts with ctx_ in front. Losses are rows of a table of their own, event=lost. Times
-are in nanoseconds since 1970, dates are those of UTC. DIR appears when all of it is written. It replaces an earlier export; a
+are in nanoseconds since 1970, dates are those of UTC. Behind fields with code addresses are X_function, X_file and X_line.
+DIR appears when all of it is written. It replaces an earlier export; a
 directory with anything else is refused. docs/how-to/columns.md says more.
 
 With --folded, --pprof or --firefox, what happened is added up by call stack: record --context callstack for stacks, or ip for
