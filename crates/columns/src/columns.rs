@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use ahash::RandomState;
 use usertrace_reader::{Event, Lost, Trace};
+use usertrace_symbols::NamedField;
 
 use crate::ColumnsError;
 use crate::destination::Destination;
@@ -133,6 +134,7 @@ pub struct Columns {
     bytes: usize,
     events: u64,
     losses: u64,
+    names_code: bool,
 }
 
 impl Writer {
@@ -229,7 +231,14 @@ impl Columns {
             bytes: 0,
             events: 0,
             losses: 0,
+            names_code: false,
         })
+    }
+
+    /// Adds columns for functions, files and lines to all fields with code addresses. Must be called
+    /// before the first event.
+    pub fn name_code(&mut self) {
+        self.names_code = true;
     }
 
     /// Adds an event.
@@ -237,11 +246,24 @@ impl Columns {
     /// # Errors
     /// A file cannot be written. The export cannot go on.
     pub fn event(&mut self, event: &Event<'_>) -> Result<(), ColumnsError> {
+        self.named_event(event, &[])
+    }
+
+    /// Adds an event with the functions at the addresses in it. They have columns after
+    /// [`name_code`](Self::name_code).
+    ///
+    /// # Errors
+    /// As for [`event`](Self::event).
+    pub fn named_event(
+        &mut self,
+        event: &Event<'_>,
+        named: &[NamedField<'_>],
+    ) -> Result<(), ColumnsError> {
         let class = self.class(event);
         let table = self.table_of(class, day(event.ns));
         let class = &self.classes[class];
         if let Some(Some(table)) = self.tables.get_mut(table) {
-            self.bytes += table.rows.event(&class.shape, &class.origin, event);
+            self.bytes += table.rows.event(&class.shape, &class.origin, event, named);
         }
         self.events += 1;
         self.write_groups(table)
@@ -342,7 +364,7 @@ impl Columns {
         if let Some(shape) = known.find(|shape| shape.fields.are(event)) {
             return Arc::clone(shape);
         }
-        let fields = Fields::of(event);
+        let fields = Fields::of(event, self.names_code);
         let layout = Layout::of(&fields, &Raw::default());
         let layout = shared(&mut self.layouts, layout);
         let shape = Arc::new(Shape { fields, layout });

@@ -2,12 +2,16 @@
 
 use usertrace_reader::{Event, Field};
 
+use crate::code::CodeFields;
+
 /// The parts of a row, one behind the other.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fields {
     pub(crate) packet: Vec<Field>,
     pub(crate) contexts: Vec<Field>,
     pub(crate) own: Vec<Field>,
+    /// What is at the code addresses in the others.
+    pub(crate) code: CodeFields,
 }
 
 /// A part of a row.
@@ -16,16 +20,20 @@ pub(crate) enum Part {
     Packet,
     Contexts,
     Own,
+    Code,
 }
 
 impl Part {
     /// In the order in which they are in memory.
-    pub(crate) const ALL: [Self; 3] = [Self::Packet, Self::Contexts, Self::Own];
+    pub(crate) const ALL: [Self; 4] = [Self::Packet, Self::Contexts, Self::Own, Self::Code];
 }
 
 impl Fields {
-    pub(crate) fn of(event: &Event<'_>) -> Self {
+    /// `names_code`: rows have functions at code addresses.
+    pub(crate) fn of(event: &Event<'_>, names_code: bool) -> Self {
+        let code = names_code.then(|| CodeFields::of(event));
         Self {
+            code: code.unwrap_or_default(),
             packet: event.stream.packet.clone(),
             contexts: event.stream.contexts.clone().unwrap_or_default(),
             own: event.class.fields.clone(),
@@ -44,6 +52,7 @@ impl Fields {
             Part::Packet => &self.packet,
             Part::Contexts => &self.contexts,
             Part::Own => &self.own,
+            Part::Code => &self.code.numbers,
         }
     }
 }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use usertrace_reader::{Event, LossKind, Lost};
+use usertrace_symbols::NamedField;
 
+use crate::code::CodeTable;
 use crate::origin::{Constants, Origin, Origins};
 use crate::shape::Shape;
 
@@ -23,6 +25,8 @@ pub(crate) struct Rows {
     pub(crate) ends: Vec<u32>,
     /// So many rows in a row with the same fields. Their columns are the same for all.
     pub(crate) shapes: Vec<(Arc<Shape>, usize)>,
+    /// What is at code addresses.
+    pub(crate) code: CodeTable,
     origins: Origins,
     /// Memory that they take, besides the times, bytes and ends.
     others: usize,
@@ -52,16 +56,18 @@ impl Rows {
         self.bytes.clear();
         self.ends.clear();
         self.shapes.clear();
+        self.code = CodeTable::default();
         (self.origins, self.others) = (Origins::default(), 0);
     }
 
-    /// Adds a row of an event with these fields. Returns how much memory it takes.
+    /// Adds a row of an event with these fields, and the functions at its addresses. Returns how much memory it takes.
     #[inline]
     pub(crate) fn event(
         &mut self,
         shape: &Arc<Shape>,
         origin: &Arc<Origin>,
         event: &Event<'_>,
+        named: &[NamedField<'_>],
     ) -> usize {
         let parts = [event.packet, event.contexts, event.payload];
         self.bytes
@@ -69,7 +75,10 @@ impl Rows {
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             self.bytes.extend_from_slice(part);
         }
-        self.complete(shape, origin, event.ns)
+        let of_code = &shape.fields.code;
+        let others = self.code.push(&mut self.bytes, of_code, named);
+        self.others += others;
+        others + self.complete(shape, origin, event.ns)
     }
 
     /// Adds a row of a loss. The shape is that of [`of_losses`](Shape::of_losses). Returns how much

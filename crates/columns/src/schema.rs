@@ -117,6 +117,12 @@ pub(crate) enum Place {
     Enum { value: usize, label: usize },
     /// Text: as UTF-8; and its bytes where it is not, if that has happened.
     Text { text: usize, bytes: Option<usize> },
+    /// What is at code addresses.
+    Code {
+        function: usize,
+        file: usize,
+        line: usize,
+    },
     /// [`Fixed::Cpu`].
     Cpu,
     /// [`Fixed::Tid`], as the ring says.
@@ -130,6 +136,7 @@ pub(crate) struct Layout {
     pub(crate) packet: Vec<Place>,
     pub(crate) contexts: Vec<Place>,
     pub(crate) own: Vec<Place>,
+    pub(crate) code: Vec<Place>,
     /// The context with the thread's id.
     pub(crate) thread: Option<usize>,
 }
@@ -154,6 +161,23 @@ impl Assigning {
     fn add(&mut self, name: String, kind: Kind, count: Count) -> usize {
         self.columns.push(Column { name, kind, count });
         self.columns.len() - 1
+    }
+
+    /// The columns of what is at the addresses of a field.
+    fn code(&mut self, field: &str, is_list: bool) -> Place {
+        let count = match is_list {
+            true => Count::List,
+            false => Count::Optional,
+        };
+        let mut add = |what: &str, kind| {
+            let name = self.names.take(&format!("{field}_{what}"), "");
+            self.add(name, kind, count)
+        };
+        Place::Code {
+            function: add("function", Kind::Symbol),
+            file: add("file", Kind::Symbol),
+            line: add("line", U32),
+        }
     }
 
     /// The columns of some fields. `prefix` is in front of all their names; `if_taken` in front of
@@ -214,7 +238,7 @@ pub(crate) struct Raw {
 impl Raw {
     pub(crate) fn has(&self, part: Part, n: usize) -> bool {
         match part {
-            Part::Packet => false,
+            Part::Packet | Part::Code => false,
             Part::Contexts => self.contexts.contains(&n),
             Part::Own => self.own.contains(&n),
         }
@@ -222,8 +246,8 @@ impl Raw {
 
     pub(crate) fn insert(&mut self, part: Part, n: usize) {
         match part {
-            // Owners of rings are numbers.
-            Part::Packet => {}
+            // Owners of rings are numbers, and names of code are always UTF-8.
+            Part::Packet | Part::Code => {}
             Part::Contexts => self.contexts.push(n),
             Part::Own => self.own.push(n),
         }
@@ -247,6 +271,7 @@ impl Layout {
             columns: [columns(&FIXED), columns(&OF_LOSS)].concat(),
             packet: has_cpu.then_some(Place::Cpu).into_iter().collect(),
             contexts: Vec::new(),
+            code: Vec::new(),
             own: vec![
                 text(OfLoss::What),
                 Place::Own(OfLoss::Count as usize),
@@ -263,6 +288,7 @@ impl Layout {
             Part::Packet => &self.packet,
             Part::Contexts => &self.contexts,
             Part::Own => &self.own,
+            Part::Code => &self.code,
         }
     }
 
@@ -295,11 +321,15 @@ impl Layout {
             }
         });
         let packet = of_packet.collect();
+        let code = event.code.numbers.iter().zip(&event.code.is_list);
+        let code = code.map(|(field, is_list)| assigning.code(&field.name, *is_list));
+        let code = code.collect();
         Self {
             columns: assigning.columns,
             packet,
             contexts,
             own,
+            code,
             thread,
         }
     }

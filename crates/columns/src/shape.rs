@@ -5,6 +5,7 @@ use std::sync::Arc;
 use usertrace_reader::Field;
 use usertrace_ring::schema::{FieldType, Integer, Scalar};
 
+use crate::code::CodeFields;
 use crate::fields::Fields;
 use crate::schema::Layout;
 
@@ -38,6 +39,7 @@ impl Shape {
             fields: Fields {
                 packet: cpu.into_iter().collect(),
                 contexts: Vec::new(),
+                code: CodeFields::default(),
                 own: vec![
                     field("lost", FieldType::Str),
                     field("lost_count", integer(8, false)),

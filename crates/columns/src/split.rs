@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ahash::RandomState;
-use usertrace_reader::{Enumeration, Field, Value};
+use usertrace_reader::{Enumeration, Field, Number, Value};
 use usertrace_ring::schema::{Element, FieldType, Integer, Scalar};
+use usertrace_symbols::Frame;
 
 use crate::chunk::Contents;
 use crate::encode;
@@ -13,6 +14,14 @@ use crate::fields::Part;
 use crate::rows::Rows;
 use crate::schema::{Column, Count, Fixed, Kind, Layout, Place, Raw};
 use crate::values::{Data, Levels, Values, mismatch};
+
+/// The type of the numbers of lines.
+const LINE: Integer = Integer {
+    len: 4,
+    signed: false,
+    hex: false,
+    big_endian: false,
+};
 
 /// The encoded columns of rows.
 #[derive(Debug)]
@@ -32,6 +41,16 @@ enum Slot {
     Label(Part, usize),
     /// The bytes of a field whose text is not UTF-8.
     Bytes(Part, usize),
+    /// What is at the code addresses of a field.
+    Code(usize, CodeColumn),
+}
+
+/// A column of what is at code addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CodeColumn {
+    Function,
+    File,
+    Line,
 }
 
 impl Slot {
@@ -42,7 +61,7 @@ impl Slot {
                 Place::Own(column) => Some(column),
                 Place::Enum { value, .. } => Some(value),
                 Place::Text { text, .. } => Some(text),
-                Place::Cpu | Place::RingThread => None,
+                Place::Cpu | Place::RingThread | Place::Code { .. } => None,
             },
             Self::Label(part, n) => match *layout.part(part).get(n)? {
                 Place::Enum { label, .. } => Some(label),
@@ -50,6 +69,12 @@ impl Slot {
             },
             Self::Bytes(part, n) => match *layout.part(part).get(n)? {
                 Place::Text { bytes, .. } => bytes,
+                _ => None,
+            },
+            Self::Code(n, column) => match (*layout.code.get(n)?, column) {
+                (Place::Code { function, .. }, CodeColumn::Function) => Some(function),
+                (Place::Code { file, .. }, CodeColumn::File) => Some(file),
+                (Place::Code { line, .. }, CodeColumn::Line) => Some(line),
                 _ => None,
             },
         }
@@ -128,17 +153,21 @@ struct Run<'a> {
     ends: &'a [u32],
 }
 
-impl Splitting<'_> {
+impl<'a> Splitting<'a> {
     /// Takes the next field of all rows.
     fn field(&mut self, part: Part, n: usize, raw: &mut Raw) {
         let (all, layout) = (self.rows, self.layout);
         let place = layout.part(part)[n];
+        if let Place::Code { function, file, line } = place {
+            return self.code(n, [function, file, line]);
+        }
         let columns = &layout.columns;
         let column = match place {
             Place::Own(column) | Place::Enum { value: column, .. } => &columns[column],
             Place::Text { text, .. } => &columns[text],
             Place::Cpu => &columns[Fixed::Cpu as usize],
             Place::RingThread => &columns[Fixed::Tid as usize],
+            Place::Code { .. } => return,
         };
         let mut values = Values::new(column);
         if matches!(place, Place::Cpu | Place::RingThread) {
@@ -201,6 +230,48 @@ impl Splitting<'_> {
             let mut bytes = bytes.unwrap_or_else(|| Values::new(&BYTES));
             bytes.fill(all.len());
             self.add(Slot::Bytes(part, n), &BYTES, &bytes);
+        }
+    }
+
+    /// Takes what is at the next field's code addresses in all rows, which is behind all others.
+    fn code(&mut self, n: usize, columns: [usize; 3]) {
+        let of = columns.map(|column| &self.layout.columns[column]);
+        let [mut functions, mut files, mut lines] = of.map(Values::new);
+        let is_list = of[0].count == Count::List;
+        let table = &self.rows.code;
+        let mut first = 0;
+        for (shape, rows) in &self.rows.shapes {
+            let range = first..first + rows;
+            first += rows;
+            let mut run = Run {
+                bytes: &self.rows.bytes,
+                starts: &mut self.starts[range.clone()],
+                ends: &self.rows.ends[range],
+            };
+            let Some(field) = shape.fields.part(Part::Code).get(n) else {
+                continue;
+            };
+            run.frames(field, |numbers| {
+                let mut frames = numbers.flat_map(|number| table.get(number));
+                if is_list {
+                    let frames: Vec<&'a Frame> = frames.collect();
+                    functions.text_list(frames.iter().map(|frame| &frame.function[..]));
+                    let file = |frame: &&'a Frame| frame.file.as_deref().unwrap_or_default();
+                    files.text_list(frames.iter().map(file));
+                    let line = |frame: &&Frame| Number::Integer(LINE, frame.line.unwrap_or(0).into());
+                    lines.list(frames.iter().map(line));
+                } else {
+                    let frame = frames.next();
+                    let file = frame.and_then(|frame| frame.file.as_deref());
+                    functions.optional(frame.map(|frame| frame.function.as_bytes()));
+                    files.optional(file.map(str::as_bytes));
+                    lines.optional_integer(frame.and_then(|frame| frame.line).map(u64::from));
+                }
+            });
+        }
+        let slots = [CodeColumn::Function, CodeColumn::File, CodeColumn::Line];
+        for ((slot, of), values) in slots.into_iter().zip(of).zip([&functions, &files, &lines]) {
+            self.add(Slot::Code(n, slot), of, values);
         }
     }
 
@@ -360,6 +431,20 @@ impl<'a> Run<'a> {
                 raw.fill(first + n);
                 raw.optional(Some(text));
             }
+        }
+    }
+
+    /// Takes the numbers of frames of each row.
+    fn frames(
+        &mut self,
+        field: &Field,
+        mut take: impl FnMut(&mut dyn Iterator<Item = u64>),
+    ) {
+        for (rest, start) in self.rows() {
+            let (numbers, len) = content(&field.kind, rest);
+            *start = start.saturating_add(len as u32);
+            let (numbers, _) = numbers.as_chunks::<4>();
+            take(&mut numbers.iter().map(|number| u32::from_ne_bytes(*number).into()));
         }
     }
 

@@ -200,6 +200,32 @@ impl Values {
         }
     }
 
+    /// Adds the elements of a row as texts.
+    pub(crate) fn text_list<'a>(&mut self, elements: impl Iterator<Item = &'a str>) {
+        let mut is_first = true;
+        for element in elements {
+            self.level(true, !is_first);
+            self.text(element.as_bytes());
+            is_first = false;
+        }
+        if is_first {
+            self.level(false, false);
+        }
+    }
+
+    /// Adds an integer that is there, or not.
+    pub(crate) fn optional_integer(&mut self, bits: Option<u64>) {
+        if let Levels::Some(definition) = &mut self.levels {
+            definition.push(bits.is_some());
+        }
+        match (bits, &mut self.data) {
+            (None, _) => {}
+            (Some(bits), Data::I32(values)) => values.push(bits as i32),
+            (Some(bits), Data::I64(values)) => values.push(bits.cast_signed()),
+            (Some(_), other) => mismatch(other),
+        }
+    }
+
     fn level(&mut self, is_element: bool, is_further: bool) {
         if let Levels::Lists {
             definition,

@@ -145,6 +145,19 @@ impl<'a> Iterator for Values<'a> {
 }
 
 impl List<'_> {
+    /// The elements, if they are integers of 64 bits in the machine's byte order.
+    #[inline]
+    #[must_use]
+    pub fn words(&self) -> Option<impl ExactSizeIterator<Item = u64>> {
+        let is_plain = matches!(
+            self.kind,
+            Scalar::Integer(Integer { len: 8, big_endian: false, .. })
+        );
+        let (words, _) = self.bytes.as_chunks::<8>();
+        let words = &words[..self.left.min(words.len())];
+        is_plain.then(|| words.iter().map(|word| u64::from_ne_bytes(*word)))
+    }
+
     /// The element with this index.
     pub(super) fn get(&self, index: usize) -> Option<Number> {
         let at = index.checked_mul(self.kind.size())?;

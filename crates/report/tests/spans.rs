@@ -49,6 +49,117 @@ fn lines(tree: &Tree) -> Vec<String> {
     tree.below(0).into_iter().map(line).collect()
 }
 
+/// The events of a span, relative to the start: time, name, duration, and fields.
+fn events(tree: &Tree, span: usize) -> Vec<String> {
+    let events = tree.spans[span].events.iter();
+    let line = |event: &usertrace_report::spans::Happened| {
+        let lasted = event.duration().map_or(String::new(), |ns| format!(" {ns}"));
+        let texts = event.all_texts().join(", ");
+        format!("{} {}{lasted}: {texts}", event.ns - START, event.name())
+    };
+    events.map(line).collect()
+}
+
+/// What begins and ends in a span is one event with its duration and the fields of both, and what
+/// the thread does otherwise is an event of the span that it is in.
+///
+/// Requirements: B1, E8
+#[test]
+fn spans_have_what_begins_and_ends_in_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut trace = SpanTrace::create(directory.path(), 7);
+    trace.request((100, 51), [1, 0], "/a");
+    trace.query((101, 51), [2, 1], "items");
+    // In no span yet.
+    trace.malloc((102, 51), 1, 0x10);
+    trace.enter((110, 51), true, 1);
+    trace.malloc((111, 51), 24, 0x20);
+    trace.free((112, 51), 0x10);
+    trace.enter((120, 51), false, 2);
+    trace.malloc((121, 51), 32, 0x30);
+    trace.lock(51, 0x99, [130, 135, 138]);
+    // Another thread, which is in no span, ends something of this one.
+    trace.free((139, 52), 0x20);
+    trace.other((140, 51));
+    trace.other((141, 52));
+    trace.exit((150, 51), false, 2);
+    trace.close((151, 51), false, 2);
+    // Its span has ended.
+    trace.free((160, 51), 0x30);
+    trace.exit((170, 51), true, 1);
+    trace.close((180, 51), true, 1);
+    // The same id again: nothing comes from before.
+    trace.request((200, 51), [1, 0], "/b");
+    trace.enter((201, 51), true, 1);
+    trace.malloc((202, 51), 8, 0x40);
+    trace.exit((203, 51), true, 1);
+    trace.close((204, 51), true, 1);
+    trace.request((300, 51), [1, 0], "/c");
+    trace.enter((301, 51), true, 1);
+    trace.free((302, 51), 0x40);
+    trace.close((303, 51), true, 1);
+    trace.finish();
+    let collected = trees(directory.path(), 10);
+    let [tree, second, third] = &collected.trees[..] else {
+        panic!("{:?}", collected.trees)
+    };
+    assert_eq!(
+        events(tree, 0),
+        [
+            "111 libc:malloc 28: size = 24, ptr = 0x20",
+            "112 libc:free: ptr = 0x10",
+            "160 libc:free: ptr = 0x30",
+        ]
+    );
+    assert_eq!(
+        events(tree, 1),
+        [
+            "121 libc:malloc: size = 32, ptr = 0x30",
+            "130 pthread:mutex_lock 5: mutex = 0x99, result = 0",
+            "135 pthread:mutex held 3: mutex = 0x99, result = 0",
+            "140 libc:read: fd = 3",
+        ]
+    );
+    assert_eq!(events(second, 0), ["202 libc:malloc: size = 8, ptr = 0x40"]);
+    assert_eq!(events(third, 0), ["302 libc:free: ptr = 0x40"]);
+    // What only an end has is found, too.
+    for (field, count) in [("mutex=0x99", 1), ("result=0", 1), ("ptr=0x40", 2), ("fd=3", 1)] {
+        let options = Options {
+            keep: 10,
+            field: Some(field.parse().unwrap()),
+            ..Options::default()
+        };
+        let found = collect(directory.path(), options).trees.len();
+        assert_eq!(found, count, "{field}");
+    }
+}
+
+/// Events of the allocator leave room for the spans of a request.
+///
+/// Requirements: E8
+#[test]
+fn events_of_others_leave_room_for_spans() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut trace = SpanTrace::create(directory.path(), 7);
+    trace.request((1, 51), [1, 0], "/a");
+    trace.enter((2, 51), true, 1);
+    let count = 50_000;
+    for n in 0..count {
+        trace.malloc((10 + n, 51), 8, 0x1000 + n);
+    }
+    trace.query((200_000, 51), [2, 1], "items");
+    trace.message((200_001, 51), 2, "found");
+    trace.close((200_002, 51), false, 2);
+    trace.close((200_003, 51), true, 1);
+    trace.finish();
+    let collected = trees(directory.path(), 1);
+    let tree = &collected.trees[0];
+    assert_eq!(tree.spans.len(), 2);
+    assert_eq!(tree.spans[1].events.len(), 1);
+    let kept = tree.spans[0].events.len() as u64;
+    assert!((1..count).contains(&kept) && kept + tree.left_out == count, "{kept}");
+}
+
 /// A request moves between threads, has two queries at once, and an event.
 ///
 /// Requirements: B1, E8

@@ -27,6 +27,8 @@ const TOTAL_READS_PER_BYTE: u64 = 16;
 const TOTAL_READS_PER_LOOKUP: u64 = 4096;
 /// Estimate of the memory in bytes that is kept for each read.
 const MEMORY_PER_READ: u64 = 8;
+/// Maximum length of the path of a source file in bytes. Longer ones are left out.
+const MAX_PATH: usize = 4096;
 /// Maximum number of inlined functions at one address.
 const MAX_FRAMES: usize = 256;
 
@@ -128,9 +130,11 @@ impl Dwarf {
                 None => String::new(),
             };
             let location = frame.location.as_ref();
+            let file = location.and_then(|at| at.file);
+            let file = file.filter(|file| file.len() <= MAX_PATH);
             frames.push(Frame {
                 function,
-                file: location.and_then(|at| at.file).map(printable),
+                file: file.map(printable),
                 line: location.and_then(|at| at.line),
                 is_inlined: true,
                 is_unknown: false,

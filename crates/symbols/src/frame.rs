@@ -27,6 +27,12 @@ impl Frame {
         }
     }
 
+    /// Memory that it takes, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.function.len() + self.file.as_ref().map_or(0, String::len)
+    }
+
     /// `FILE:LINE`, or `FILE` if the line is unknown.
     #[must_use]
     pub fn place(&self) -> Option<String> {

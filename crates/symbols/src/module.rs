@@ -8,6 +8,9 @@ use usertrace_sys::printable;
 
 use crate::build_id::BuildId;
 
+/// Maximum number of characters of a name. Files have at most 255 bytes, but a trace may say anything.
+const MAX_NAME: usize = 255;
+
 /// An object, wherever and in however many processes it is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Module {
@@ -74,11 +77,16 @@ impl Module {
         self.identity.debug_link.as_ref()
     }
 
-    /// The last part of its path, printable.
+    /// The last part of its path, printable. If it is longer than names of files are, its beginning.
     #[must_use]
     pub fn name(&self) -> String {
         let path = self.path();
         let name = path.file_name().unwrap_or(path.as_os_str());
-        printable(&name.to_string_lossy())
+        let name = name.to_string_lossy();
+        let end = name.char_indices().nth(MAX_NAME).map(|(end, _)| end);
+        match end {
+            Some(end) => format!("{}…", printable(&name[..end])),
+            None => printable(&name),
+        }
     }
 }

@@ -150,6 +150,24 @@ impl Modules {
         self.all.get(usize::try_from(number).ok()?)
     }
 
+    /// Whether two processes have modules at the same addresses, as one that was forked and its
+    /// parent have. Programs of other processes have their libraries elsewhere, unless the
+    /// addresses are not random.
+    #[must_use]
+    pub fn are_loaded_alike(&self, one: usize, other: usize) -> bool {
+        let of = |process| Some(&self.processes.get(process)?.loaded);
+        let Some((one, other)) = of(&one).zip(of(&other)) else {
+            return false;
+        };
+        let same = one.iter().filter(|(base, loaded)| {
+            let there = other.get(base);
+            there.is_some_and(|there| there.identity.path == loaded.identity.path)
+        });
+        // A program of fixed addresses is at the same one each time. Either process may have loaded
+        // or unloaded something since.
+        same.count() * 2 > one.len().min(other.len())
+    }
+
     /// Whether the trace says anything about the modules of a process.
     #[must_use]
     pub fn knows(&self, process: usize) -> bool {

@@ -1,7 +1,7 @@
 //! The code addresses in an event.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use usertrace_reader::{Event, Field, Number, Value, Values};
 
@@ -29,7 +29,7 @@ pub struct NamedField<'a> {
     /// It is a list of addresses.
     pub is_list: bool,
     /// Each address, and its functions: the innermost of those that are inlined there first.
-    pub frames: Vec<(u64, Rc<[Frame]>)>,
+    pub frames: Vec<(u64, Arc<[Frame]>)>,
     /// The trace knows the module at one of the addresses at least.
     pub(crate) is_known: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn addresses<'a>(event: &Event<'a>) -> Vec<NamedField<'a>> {
                 _ => continue,
             };
             let addresses = addresses.into_iter().filter(|&address| address != 0);
-            let frames: Vec<_> = addresses.map(|address| (address, Rc::default())).collect();
+            let frames: Vec<_> = addresses.map(|address| (address, Arc::default())).collect();
             if !frames.is_empty() {
                 found.push(NamedField {
                     area,

@@ -1,6 +1,6 @@
 //! Names addresses of processes.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use usertrace_reader::Event;
 
@@ -69,7 +69,7 @@ impl Resolver {
 
     /// The functions at an address: the innermost of those that are inlined there first. Never
     /// empty: an unknown function is `MODULE+0xOFFSET`, or `0xADDRESS` if the module is unknown.
-    pub fn resolve(&mut self, process: usize, address: u64, kind: AddressKind) -> Rc<[Frame]> {
+    pub fn resolve(&mut self, process: usize, address: u64, kind: AddressKind) -> Arc<[Frame]> {
         let Some(found) = self.modules.find(process, kind.instruction(address)) else {
             return unknown(format!("{address:#x}"));
         };
@@ -85,6 +85,6 @@ impl Resolver {
     }
 }
 
-fn unknown(function: String) -> Rc<[Frame]> {
-    Rc::new([Frame::unknown(function)])
+fn unknown(function: String) -> Arc<[Frame]> {
+    Arc::new([Frame::unknown(function)])
 }

@@ -45,8 +45,16 @@ impl AddressKind {
 /// else `ip` alone. Empty without both. All are addresses of kind [`AddressKind::Return`].
 ///
 /// Unknown addresses are 0, and are left out.
-pub fn stack<'a>(event: &Event<'a>) -> impl Iterator<Item = u64> + use<'a> {
-    let fields: &'a [Field] = event.stream.contexts.as_deref().unwrap_or_default();
+pub fn stack(event: &Event<'_>) -> impl Iterator<Item = u64> + use<> {
+    let mut addresses = Vec::new();
+    append_stack(event, &mut addresses);
+    addresses.into_iter()
+}
+
+/// Appends the [call stack](stack) of an event.
+#[inline]
+pub fn append_stack(event: &Event<'_>, to: &mut Vec<u64>) {
+    let fields: &[Field] = event.stream.contexts.as_deref().unwrap_or_default();
     let index_of = |name: &str| fields.iter().position(|field| field.name == name);
     let list = index_of(CALLSTACK).and_then(|index| {
         match Values::new(fields, event.contexts).nth(index)?.1 {
@@ -54,17 +62,28 @@ pub fn stack<'a>(event: &Event<'a>) -> impl Iterator<Item = u64> + use<'a> {
             _ => None,
         }
     });
-    let single = match list {
-        Some(_) => None,
-        None => index_of(IP).and_then(|index| value::integer(fields, index, event.contexts)),
-    };
-    let addresses = list
-        .into_iter()
-        .flatten()
-        .filter_map(|number| match number {
-            Number::Integer(_, bits) => Some(bits),
-            _ => None,
-        });
-    let addresses = addresses.take(MAX_FRAMES).chain(single);
-    addresses.filter(|&address| address != 0)
+    let before = to.len();
+    match list {
+        Some(list) => match list.words() {
+            Some(words) => to.extend(words.take(MAX_FRAMES)),
+            None => to.extend(list.take(MAX_FRAMES).filter_map(|number| match number {
+                Number::Integer(_, bits) => Some(bits),
+                _ => None,
+            })),
+        },
+        None => {
+            let ip = index_of(IP);
+            to.extend(ip.and_then(|index| value::integer(fields, index, event.contexts)));
+        }
+    }
+    if to[before..].contains(&0) {
+        let mut kept = before;
+        for at in before..to.len() {
+            if to[at] != 0 {
+                to[kept] = to[at];
+                kept += 1;
+            }
+        }
+        to.truncate(kept);
+    }
 }

@@ -1,7 +1,7 @@
 //! Resolves places in modules.
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use usertrace_sys::printable;
 
@@ -18,8 +18,10 @@ use crate::symbol_table::SymbolTable;
 const MAX_MEMORY: u64 = 1 << 30;
 /// Growth of the memory after which it is compared with its limit, in bytes.
 const STEP: u64 = 32 << 20;
-/// Maximum number of places whose frames are remembered.
+/// Maximum number of places whose frames are remembered, and their memory in bytes: debug
+/// information may say much of few addresses.
 const MAX_PLACES: usize = 1 << 20;
+const MAX_PLACES_MEMORY: usize = 256 << 20;
 
 /// Finds the functions, files and lines of places in modules, and remembers them.
 ///
@@ -31,7 +33,8 @@ pub struct Symbols {
     /// By the number of the module.
     files: HashMap<u32, Files>,
     /// By module and offset.
-    places: HashMap<(u32, u64), Rc<[Frame]>>,
+    places: HashMap<(u32, u64), Arc<[Frame]>>,
+    places_memory: usize,
     lookups: u64,
     /// Growth of the memory since it was last compared with its limit, in bytes.
     grown: u64,
@@ -65,17 +68,19 @@ impl Symbols {
 
     /// The functions at an offset from the start of a module: the innermost of those that are
     /// inlined there first, the one that they are in last. Empty if it is unknown.
-    pub fn frames(&mut self, module: &Module, offset: u64) -> Rc<[Frame]> {
+    pub fn frames(&mut self, module: &Module, offset: u64) -> Arc<[Frame]> {
         let place = (module.number(), offset);
         if let Some(frames) = self.places.get(&place) {
-            return Rc::clone(frames);
+            return Arc::clone(frames);
         }
         self.lookups += 1;
-        let frames: Rc<[Frame]> = of_program(self.find(module, offset)).into();
-        if self.places.len() >= MAX_PLACES {
-            self.places.clear();
+        let frames: Arc<[Frame]> = of_program(self.find(module, offset)).into();
+        let memory = frames.iter().map(Frame::memory).sum::<usize>();
+        if self.places.len() >= MAX_PLACES || self.places_memory + memory > MAX_PLACES_MEMORY {
+            (self.places, self.places_memory) = (HashMap::new(), 0);
         }
-        self.places.insert(place, Rc::clone(&frames));
+        self.places_memory += memory;
+        self.places.insert(place, Arc::clone(&frames));
         frames
     }
 

@@ -20,7 +20,7 @@ pub struct SpanTrace {
 /// Time in ns after the start, and thread.
 pub type At = (u64, u32);
 
-const EVENTS: [&str; 13] = [
+const EVENTS: [&str; 18] = [
     "1 shop:request.new 6 u64 span;u64 parent;str path",
     "2 shop:request.record 6 u64 span;u16 status",
     "3 shop:request.follows 6 u64 span;u64 follows",
@@ -34,6 +34,11 @@ const EVENTS: [&str; 13] = [
     "11 shop:query.exit 6 u64 span",
     "12 shop:query.close 6 u64 span",
     "13 libc:read 6 u32 fd",
+    "14 libc:malloc 6 u64 size;x64 ptr",
+    "15 libc:free 6 x64 ptr",
+    "16 pthread:mutex_lock_req 6 x64 mutex",
+    "17 pthread:mutex_lock_acq 6 x64 mutex;s32 result",
+    "18 pthread:mutex_unlock 6 x64 mutex;s32 result",
 ];
 
 impl SpanTrace {
@@ -111,6 +116,25 @@ impl SpanTrace {
     /// Something happens that knows no spans.
     pub fn other(&mut self, at: At) {
         self.write(13, at, &[&3u32.to_ne_bytes()]);
+    }
+
+    /// A thread allocates a block.
+    pub fn malloc(&mut self, at: At, size: u64, ptr: u64) {
+        self.write(14, at, &[&size.to_ne_bytes(), &ptr.to_ne_bytes()]);
+    }
+
+    /// A thread frees a block.
+    pub fn free(&mut self, at: At, ptr: u64) {
+        self.write(15, at, &[&ptr.to_ne_bytes()]);
+    }
+
+    /// A thread asks for a mutex, has it, and releases it.
+    pub fn lock(&mut self, thread: u32, mutex: u64, times: [u64; 3]) {
+        let (mutex, done) = (mutex.to_ne_bytes(), 0i32.to_ne_bytes());
+        let [asks, has, releases] = times.map(|time| (time, thread));
+        self.write(16, asks, &[&mutex]);
+        self.write(17, has, &[&mutex, &done]);
+        self.write(18, releases, &[&mutex, &done]);
     }
 
     /// Notes that events were lost.

@@ -49,7 +49,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     (
         "usertrace-columns",
-        &["usertrace-os", "usertrace-reader", "usertrace-ring"],
+        &[
+            "usertrace-os",
+            "usertrace-reader",
+            "usertrace-ring",
+            "usertrace-symbols",
+        ],
     ),
     (
         "usertrace-crash",

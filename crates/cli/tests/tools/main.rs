@@ -24,6 +24,7 @@ mod report;
 mod report_requests;
 mod saved;
 mod spans;
+mod sqlx;
 mod stacks;
 mod symbols;
 mod top;

@@ -39,6 +39,8 @@ enum Contexts {
     None,
     Ip,
     Callstack,
+    /// With the thread.
+    Thread,
 }
 
 impl TracedProgram {
@@ -54,11 +56,13 @@ impl TracedProgram {
             "3 libc:realloc 6 x64 in_ptr;u64 size;x64 ptr".to_owned(),
             "4 function:entry 6 x64 function;x64 call_site".to_owned(),
             "5 libc:posix_memalign 6 u64 alignment;u64 size;s32 result;x64 ptr".to_owned(),
+            "6 function:exit 6 x64 function;x64 call_site".to_owned(),
         ];
         match contexts {
             Contexts::None => {}
             Contexts::Ip => lines.push("@1 x64 ip".to_owned()),
             Contexts::Callstack => lines.push("@1 x64 ip;x64[] callstack".to_owned()),
+            Contexts::Thread => lines.push("@1 u32 vtid;x64 ip;x64[] callstack".to_owned()),
         }
         lines.push(program.loaded_at(base));
         for line in lines {
@@ -81,7 +85,10 @@ impl TracedProgram {
             Contexts::Ip => {
                 payload.extend(ip.to_le_bytes());
             }
-            Contexts::Callstack => {
+            Contexts::Callstack | Contexts::Thread => {
+                if contexts == Contexts::Thread {
+                    payload.extend(51u32.to_le_bytes());
+                }
                 payload.extend(ip.to_le_bytes());
                 payload.extend((stack.len() as u32).to_le_bytes());
                 for offset in stack {
@@ -105,9 +112,14 @@ impl TracedProgram {
     }
 
     fn write(&self, directory: &Path) {
+        self.write_as(directory, 42);
+    }
+
+    /// The trace of a process with this id.
+    fn write_as(&self, directory: &Path, pid: u32) {
         std::fs::create_dir_all(directory).unwrap();
         let main = [self.main.clone()];
-        write(directory, identity("shop", 42), &self.control, &main);
+        write(directory, identity("shop", pid), &self.control, &main);
     }
 }
 
@@ -255,6 +267,205 @@ fn json_has_frames_beside_addresses() {
         plain["context"].as_object_mut().unwrap().remove(key);
     }
     assert_eq!(export(&["--symbols", "never"]), plain);
+}
+
+/// A trace of calls and of an allocation in them, and the path of the source.
+fn calling(directory: &Path) -> (TracedProgram, Compiled, String) {
+    let program = compile(directory, LEAK_C, &[]);
+    let contexts = Contexts::Thread;
+    let mut traced = TracedProgram::new(&program, contexts);
+    let call = [traced.base + program.here, traced.base + program.there];
+    let call = call.map(u64::to_le_bytes).concat();
+    traced.event(contexts, 4, &[program.there], &call);
+    traced.malloc(contexts, &[program.here, program.there, 1 << 40], 24, 0xabc0);
+    traced.event(contexts, 6, &[program.there], &call);
+    // Nothing is known there.
+    traced.malloc(contexts, &[1 << 40], 8, 0xdef0);
+    traced.write(&directory.join("traces"));
+    let source = directory.join("shop.c").to_str().unwrap().to_owned();
+    (traced, program, source)
+}
+
+/// Perfetto's trace processor finds the source of each event, its frames, and slices that are named
+/// after functions.
+///
+/// Requirements: E8, F1
+#[test]
+fn perfetto_names_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traced, program, source) = calling(directory.path());
+    let ask = |arguments: &[&str]| {
+        let start = ["export", "--perfetto", "-o", "out", "traces"];
+        let output = usertrace(directory.path(), &[&start[..], arguments].concat());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        let queries = [
+            "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
+            "select name, dur from slice order by ts",
+            "select s.name, a.key, a.display_value from slice s join args a using (arg_set_id) \
+             where a.key glob 'source*' or a.key glob '*frames*' order by s.ts, a.key",
+        ];
+        let out = directory.path().join("out");
+        usertrace_testing::tools::trace_processor(&out, &queries)
+    };
+    let row = |row: &Vec<Value>| {
+        let cells = row.iter().map(|cell| cell.as_str().unwrap_or("-"));
+        cells.collect::<Vec<_>>().join(" ")
+    };
+    let rows = |rows: &[Vec<Value>]| rows.iter().map(row).collect::<Vec<_>>();
+    let named = ask(&[]);
+    assert!(named[0].is_empty(), "{named:?}");
+    assert_eq!(rows(&named[1]), ["leak 200", "libc:malloc 0", "libc:malloc 0"]);
+    let outside = traced.base + (1 << 40);
+    let expected = [
+        format!("leak debug.call_site_frames[0] main ({source}:16)"),
+        format!("leak debug.context.callstack_frames[0] main ({source}:16)"),
+        format!("leak debug.context.ip_frames[0] main ({source}:16)"),
+        format!("leak debug.function_frames[0] leak ({source}:6) [inlined]"),
+        format!("leak debug.function_frames[1] work ({source}:11)"),
+        format!("leak source_location.file_name {source}"),
+        "leak source_location.function_name leak".to_owned(),
+        "leak source_location.line_number 6".to_owned(),
+        format!("libc:malloc debug.context.callstack_frames[0] leak ({source}:5) [inlined]"),
+        format!("libc:malloc debug.context.callstack_frames[1] work ({source}:11)"),
+        format!("libc:malloc debug.context.callstack_frames[2] main ({source}:16)"),
+        format!("libc:malloc debug.context.callstack_frames[3] {outside:#x}"),
+        format!("libc:malloc debug.context.ip_frames[0] leak ({source}:5) [inlined]"),
+        format!("libc:malloc debug.context.ip_frames[1] work ({source}:11)"),
+        format!("libc:malloc source_location.file_name {source}"),
+        "libc:malloc source_location.function_name leak".to_owned(),
+        "libc:malloc source_location.line_number 5".to_owned(),
+    ];
+    assert_eq!(rows(&named[2]), expected);
+    let plain = ask(&["--symbols", "never"]);
+    let first = format!("function 0x{:X} 200", traced.base + program.here);
+    assert_eq!(rows(&plain[1]), [&first, "libc:malloc 0", "libc:malloc 0"]);
+    assert!(plain[2].is_empty(), "{plain:?}");
+}
+
+/// Spans have OpenTelemetry's attributes for code.
+///
+/// Requirements: E8, F1
+#[test]
+fn otlp_names_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let (.., source) = calling(directory.path());
+    let export = |arguments: &[&str]| -> Value {
+        let start = ["export", "--otlp", "traces"];
+        let output = usertrace(directory.path(), &[&start[..], arguments].concat());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+        line["resourceSpans"][0]["scopeSpans"][0]["spans"][0].clone()
+    };
+    let of_code = |span: &Value| -> Vec<Value> {
+        let all = span["attributes"].as_array().unwrap().iter();
+        let is_of_code = |of: &&Value| of["key"].as_str().unwrap().starts_with("code.");
+        all.filter(is_of_code).cloned().collect()
+    };
+    let span = export(&[]);
+    assert_eq!(span["name"], "leak");
+    let expected = serde_json::json!([
+        {"key": "code.function.name", "value": {"stringValue": "leak"}},
+        {"key": "code.file.path", "value": {"stringValue": source}},
+        {"key": "code.line.number", "value": {"intValue": "6"}},
+        {"key": "code.stacktrace", "value": {"stringValue": format!("at main ({source}:16)")}},
+    ]);
+    assert_eq!(Value::from(of_code(&span)), expected);
+    let plain = export(&["--symbols", "never"]);
+    assert_eq!(plain["name"], "function");
+    assert!(of_code(&plain).is_empty(), "{plain}");
+}
+
+/// DuckDB groups by functions and lines, of the place of an event and of call stacks.
+///
+/// Requirements: E8, F1
+#[test]
+fn tables_name_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let (traced, _, source) = calling(directory.path());
+    let ask = |arguments: &[&str], queries: &[&str]| {
+        let start = ["export", "--parquet", "out", "traces"];
+        let output = usertrace(directory.path(), &[&start[..], arguments].concat());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        usertrace_testing::tools::duckdb(directory.path(), queries)
+    };
+    let malloc = "from 'out/*/*/event=libc%3Amalloc/*.parquet' order by time";
+    let entry = "from 'out/*/*/event=function%3Aentry/*.parquet'";
+    let of_ip = format!("select ctx_ip_function, ctx_ip_file, ctx_ip_line::int {malloc}");
+    let of_stack = format!(
+        "select ctx_callstack_function, ctx_callstack_file, ctx_callstack_line {malloc}"
+    );
+    let of_call = format!(
+        "select function_function, function_line::int, call_site_function, call_site_line::int {entry}"
+    );
+    let outside = format!("{:#x}", traced.base + (1 << 40));
+    let named = ask(&[], &[&of_ip, &of_stack, &of_call]);
+    let expected = serde_json::json!([
+        [["leak", source, 5], [null, null, null]],
+        [
+            [["leak", "work", "main", outside], [source, source, source, ""], [5, 11, 16, 0]],
+            [[], [], []],
+        ],
+        [["leak", 6, "main", 16]],
+    ]);
+    assert_eq!(serde_json::to_value(named).unwrap(), expected);
+    let columns = format!("select count(*)::int from (describe select * {malloc}) where column_name like '%!_function' escape '!'");
+    let plain = ask(&["--symbols", "never"], &[&columns]);
+    assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::json!([[[0]]]));
+}
+
+/// A child of `fork` frees what it has from its parent without a message, and is blamed for its own
+/// blocks only. Another program at other addresses is no relative.
+///
+/// Requirements: E7, F1
+#[test]
+fn leaks_of_children_are_theirs() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), LEAK_C, &[]);
+    let contexts = Contexts::Callstack;
+    let leak = [program.here, program.there];
+    let mut parent = TracedProgram::new(&program, contexts);
+    for ptr in 1..=4 {
+        parent.malloc(contexts, &[program.there], 1000, ptr << 12);
+    }
+    let lines = |base: u64| {
+        let mut child = TracedProgram::new(&program, contexts);
+        if base != child.base {
+            child.control.meta(at(2), &format!("-{:x}", child.base));
+            child.control.meta(at(3), &program.loaded_at(base));
+            child.base = base;
+        }
+        child.time = 20_000;
+        child.malloc(contexts, &leak, 70, 0x9000);
+        // Two of four copies, and one of its own.
+        child.malloc(contexts, &leak, 7, 0xa000);
+        for ptr in [0x1000, 0xa000, 0x2000] {
+            child.free(contexts, ptr);
+        }
+        let traces = directory.path().join(format!("traces-{base:x}"));
+        parent.write_as(&traces.join("parent"), 42);
+        child.write_as(&traces.join("child"), 43);
+        let traces = traces.to_str().unwrap();
+        let output = usertrace(directory.path(), &["leaks", traces]);
+        assert_eq!(output.status.code(), Some(0));
+        let lines = text(&output.stdout).lines();
+        let lines = lines.filter(|line| !line.starts_with("    ") && !line.is_empty());
+        let short = |line: &str| match (line.split_once(" ("), line.rsplit_once("), ")) {
+            (Some((what, _)), Some((_, process))) => format!("{what}, {process}"),
+            _ => line.to_owned(),
+        };
+        let lines: Vec<String> = lines.map(short).collect();
+        (lines, text(&output.stderr).to_owned())
+    };
+    let expected = [
+        "4000 bytes in 4 blocks: main, shop (42)",
+        "70 bytes in 1 block: leak, shop (43)",
+        "total: 4070 bytes in 5 blocks not freed at the end",
+    ];
+    let (of_child, said) = lines(parent.base);
+    assert_eq!((&of_child[..], &said[..]), (&expected.map(str::to_owned)[..], ""));
+    let (of_other, said) = lines(parent.base + (1 << 30));
+    assert_eq!(of_other, expected);
+    assert!(said.contains("2 blocks were freed whose allocation is not"), "{said}");
 }
 
 /// The first line names the function that leaks, with its file and line, in each language and each

@@ -67,13 +67,14 @@ impl Activity {
         }
     }
 
-    /// Follows an event of a process. `stack` is any id of its call stack. Appends the spans that
-    /// it ended.
+    /// Follows an event of a process. `stack` is any id of its call stack. `is_related` says whether
+    /// another process may have forked this one. Appends the spans that it ended.
     pub(crate) fn event(
         &mut self,
         event: &Event<'_>,
         process: u32,
         stack: u32,
+        is_related: impl FnMut(u32) -> bool,
         ended: &mut Vec<Ended>,
     ) -> Step {
         let time = self.advance(event.ns);
@@ -97,7 +98,7 @@ impl Activity {
             }));
         }
         if let Some((heap, pair)) = &used.heap {
-            let change = self.heap.note(heap, process, time, stack, field);
+            let change = self.heap.note(heap, process, time, stack, field, is_related);
             let of_pair = &mut self.pairs.all[*pair as usize];
             of_pair.unbegun += u64::from(change.is_unknown_free);
             of_pair.unended += change.unended;
@@ -124,6 +125,13 @@ impl Activity {
         };
         self.classes.all[step.class as usize].events += 1;
         step
+    }
+
+    /// Whether an event may begin something that another event ends.
+    pub(crate) fn is_begin(&mut self, event: &Event<'_>) -> bool {
+        let (_, used) = self.classes.usage(&mut self.pairs, event);
+        let has_begin = used.actions.iter().any(|action| !action.is_end);
+        has_begin || used.heap.is_some_and(|(heap, _)| heap.gives.is_some())
     }
 
     /// Converts the time of the next event to ns since the first one. Never goes back.

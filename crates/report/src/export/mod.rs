@@ -2,6 +2,7 @@
 //! them. Memory holds only the current event, and what has begun and not ended; for profiles, the
 //! sums of all call stacks.
 
+mod code_place;
 mod json;
 mod otlp;
 mod pairs;

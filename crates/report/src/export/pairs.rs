@@ -1,5 +1,8 @@
 //! Finds events that begin or end a slice in one thread.
 
+use usertrace_reader::Event;
+use usertrace_ring::schema::{FieldType, Scalar};
+
 use crate::pair_names;
 
 /// The role of an event in a slice.
@@ -24,6 +27,17 @@ pub(super) fn slice_role(name: &str, is_event: &dyn Fn(&str) -> bool) -> (SliceR
         }
         _ => (SliceRole::Neither, name.to_owned()),
     }
+}
+
+/// Whether an event with this stem is of a function that its first field has the address of: all
+/// functions share one event.
+pub(super) fn is_of_function(event: &Event<'_>, stem: &str) -> bool {
+    let is_address = |kind: &FieldType| {
+        matches!(kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
+    };
+    let first = event.class.fields.first();
+    let provider = event.class.name.split(':').next();
+    first.is_some_and(|field| is_address(&field.kind)) && provider == Some(stem)
 }
 
 /// The open slices of a thread.

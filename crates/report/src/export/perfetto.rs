@@ -1,7 +1,7 @@
 //! Writes events as a Perfetto trace: packets of track events.
 //!
 //! Each process has a track. Below it, each known thread has a track, or else each ring. Fields
-//! become debug annotations. A begin event and its end event in the same thread become a slice; all
+//! become debug annotations, and so do the functions at code addresses. A begin event and its end event in the same thread become a slice; all
 //! other events are instants.
 //!
 //! A root span of `tracing` has an asynchronous track below its process, with its children in it or
@@ -14,9 +14,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 
-use usertrace_ring::schema::{FieldType, Integer, Scalar};
+use usertrace_ring::schema::Integer;
+use usertrace_symbols::{Area, Frame, NamedField};
 
-use super::pairs::{SliceRole, Stack, slice_role};
+use super::code_place::CodePlace;
+use super::pairs::{SliceRole, Stack, is_of_function, slice_role};
 use super::proto::{Message, NestedMark};
 use super::span_tracks::{Ended, SpanTracks};
 use crate::spans::role::Role;
@@ -78,6 +80,7 @@ mod field {
         pub(crate) const NAME_IID: u32 = 10;
         pub(crate) const TRACK_UUID: u32 = 11;
         pub(crate) const NAME: u32 = 23;
+        pub(crate) const SOURCE_LOCATION: u32 = 33;
         pub(crate) const FLOW_IDS: u32 = 47;
         pub(crate) const TERMINATING_FLOW_IDS: u32 = 48;
         pub(crate) const SLICE_BEGIN: u64 = 1;
@@ -88,6 +91,13 @@ mod field {
         pub(crate) const INTERNED_ANNOTATION_NAMES: u32 = 3;
         pub(crate) const INTERNED_IID: u32 = 1;
         pub(crate) const INTERNED_NAME: u32 = 2;
+    }
+
+    /// `track_event/source_location.proto`
+    pub(super) mod source {
+        pub(crate) const FILE: u32 = 2;
+        pub(crate) const FUNCTION: u32 = 3;
+        pub(crate) const LINE: u32 = 4;
     }
 
     /// `track_event/debug_annotation.proto`
@@ -104,7 +114,7 @@ mod field {
     }
 }
 
-use field::{annotation, clock, event as of_event, packet, track};
+use field::{annotation, clock, event as of_event, packet, source, track};
 
 /// All packets belong to one sequence, so each name is interned only once.
 const SEQUENCE: u64 = 1;
@@ -216,8 +226,9 @@ impl Class {
         }
     }
 
-    /// Writes everything that the event says as debug annotations.
-    fn annotate(&self, message: &mut Message, event: &Event<'_>) {
+    /// Writes everything that the event says as debug annotations, with the functions at its
+    /// addresses.
+    fn annotate(&self, message: &mut Message, event: &Event<'_>, named: &[NamedField<'_>]) {
         annotations(
             message,
             of_event::DEBUG_ANNOTATIONS,
@@ -225,12 +236,22 @@ impl Class {
             &event.class.fields,
             event.payload,
         );
+        frames(message, of_event::DEBUG_ANNOTATIONS, named, Area::Payload);
         if let Some(contexts) = &event.stream.contexts {
-            dict(message, "context", &self.contexts, contexts, event.contexts);
+            let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
+            message.text(annotation::NAME, "context");
+            let field = annotation::DICT_ENTRIES;
+            annotations(message, field, &self.contexts, contexts, event.contexts);
+            frames(message, field, named, Area::Context);
+            message.end(mark);
         }
         if !event.stream.packet.is_empty() {
             let fields = &event.stream.packet;
-            dict(message, "packet", &self.packet, fields, event.packet);
+            let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
+            message.text(annotation::NAME, "packet");
+            let field = annotation::DICT_ENTRIES;
+            annotations(message, field, &self.packet, fields, event.packet);
+            message.end(mark);
         }
         if let Some(loglevel) = event.class.loglevel {
             let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
@@ -316,6 +337,11 @@ impl Perfetto {
 
     /// Appends an event's packets.
     pub fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
+        self.named_event(out, event, &[]);
+    }
+
+    /// Appends an event's packets, with the functions at the addresses in it.
+    pub fn named_event(&mut self, out: &mut Vec<u8>, event: &Event<'_>, named: &[NamedField<'_>]) {
         let message = &mut Message {
             bytes: std::mem::take(out),
         };
@@ -346,13 +372,18 @@ impl Perfetto {
         // An end without a name ends the last slice. With a name, it could match another one.
         if kind != of_event::SLICE_END {
             message.number(of_event::CATEGORY_IIDS, class.category);
-            match Values::new(&event.class.fields, event.payload).next() {
-                Some((_, Value::Scalar(Number::Integer(_, bits))))
-                    if class.is_of_address && kind == of_event::SLICE_BEGIN =>
-                {
+            let function = CodePlace::of(named).function;
+            let first = Values::new(&event.class.fields, event.payload).next();
+            let is_call = class.is_of_address && kind == of_event::SLICE_BEGIN;
+            match (first, function) {
+                (_, Some(frame)) if is_call => message.text(of_event::NAME, &frame.function),
+                (Some((_, Value::Scalar(Number::Integer(_, bits)))), None) if is_call => {
                     message.text(of_event::NAME, &format!("{} 0x{bits:X}", class.stem));
                 }
                 _ => message.number(of_event::NAME_IID, name),
+            }
+            if let Some(frame) = function {
+                source_location(message, frame);
             }
         }
         if let (of_event::SLICE_BEGIN, Some((Role::Enter, ..))) = (kind, &class.of_span)
@@ -360,7 +391,9 @@ impl Perfetto {
         {
             message.fixed(of_event::FLOW_IDS, ids.span_id);
         }
-        class.annotate(message, event);
+        // Arrays of the end would follow those of the begin.
+        let is_end = kind == of_event::SLICE_END;
+        class.annotate(message, event, if is_end { &[] } else { named });
         message.end(event_mark);
         message.end(mark);
         self.span(message, event, number);
@@ -522,10 +555,6 @@ impl Perfetto {
         }
         let name = &event.class.name;
         let (role, stem) = role_of(event);
-        let first = event.class.fields.first();
-        let is_address = first.is_some_and(|field| {
-            matches!(field.kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
-        });
         let provider = name.split(':').next().unwrap_or_default();
         let of_span = Role::of(event);
         let recorded = match of_span {
@@ -539,7 +568,7 @@ impl Perfetto {
             category: self.categories.number(provider),
             role,
             slice: self.names.number(&stem),
-            is_of_address: is_address && stem == provider,
+            is_of_address: is_of_function(event, &stem),
             stem,
             packet: self.annotations.numbers_of(&event.stream.packet),
             contexts: self
@@ -751,10 +780,30 @@ fn annotations(message: &mut Message, field: u32, names: &[u64], fields: &[Field
     }
 }
 
-fn dict(message: &mut Message, name: &str, names: &[u64], fields: &[Field], bytes: &[u8]) {
-    let mark = message.begin(of_event::DEBUG_ANNOTATIONS);
-    message.text(annotation::NAME, name);
-    annotations(message, annotation::DICT_ENTRIES, names, fields, bytes);
+/// Writes the functions at the addresses of each field of an area as an array of texts.
+fn frames(message: &mut Message, field: u32, named: &[NamedField<'_>], area: Area) {
+    for of in named.iter().filter(|of| of.area == area) {
+        let mark = message.begin(field);
+        message.text(annotation::NAME, &format!("{}_frames", of.name));
+        for frame in of.frames.iter().flat_map(|(_, frames)| frames.iter()) {
+            let element = message.begin(annotation::ARRAY_VALUES);
+            message.text(annotation::STRING, &format!("{frame:#}"));
+            message.end(element);
+        }
+        message.end(mark);
+    }
+}
+
+/// Writes where the code of an event is.
+fn source_location(message: &mut Message, frame: &Frame) {
+    let mark = message.begin(of_event::SOURCE_LOCATION);
+    if let Some(file) = &frame.file {
+        message.text(source::FILE, file);
+    }
+    message.text(source::FUNCTION, &frame.function);
+    if let Some(line) = frame.line {
+        message.number(source::LINE, line.into());
+    }
     message.end(mark);
 }
 

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::HeapUse;
+use super::inherited::Inherited;
 
 /// Memory in use, as far as events show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +96,7 @@ pub struct Heap {
     slots: Vec<Slot>,
     by_stack: HashMap<(u32, u32), u32, ahash::RandomState>,
     processes: HashMap<u32, ProcessHeap>,
+    inherited: Inherited,
     max_blocks: usize,
     untracked: u64,
     unknown_frees: u64,
@@ -110,6 +112,7 @@ impl Heap {
             slots: Vec::new(),
             by_stack: HashMap::default(),
             processes: HashMap::new(),
+            inherited: Inherited::default(),
             max_blocks,
             untracked: 0,
             unknown_frees: 0,
@@ -118,7 +121,8 @@ impl Heap {
     }
 
     /// Tracks an allocation or a release of memory. `value` reads a field of the event; `stack` is
-    /// any id of its call stack.
+    /// any id of its call stack. `is_related` says whether another process may have forked this
+    /// one, itself or by others.
     pub fn note(
         &mut self,
         used: &HeapUse,
@@ -126,19 +130,26 @@ impl Heap {
         time: u64,
         stack: u32,
         value: impl Fn(Option<usize>) -> Option<u64>,
+        is_related: impl FnMut(u32) -> bool,
     ) -> Change {
         let mut change = Change::default();
+        self.inherited.seen(process, time);
         let given = value(used.gives).filter(|&ptr| ptr != 0);
         let size = used.size_of(&value);
         let is_done = used.gives.is_none() || given.is_some() || size == 0;
         if let Some(ptr) = value(used.frees).filter(|&ptr| ptr != 0 && is_done) {
             match self.forget(process, ptr) {
                 Some(block) => {
+                    self.inherited.freed(process, ptr, block.begin);
                     change.freed = Some((block.begin, self.slots[block.slot as usize].stack));
                 }
                 None => {
-                    change.is_unknown_free = true;
-                    self.unknown_frees += 1;
+                    let blocks = &self.blocks;
+                    let in_use = |of, ptr| blocks.get(&(of, ptr)).map(|block: &Block| block.begin);
+                    let inherited = &mut self.inherited;
+                    let is_known = inherited.release(process, ptr, is_related, in_use);
+                    change.is_unknown_free = !is_known;
+                    self.unknown_frees += u64::from(!is_known);
                 }
             }
         }
@@ -231,7 +242,8 @@ impl Heap {
         self.untracked
     }
 
-    /// Number of releases of blocks whose allocation the trace lacks.
+    /// Number of releases of blocks whose allocation the trace lacks. Those that a child of `fork`
+    /// has from its parent do not count.
     #[must_use]
     pub fn unknown_frees(&self) -> u64 {
         self.unknown_frees
@@ -293,7 +305,7 @@ mod tests {
     fn memory_lives_from_malloc_to_free() {
         let mut heap = Heap::new(100);
         let mut act = |used, time, fields: &[u64]| {
-            let change = heap.note(&used, 5, time, 7, |index| Some(fields[index?]));
+            let change = heap.note(&used, 5, time, 7, |index| Some(fields[index?]), |_| false);
             let InUse { blocks, bytes } = heap.in_use(5).unwrap();
             (change.freed.map(|(begin, _)| begin), bytes, blocks)
         };
@@ -318,10 +330,45 @@ mod tests {
     fn blocks_beyond_the_limit_are_counted() {
         let mut heap = Heap::new(2);
         for ptr in 1..=5u64 {
-            heap.note(&malloc(), 0, ptr, 0, |index| Some([8, ptr][index?]));
+            let value = |index: Option<usize>| Some([8, ptr][index?]);
+            heap.note(&malloc(), 0, ptr, 0, value, |_| false);
         }
         assert_eq!(heap.untracked(), 3);
         assert_eq!(heap.in_use(0).unwrap().bytes, 16);
+    }
+
+    /// A child releases its copies, each once, and what it allocated itself is its own.
+    #[test]
+    fn children_release_what_they_inherited() {
+        let mut heap = Heap::new(100);
+        // Process 9 is of another program.
+        let mut act = |used: HeapUse, process, time, fields: &[u64]| {
+            let value = |index: Option<usize>| Some(fields[index?]);
+            let is_related = |other| other != 9;
+            heap.note(&used, process, time, 1, value, is_related).is_unknown_free
+        };
+        for (process, time, ptr) in [(9, 5, 0xe), (1, 10, 0xa), (1, 10, 0xb), (1, 10, 0xc)] {
+            assert!(!act(malloc(), process, time, &[8, ptr]));
+        }
+        assert!(!act(free(), 1, 11, &[0xc]));
+        // The first child begins. Its parent releases one of the blocks before the child does.
+        assert!(!act(malloc(), 2, 20, &[100, 0x1a]));
+        assert!(!act(free(), 1, 21, &[0xa]));
+        assert!(!act(malloc(), 1, 22, &[8, 0xd]));
+        assert!(!act(free(), 2, 23, &[0xb]));
+        // A child of the child, which still has the first block.
+        assert!(!act(malloc(), 3, 30, &[100, 0x1b]));
+        assert!(!act(free(), 2, 31, &[0xa]));
+        for ptr in [0xa, 0xb, 0x1a] {
+            assert!(!act(free(), 3, 32, &[ptr]), "{ptr:x}");
+        }
+        // A second time; what its parent released before, or allocated later; another program's.
+        for (process, ptr) in [(2, 0xa), (3, 0xb), (2, 0xc), (2, 0xd), (2, 0xe), (9, 0xb)] {
+            assert!(act(free(), process, 40, &[ptr]), "{process} {ptr:x}");
+        }
+        let bytes = [1, 2, 3].map(|process| heap.in_use(process).unwrap().bytes);
+        assert_eq!(bytes, [16, 100, 100]);
+        assert_eq!(heap.unknown_frees(), 6);
     }
 
     type ByStack = BTreeMap<(u32, u32), InUse>;
@@ -350,11 +397,13 @@ mod tests {
             };
             for (time, (process, stack, ptr, size, is_free)) in (0..).zip(steps) {
                 if is_free {
-                    heap.note(&free(), process, time, stack, |index| Some([ptr][index?]));
+                    let value = |index: Option<usize>| Some([ptr][index?]);
+                    heap.note(&free(), process, time, stack, value, |_| true);
                     blocks.remove(&(process, ptr));
                     continue;
                 }
-                heap.note(&malloc(), process, time, stack, |index| Some([size, ptr][index?]));
+                let value = |index: Option<usize>| Some([size, ptr][index?]);
+                heap.note(&malloc(), process, time, stack, value, |_| true);
                 blocks.insert((process, ptr), (stack, size));
                 let mut now = sums(&blocks);
                 now.retain(|(of, _), _| *of == process);

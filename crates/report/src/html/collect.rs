@@ -275,7 +275,8 @@ impl Report {
         let process = event.trace.process() as u32;
         let mut ended = std::mem::take(&mut self.ended);
         let stack = self.profile.stack(event);
-        let step = self.activity.event(event, process, stack, &mut ended);
+        let is_related = self.profile.code.is_related(process);
+        let step = self.activity.event(event, process, stack, is_related, &mut ended);
         self.profile
             .add(process, stack, &step, &ended, &self.activity);
         let host = match self.processes.get_mut(process as usize) {

@@ -8,6 +8,8 @@ use crate::spans::{Collected, Ending, Part, Span, Tree};
 
 /// How many root spans the page has at most.
 pub(super) const ROOTS: usize = 100;
+/// Most events of a span. The page shows fewer of them at once.
+const MAX_EVENTS: usize = 1000;
 /// Most bytes of all trees, as JSON before compression, roughly.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -51,6 +53,8 @@ struct SpanRow {
 struct EventRow {
     name: usize,
     time: i64,
+    /// Of what it began, or -1.
+    duration: i64,
     thread: usize,
     fields: Vec<[String; 2]>,
 }
@@ -125,7 +129,9 @@ fn size_of_span(span: &SpanRow) -> usize {
 }
 
 fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64) -> TreeRow {
+    let mut left_out = tree.left_out;
     let mut row = |span: &Span| {
+        left_out += span.events.len().saturating_sub(MAX_EVENTS) as u64;
         let since = |ns: i64| ns.saturating_sub(begin);
         SpanRow {
             id: span.ids.to_string(),
@@ -147,26 +153,28 @@ fn tree_row(tables: &mut Tables, collected: &Collected, tree: &Tree, begin: i64)
                     [thread as i64, since(stay.begin), since(stay.end)]
                 })
                 .collect(),
-            events: (span.events.iter())
+            events: (span.events.iter().take(MAX_EVENTS))
                 .map(|event| EventRow {
-                    name: tables.name(&event.class.name),
+                    name: tables.name(event.name()),
                     time: since(event.ns),
+                    duration: event.duration().unwrap_or(-1),
                     thread: tables.thread(collected, tree.process, event.thread),
-                    fields: fields(std::slice::from_ref(event)),
+                    fields: fields(event.with_end()),
                 })
                 .collect(),
             follows: span.follows.iter().map(ToString::to_string).collect(),
         }
     };
+    let spans = tree.spans.iter().map(&mut row).collect();
     TreeRow {
         process: tree.process,
-        left_out: tree.left_out,
-        spans: tree.spans.iter().map(&mut row).collect(),
+        left_out,
+        spans,
     }
 }
 
 /// Names and values, the latest value of each.
-fn fields(parts: &[Part]) -> Vec<[String; 2]> {
+fn fields<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Vec<[String; 2]> {
     let mut all: Vec<[String; 2]> = Vec::new();
     for part in parts {
         let (fields, _) = part.own();

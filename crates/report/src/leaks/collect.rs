@@ -75,7 +75,8 @@ impl Leaks {
             None => NO_STACK,
         };
         let time = u64::try_from(event.ns).unwrap_or(0);
-        self.heap.note(&used, process, time, stack, field);
+        let is_related = self.code.is_related(process);
+        self.heap.note(&used, process, time, stack, field, is_related);
     }
 
     /// Takes notice of a loss.

@@ -8,13 +8,14 @@ use usertrace_reader::{Condition, Event, Patterns, Trace, value};
 use super::class::Class;
 use super::condition::{Facts, FieldText, SpanCondition};
 use super::ids::{IdMaker, Ids};
+use super::inside::{Inside, Mark};
 use super::live::{Live, LiveSpans};
 use super::names::{Ended, Name, Names, OpenChildren};
 use super::process::ProcessInfo;
 use super::role::Role;
 use super::slowest::Slowest;
 use super::thread;
-use super::tree::{Ending, Part, Span, Stay, Tree};
+use super::tree::{Ending, Paired, Part, Span, Stay, Tree};
 
 /// Most open spans of all processes. Further ones are counted.
 const MAX_OPEN: usize = 1 << 20;
@@ -26,6 +27,10 @@ const MAX_PARTS: usize = 128;
 const MAX_SPANS: usize = 10_000;
 const MAX_TREE: usize = 8 << 20;
 const MAX_TREES: usize = 256 << 20;
+/// Limits of both from which on events of other sources than `tracing` are left out: spans must
+/// have room beside them.
+const MAX_TREE_OF_OTHERS: usize = MAX_TREE / 2;
+const MAX_TREES_OF_OTHERS: usize = MAX_TREES / 2;
 
 /// A class, with the index of its name.
 type NamedClass = (Arc<Class>, usize);
@@ -112,7 +117,10 @@ pub struct Collector {
     has_trees: bool,
     classes: u32,
     /// By trace, class of streams, and event id, with the index of the name.
-    class_indices: HashMap<(usize, u32, u16), Option<NamedClass>>,
+    class_indices: HashMap<(usize, u32, u16), Option<NamedClass>, ahash::RandomState>,
+    /// The classes of other events, in the same way.
+    others: HashMap<(usize, u32, u16), Arc<Class>>,
+    inside: Inside,
     processes: HashMap<usize, ProcessSpans>,
     names: Names,
     trees: HashMap<u64, OpenTree>,
@@ -150,7 +158,9 @@ impl Collector {
             condition: options.condition.map(SpanCondition::new),
             has_trees: options.keep > 0,
             classes: 0,
-            class_indices: HashMap::new(),
+            class_indices: HashMap::default(),
+            others: HashMap::new(),
+            inside: Inside::default(),
             processes: HashMap::new(),
             names: Names::default(),
             trees: HashMap::new(),
@@ -168,6 +178,9 @@ impl Collector {
             // A process lasts as long as its events.
             if let Some(process) = self.processes.get_mut(&event.trace.process()) {
                 process.last = process.last.max(event.ns);
+                if self.has_trees {
+                    self.other(event);
+                }
             }
             return;
         };
@@ -227,6 +240,75 @@ impl Collector {
                 });
             }
         }
+    }
+
+    /// Something happens in the span that the thread is in, or ends what began there.
+    fn other(&mut self, event: &Event<'_>) {
+        let number = event.trace.process();
+        let thread = thread::thread(event);
+        let Some(process) = self.processes.get(&number) else {
+            return;
+        };
+        let id = thread.and_then(|thread| process.live.current_id(thread));
+        let node = id.and_then(|id| Some((id, &process.live.get(id)?.value)));
+        let mark = node.and_then(|(span, node)| {
+            let (tree, at) = node.tree?;
+            let events = &self.trees.get(&tree)?.tree.spans.get(at?)?.events;
+            Some(Mark {
+                process: number,
+                span,
+                serial: node.serial,
+                event: events.len(),
+            })
+        });
+        let node_of = |mark: &Mark| {
+            let live = self.processes.get(&mark.process)?.live.get(mark.span)?;
+            Some(&live.value).filter(|node| node.serial == mark.serial)
+        };
+        let is_open = |mark: &Mark| node_of(mark).is_some();
+        let (ended, is_begin) = self.inside.event(event, mark, is_open);
+        let ended: Vec<_> = ended
+            .into_iter()
+            .filter_map(|(mark, name)| Some((node_of(&mark)?.tree?, mark.event, name)))
+            .collect();
+        if ended.is_empty() && id.is_none() {
+            return;
+        }
+        let place = (event.trace.number(), event.stream.id, event.class.id);
+        let class = self.others.entry(place).or_insert_with(|| {
+            self.classes += 1;
+            Arc::new(Class::of_thread(self.classes - 1, event))
+        });
+        let class = Arc::clone(class);
+        let len = size_of::<Part>() + event.payload.len();
+        let is_part = !ended.is_empty();
+        for ((key, at), index, name) in ended {
+            let Some(open) = self.trees.get_mut(&key) else {
+                continue;
+            };
+            let span = at.and_then(|at| open.tree.spans.get_mut(at));
+            let begin = span.and_then(|span| span.events.get_mut(index));
+            let has_room = open.tree.bytes <= MAX_TREE && self.bytes <= MAX_TREES;
+            if let Some(begin) = begin.filter(|_| has_room) {
+                let end = part(event, Arc::clone(&class), thread);
+                let len = size_of::<Paired>() + name.len() + event.payload.len();
+                begin.paired = Some(Box::new(Paired { name, end }));
+                open.tree.bytes += len;
+                self.bytes += len;
+            }
+        }
+        // What only ends something is shown there.
+        let Some(id) = id.filter(|_| is_begin || !is_part) else {
+            return;
+        };
+        let is_full = self.bytes > MAX_TREES_OF_OTHERS;
+        self.with_span_below(MAX_TREE_OF_OTHERS, number, id, |span| {
+            let part = part(event, class, thread);
+            (!is_full).then(|| {
+                span.events.push(part);
+                len
+            })
+        });
     }
 
     /// A span gets further fields.
@@ -551,6 +633,17 @@ impl Collector {
     /// Adds something to an open span in its tree, if that has room. `add` returns how many bytes
     /// it takes; none if the span is full.
     fn with_span(&mut self, number: usize, id: u64, add: impl FnOnce(&mut Span) -> Option<usize>) {
+        self.with_span_below(MAX_TREE, number, id, add);
+    }
+
+    /// The same, if the tree has no more than so many bytes.
+    fn with_span_below(
+        &mut self,
+        max: usize,
+        number: usize,
+        id: u64,
+        add: impl FnOnce(&mut Span) -> Option<usize>,
+    ) {
         let place = self.live(number).and_then(|live| live.get(id)?.value.tree);
         let Some((key, at)) = place else {
             return;
@@ -558,7 +651,7 @@ impl Collector {
         let Some(open) = self.trees.get_mut(&key) else {
             return;
         };
-        let has_room = open.tree.bytes <= MAX_TREE && self.bytes <= MAX_TREES;
+        let has_room = open.tree.bytes <= max && self.bytes <= MAX_TREES;
         let span = at.filter(|_| has_room);
         let span = span.and_then(|at| open.tree.spans.get_mut(at));
         match span.and_then(add) {
@@ -586,6 +679,7 @@ fn part(event: &Event<'_>, class: Arc<Class>, thread: Option<i64>) -> Part {
         ns: event.ns,
         thread,
         payload: event.payload.into(),
+        paired: None,
     }
 }
 

@@ -149,7 +149,10 @@ impl FieldText {
         };
         tree.spans
             .iter()
-            .any(|span| span.fields.iter().any(parts) || span.events.iter().any(parts))
+            .any(|span| {
+                let events = span.events.iter().flat_map(Part::with_end);
+                span.fields.iter().chain(events).any(parts)
+            })
     }
 
     fn is_value(&self, value: Value<'_>) -> bool {

@@ -122,6 +122,11 @@ impl<T> LiveSpans<T> {
 
     /// The innermost span that a thread is in.
     pub(crate) fn current(&self, thread: i64) -> Option<&Live<T>> {
-        self.get(*self.threads.get(&thread)?.last()?)
+        self.get(self.current_id(thread)?)
+    }
+
+    /// The id of the innermost span that a thread is in. The span may be unknown.
+    pub(crate) fn current_id(&self, thread: i64) -> Option<u64> {
+        self.threads.get(&thread)?.last().copied()
     }
 }

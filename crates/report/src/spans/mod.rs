@@ -14,6 +14,9 @@
 //! *Busy* is the time while at least one thread was in the span, from `.enter` to `.exit`; several
 //! threads at once count once. *Idle* is the rest of its duration. *In children* is the time while
 //! at least one direct child was open; it ends with the span.
+//!
+//! Other events of a thread that is in a span are events of that span, as those of `tracing` are. If
+//! two of them begin and end something, the first one has the other one with it.
 
 pub(crate) mod ids;
 pub(crate) mod live;
@@ -23,6 +26,7 @@ pub(crate) mod thread;
 mod class;
 mod collector;
 mod condition;
+mod inside;
 mod names;
 mod process;
 mod slowest;
@@ -34,4 +38,4 @@ pub use condition::FieldText;
 pub use ids::Ids;
 pub use names::{Child, Name};
 pub use process::ProcessInfo;
-pub use tree::{Ending, Happened, Part, Span, Stay, Tree};
+pub use tree::{Ending, Happened, Paired, Part, Span, Stay, Tree};

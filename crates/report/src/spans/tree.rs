@@ -28,9 +28,40 @@ pub struct Part {
     /// The thread, if it is known.
     pub thread: Option<i64>,
     pub(crate) payload: Box<[u8]>,
+    /// What ended, of an event that began something.
+    pub paired: Option<Box<Paired>>,
+}
+
+/// The end of what an event in a span began.
+#[derive(Clone, Debug)]
+pub struct Paired {
+    /// What began and ended: `libc:read` of `libc:read_entry` and `libc:read_exit`.
+    pub name: String,
+    /// The event that ended it.
+    pub end: Part,
 }
 
 impl Part {
+    /// The name of the event, or of what it began if that has ended.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let paired = self.paired.as_deref();
+        paired.map_or(&self.class.name, |paired| &paired.name)
+    }
+
+    /// How long what the event began lasted, in ns.
+    #[must_use]
+    pub fn duration(&self) -> Option<i64> {
+        let end = &self.paired.as_deref()?.end;
+        Some(end.ns.saturating_sub(self.ns).max(0))
+    }
+
+    /// The event, and the one that ended what it began.
+    pub fn with_end(&self) -> impl Iterator<Item = &Self> {
+        let end = self.paired.as_deref().map(|paired| &paired.end);
+        std::iter::once(self).chain(end)
+    }
+
     /// The fields with their values.
     #[must_use]
     pub fn values(&self) -> Values<'_> {
@@ -53,6 +84,19 @@ impl Part {
             bytes = rest;
             (field, own)
         })
+    }
+
+    /// Each field of the event, and of the one that ended what it began, as text: `NAME = VALUE`.
+    /// What both say is there once.
+    #[must_use]
+    pub fn all_texts(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        for text in self.with_end().flat_map(Self::texts) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        texts
     }
 
     /// Each field as text: `NAME = VALUE`.

@@ -24,6 +24,8 @@ pub struct Code {
     resolver: Resolver,
     /// Code has no names but those of modules, with offsets.
     is_nameless: bool,
+    /// Number of locations whose names took too much memory.
+    unnamed: usize,
 }
 
 impl Code {
@@ -32,6 +34,7 @@ impl Code {
     pub fn new(options: Option<Options>) -> Self {
         Self {
             is_nameless: options.is_none(),
+            unnamed: 0,
             resolver: Resolver::new(options.unwrap_or_default()),
         }
     }
@@ -49,11 +52,18 @@ impl Code {
     pub fn stack(&mut self, table: &mut StackTable, event: &Event<'_>) -> StackId {
         let process = event.trace.process();
         let modules = &mut self.resolver.modules;
-        let addresses = usertrace_symbols::stack(event);
-        table.intern(process as u32, addresses, |address| {
+        let append = |to: &mut Vec<u64>| usertrace_symbols::append_stack(event, to);
+        table.intern_with(process as u32, append, |address| {
             let found = modules.find(process, address)?;
             Some((found.module.number(), found.offset))
         })
+    }
+
+    /// Says whether another process may have forked this one, itself or by others, or been forked by
+    /// it.
+    pub(crate) fn is_related(&self, process: u32) -> impl Fn(u32) -> bool {
+        let modules = &self.resolver.modules;
+        move |other| modules.are_loaded_alike(process as usize, other as usize)
     }
 
     /// What resolves addresses.
@@ -66,11 +76,17 @@ impl Code {
         let symbols = &mut self.resolver.symbols;
         let mut messages = symbols.take_messages();
         messages.extend(symbols.missing());
+        if self.unnamed > 0 {
+            let places = self.unnamed;
+            messages.push(format!(
+                "{places} places of code have no names: those of others take too much memory"
+            ));
+        }
         messages
     }
 
     /// The functions at a location, from the innermost inlined one. Never empty.
-    pub(crate) fn frames(&mut self, location: Location) -> Vec<Frame> {
+    pub(crate) fn frames(&mut self, location: Location) -> Arc<[Frame]> {
         let Resolver {
             modules, symbols, ..
         } = &mut self.resolver;
@@ -79,18 +95,29 @@ impl Code {
             Space::Process(_) => None,
         };
         let Some(module) = module else {
-            return vec![Frame::unknown(format!("{:#x}", location.offset))];
+            return [Frame::unknown(format!("{:#x}", location.offset))].into();
         };
         let instruction = AddressKind::Return.instruction(location.offset);
         let frames = match self.is_nameless {
             true => [].into(),
             false => symbols.frames(&module, instruction),
         };
-        if frames.is_empty() {
-            let place = format!("{}+{:#x}", module.name(), location.offset);
-            return vec![Frame::unknown(place)];
+        match frames.is_empty() {
+            true => {
+                let place = format!("{}+{:#x}", module.name(), location.offset);
+                [Frame::unknown(place)].into()
+            }
+            false => frames,
         }
-        frames.to_vec()
+    }
+
+    /// The module and the offset of a location whose names would take too much memory.
+    pub(crate) fn unnamed(&mut self, location: Location) -> Arc<[Frame]> {
+        self.unnamed += 1;
+        let is_nameless = std::mem::replace(&mut self.is_nameless, true);
+        let frames = self.frames(location);
+        self.is_nameless = is_nameless;
+        frames
     }
 
     /// The module with this number.

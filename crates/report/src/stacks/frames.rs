@@ -1,15 +1,20 @@
 //! Names locations in code, once for each.
 
+use std::sync::Arc;
+
 use usertrace_symbols::Frame;
 
 use super::code::{Code, ModuleInfo};
 use super::table::{Location, Space, StackId, StackTable};
 
+/// Maximum memory of the frames, in bytes. Debug information may say much of each address.
+const MAX_MEMORY: usize = 256 << 20;
+
 /// The frames of all locations.
 #[derive(Debug, Default)]
 pub struct Frames {
     /// By location: its frames, from the innermost.
-    by_location: Vec<Vec<Frame>>,
+    by_location: Vec<Arc<[Frame]>>,
     modules: Vec<ModuleInfo>,
 }
 
@@ -23,9 +28,18 @@ impl Frames {
         };
         let modules = locations.iter().filter_map(module).max();
         let modules = modules.map_or(0, |last| last + 1);
-        let by_location = locations.iter();
+        let mut left = MAX_MEMORY;
+        let by_location = locations.iter().map(|&location| {
+            if left == 0 {
+                return code.unnamed(location);
+            }
+            let frames = code.frames(location);
+            left = left.saturating_sub(frames.iter().map(Frame::memory).sum());
+            frames
+        });
+        let by_location = by_location.collect();
         Self {
-            by_location: by_location.map(|&location| code.frames(location)).collect(),
+            by_location,
             modules: (0..modules).map(|number| code.module(number)).collect(),
         }
     }

@@ -71,11 +71,12 @@ impl Profile {
         let locations = locations.map(|location| self.table.locations()[location as usize]);
         let locations: Vec<_> = locations.collect();
         let frames = locations.into_iter();
-        let frames: Vec<_> = frames.flat_map(|at| self.code.frames(at)).collect();
+        let frames: Vec<_> = frames.map(|at| self.code.frames(at)).collect();
+        let frames: Vec<&Frame> = frames.iter().flat_map(|frames| frames.iter()).collect();
         let place = frames
-            .get(culprit(&frames))
+            .get(culprit(frames.iter().copied()))
             .filter(|frame| !frame.is_unknown);
-        let place: Rc<str> = place.map(Frame::to_string).unwrap_or_default().into();
+        let place: Rc<str> = place.map(|frame| frame.to_string()).unwrap_or_default().into();
         if self.places.len() >= MAX_PLACES {
             self.places.clear();
         }

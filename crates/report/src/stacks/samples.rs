@@ -1,6 +1,7 @@
 //! Adds up what happened in each call stack, in bounded memory.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
 use super::table::{NO_STACK, StackId};
 
@@ -22,12 +23,26 @@ pub(crate) enum Label {
 }
 
 /// What sums are kept for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) process: u32,
     lane: u32,
     pub(crate) stack: StackId,
     pub(crate) label: Label,
+}
+
+/// Each event looks a key up, so it is hashed as few numbers.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (kind, number) = match self.label {
+            Label::Event(class) => (0, class),
+            Label::Span(pair) => (1, pair),
+            Label::Any => (2, 0),
+        };
+        let wide = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        state.write_u64(wide(self.process, self.lane));
+        state.write_u64(wide(self.stack, number) ^ kind << 62);
+    }
 }
 
 impl Key {

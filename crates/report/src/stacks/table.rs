@@ -57,6 +57,8 @@ pub struct StackTable {
     /// How often the modules of a process changed.
     generations: HashMap<u32, u32, ahash::RandomState>,
     key: Vec<u64>,
+    /// The last key, and its stack.
+    last: (Vec<u64>, StackId),
     max_nodes: usize,
     truncated: u64,
 }
@@ -82,24 +84,41 @@ impl StackTable {
             cached: 0,
             generations: HashMap::default(),
             key: Vec::new(),
+            last: (Vec::new(), NO_STACK),
             max_nodes,
             truncated: 0,
         }
     }
 
-    /// Interns a stack of a process: return addresses from the innermost one. `find` says where in
-    /// the modules of the process an address is now.
-    pub fn intern(
+    /// Interns a stack of a process. `append` adds its return addresses from the innermost one, and
+    /// `find` says where in the modules of the process an address is now.
+    pub fn intern_with(
         &mut self,
         process: u32,
-        addresses: impl Iterator<Item = u64>,
+        append: impl FnOnce(&mut Vec<u64>),
         find: impl FnMut(u64) -> Option<(u32, u64)>,
     ) -> StackId {
         let generation = self.generations.get(&process).copied().unwrap_or(0);
         self.key.clear();
         self.key
             .push(u64::from(generation) << 32 | u64::from(process));
-        self.key.extend(addresses.take(MAX_FRAMES));
+        append(&mut self.key);
+        self.key.truncate(1 + MAX_FRAMES);
+        // Many events of a thread come from one place.
+        if self.key == self.last.0 {
+            return self.last.1;
+        }
+        let stack = self.stack_of_key(process, find);
+        self.last.0.clone_from(&self.key);
+        self.last.1 = stack;
+        stack
+    }
+
+    fn stack_of_key(
+        &mut self,
+        process: u32,
+        find: impl FnMut(u64) -> Option<(u32, u64)>,
+    ) -> StackId {
         if self.key.len() == 1 {
             return NO_STACK;
         }
@@ -200,6 +219,17 @@ impl StackTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl StackTable {
+        fn intern(
+            &mut self,
+            process: u32,
+            addresses: impl Iterator<Item = u64>,
+            find: impl FnMut(u64) -> Option<(u32, u64)>,
+        ) -> StackId {
+            self.intern_with(process, |to| to.extend(addresses), find)
+        }
+    }
 
     fn table() -> StackTable {
         StackTable::new(MAX_NODES)

@@ -111,6 +111,89 @@ fn tiny_entries_do_not_exhaust_memory() {
     assert!(messages[0].contains("too long"), "{messages:?}");
 }
 
+/// The origin of an inlined function may be itself, and the one of a function its own child.
+///
+/// Requirements: F4
+#[test]
+fn origins_in_circles_have_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let kinds = "    .uleb128 5, 0x1d\n    .byte 0\n    .uleb128 0x31, 0x13, 0x11, 0x01, 0x12, 0x07\n    .byte 0, 0\n    \
+        .uleb128 6, 0x2e\n    .byte 1\n    .uleb128 0x31, 0x13, 0x11, 0x01, 0x12, 0x07\n    .byte 0, 0\n    .uleb128 4, 0x2e\n";
+    let source = START.replace("    .uleb128 4, 0x2e\n", kinds);
+    let source = source.replace("    .long 2f - 1f\n", ".Linfo:\n    .long 2f - 1f\n");
+    let entries = "\
+.Lfunction:
+    .uleb128 6
+    .long .Linlined - .Linfo
+    .quad main
+    .quad end - main
+.Linlined:
+    .uleb128 5
+    .long .Linlined - .Linfo
+    .quad main
+    .quad end - main
+    .uleb128 5
+    .long .Lfunction - .Linfo
+    .quad main
+    .quad end - main
+    .byte 0, 0
+2:
+";
+    let (frames, messages) = frames(directory.path(), &format!("{source}{entries}"));
+    assert!(messages.is_empty(), "{messages:?}");
+    assert!(frames.len() > 1 && frames.iter().all(|frame| !frame.is_empty()), "{frames:?}");
+    assert_eq!(frames.last().unwrap(), "main ?");
+}
+
+/// A section that would be unpacked to four gigabytes is not, and one that says so wrongly is not
+/// used.
+///
+/// Requirements: F4
+#[test]
+fn large_compressed_sections_are_refused() {
+    for (size, what) in [(4 << 30, "too large"), (1 << 29, "damaged"), (1, "damaged")] {
+        let directory = tempfile::tempdir().unwrap();
+        let program = compile(directory.path(), LEAK_C, &["-gz=zlib"]);
+        let sections = run(Command::new("readelf").arg("-SW").arg(&program.path));
+        let mut words = sections.split_whitespace();
+        words.find(|word| *word == ".debug_info").unwrap();
+        let offset = usize::from_str_radix(words.nth(2).unwrap(), 16).unwrap();
+        let mut bytes = fs::read(&program.path).unwrap();
+        // In the header of a compressed section, the size is behind its kind.
+        assert_eq!(bytes[offset..offset + 8], [1, 0, 0, 0, 0, 0, 0, 0]);
+        bytes[offset + 8..offset + 16].copy_from_slice(&u64::to_le_bytes(size));
+        fs::write(&program.path, bytes).unwrap();
+        let (frames, messages) = resolve(&module(&program), program.here, &[]);
+        assert_eq!(frames, ["work ?"], "{messages:?}");
+        let says = format!("a compressed section is {what}");
+        assert!(messages.len() == 1 && messages[0].contains(&says), "{messages:?}");
+    }
+}
+
+/// Names that a trace or debug information has are cut or left out, as there may be a million.
+///
+/// Requirements: F4
+#[test]
+fn long_names_are_cut() {
+    let path = format!("/{}/{}", "d".repeat(40_000), "n".repeat(64 << 10));
+    let module = usertrace_symbols::Module::new(0, Path::new(&path), None, None);
+    assert_eq!(module.name().chars().count(), 256);
+    let (frames, messages) = resolve(&module, 0x10, &[]);
+    assert!(frames.is_empty(), "{frames:?}");
+    assert!(messages.iter().map(String::len).sum::<usize>() < 1000, "{messages:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let function = "f".repeat(100_000);
+    let source = LEAK_C.replace("work", &function).replace(
+        "#include",
+        &format!("# 1 \"/{}.c\"\n#include", "s".repeat(5000)),
+    );
+    let program = compile(directory.path(), &source, &[]);
+    let (frames, messages) = resolve(&crate::build::module(&program), program.here, &[]);
+    assert!(messages.is_empty(), "{messages:?}");
+    assert!(frames.len() == 2 && frames.iter().all(|frame| frame.len() < 10_000), "{frames:?}");
+    assert!(frames[1].starts_with("fff"), "{frames:?}");
+}
+
 /// A trace may have any address. The fuzzer found that the last one overflowed.
 ///
 /// Requirements: F4

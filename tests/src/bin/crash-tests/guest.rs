@@ -469,11 +469,17 @@ impl Crashed {
         self.check(|dump| dump.check_rings(written, traces));
     }
 
-    /// The one process must be this program, and each of its addresses must lead to a function
-    /// there.
-    pub(crate) fn expect_symbols(&self, program: &str, events: usize) {
-        let to = self.directory.path().join("for-symbols");
+    /// Extracts all traces to a new directory of this name, and returns its path.
+    pub(crate) fn extract(&self, name: &str) -> PathBuf {
+        let to = self.directory.path().join(name);
         Dump::extract(&self.vmcore, &to);
+        to
+    }
+
+    /// The one process with events in a trace must be this program, and each of its addresses must
+    /// lead to a function there.
+    pub(crate) fn expect_symbols(&self, trace: &str, program: &str, events: usize) {
+        let to = self.extract("for-symbols").join(trace);
         let modules = babeltrace::modules(&to);
         let module = modules.iter().find(|event| {
             event.name == "lttng_ust_statedump:bin_info"

@@ -10,6 +10,7 @@ mod drgn;
 mod guest;
 mod instants;
 mod kdump_tools;
+mod leak;
 mod load;
 mod reset;
 mod stepped;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::guest::{Crash, Crashed};
+use crate::leak::Leaking;
 use crate::traces::{Expected, Writer};
 
 /// The capacity of rings without a reader, for `numbered`'s events.
@@ -144,15 +146,19 @@ fn counts_survive_a_panic_exactly() {
         .expect_counts(&[(0, events, false), (1, 1, true)]);
 }
 
-/// The dump says what the program had loaded, so the address of each event leads to its function.
+/// The dump says what the program had loaded, so the address of each event leads to its function,
+/// and the blocks of another program to the function that leaked them.
 ///
 /// Requirements: C7, F1, F7
 fn modules_and_call_stacks_survive_a_panic() {
-    Crash::without_trace()
+    let leaking = Leaking::new();
+    let crashed = leaking
+        .in_guest(Crash::without_trace())
         .before("mkdir $ltt/crash; cd $ltt/crash")
         .before("echo 'vpid ip callstack:4' > main/contexts; echo 1 > start")
-        .numbered(&["--panic", "--events", "100"])
-        .expect_symbols("numbered", 100);
+        .numbered(&["--panic", "--events", "100"]);
+    crashed.expect_symbols("crash", "numbered", 100);
+    leaking.is_found(&crashed);
 }
 
 /// Two traces, one of them stopped, and two processes, one of them dead.

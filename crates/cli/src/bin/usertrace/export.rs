@@ -11,7 +11,7 @@ use usertrace_columns::{Columns, Limits};
 use usertrace_reader::{Event, Item, Lost, Reader, Trace};
 use usertrace_report::export::{Json, LeftOut, Otlp, Perfetto, StackExport, StackFormat};
 use usertrace_report::stacks::Weight;
-use usertrace_symbols::Resolver;
+use usertrace_symbols::{NamedField, Options, Resolver};
 
 use crate::selection::Selected;
 use crate::status::{DAMAGED, WRONG_COMMAND_LINE};
@@ -57,16 +57,19 @@ With --perfetto, it is a file for Perfetto: of each process a track, and below i
 threads (record --context vtid,procname), or else one for each CPU. Fields are arguments, by their names; contexts are below
 context, and the ring's below packet. Events of one thread that say that something begins and ends (NAME_entry and NAME_exit, or
 _enter, .enter; _begin, _start and _end; _req and _acq) make a slice, all others are instants. What is missing is a slice,
-on a track of the stream that it is missing in. Times are those that view prints.
+on a track of the stream that it is missing in. Times are those that view prints. Functions at code addresses are arguments:
+ip_frames and the like, and source_location. Calls of --function are slices with the function's name.
 
 With --otlp, each line is a message of OTLP with spans, as the OpenTelemetry Collector reads them from files. Spans are those of
 programs that use tracing, with their events; and those that make a slice with --perfetto. What is missing is a span of scope
 usertrace. All other events are left out. How many spans have no begin or no end, and so are left out, is said on standard error.
+Code is named by attributes: code.function.name, code.file.path, code.line.number and code.stacktrace.
 
 With --parquet, DIR becomes a directory of tables, one for each kind of event, in Parquet files:
 DIR/host=HOST/date=DATE/event=EVENT/part-N.parquet. Each event is a row: time, trace, process, pid, tid, cpu, provider, name,
 loglevel, its fields by their names, and contexts with ctx_ in front. Losses are rows of a table of their own, event=lost. Times
-are in nanoseconds since 1970, dates are those of UTC. DIR appears when all of it is written. It replaces an earlier export; a
+are in nanoseconds since 1970, dates are those of UTC. Behind fields with code addresses are X_function, X_file and X_line.
+DIR appears when all of it is written. It replaces an earlier export; a
 directory with anything else is refused. docs/how-to/columns.md says more.
 
 With --folded, --pprof or --firefox, what happened is added up by call stack: record --context callstack for stacks, or ip for
@@ -182,27 +185,29 @@ impl Args {
         let Some(mut reader) = self.selected.open()? else {
             return Ok(WRONG_COMMAND_LINE);
         };
+        let symbols = self.symbols.options()?;
         if let Some(directory) = &self.parquet {
-            return write_columns(directory, &mut reader);
+            return write_columns(directory, &mut reader, symbols);
         }
         let format = match (stacks, self.perfetto, self.otlp) {
             (Some(format), _, _) => {
-                let symbols = self.symbols.options()?;
                 reader.set_modules(true);
                 let export = StackExport::new(format, self.by, self.threads, symbols);
                 Format::Stacks(Box::new(export))
             }
-            (_, true, _) => {
-                let mut perfetto = Perfetto::new();
-                perfetto.set_hosts(reader.traces());
-                Format::Perfetto(Box::new(perfetto))
-            }
-            (_, _, true) => Format::Otlp(Box::default()),
-            _ => {
-                let options = self.symbols.options()?;
-                reader.set_modules(options.is_some());
-                let resolver = options.map(|options| Box::new(Resolver::new(options)));
-                Format::Json(Json::new(), resolver)
+            (None, is_perfetto, is_otlp) => {
+                reader.set_modules(symbols.is_some());
+                let resolver = symbols.map(Resolver::new);
+                let to = if is_perfetto {
+                    let mut perfetto = Perfetto::new();
+                    perfetto.set_hosts(reader.traces());
+                    EventFormat::Perfetto(Box::new(perfetto))
+                } else if is_otlp {
+                    EventFormat::Otlp(Box::default())
+                } else {
+                    EventFormat::Json(Json::new())
+                };
+                Format::Events(to, Box::new(resolver))
             }
         };
         let path = self.output.as_deref().unwrap_or(Path::new("-"));
@@ -223,12 +228,22 @@ impl Args {
 
 /// Writes tables. Returns the exit status.
 #[cfg(feature = "parquet")]
-fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
+fn write_columns(
+    directory: &Path,
+    reader: &mut Reader,
+    symbols: Option<Options>,
+) -> anyhow::Result<u8> {
     let mut columns = Columns::new(directory, Limits::default())?;
+    reader.set_modules(symbols.is_some());
+    let mut resolver = symbols.map(Resolver::new);
+    if resolver.is_some() {
+        columns.name_code();
+    }
     let mut is_damaged = false;
     tables::fill(
         &mut columns,
         reader,
+        resolver.as_mut(),
         &std::sync::atomic::AtomicBool::new(false),
         &mut |error| {
             is_damaged |= error.is_damage();
@@ -236,43 +251,79 @@ fn write_columns(directory: &Path, reader: &mut Reader) -> anyhow::Result<u8> {
         },
     )?;
     columns.finish()?;
+    if let Some(resolver) = &mut resolver {
+        symbols::say(resolver.symbols.take_messages());
+        symbols::say(resolver.symbols.missing());
+    }
     Ok(if is_damaged { DAMAGED } else { 0 })
 }
 
 #[cfg(not(feature = "parquet"))]
-fn write_columns(_: &Path, _: &mut Reader) -> anyhow::Result<u8> {
+fn write_columns(_: &Path, _: &mut Reader, _: Option<Options>) -> anyhow::Result<u8> {
     anyhow::bail!("this usertrace was built without --parquet (feature \"parquet\")")
 }
 
-enum Format {
-    Json(Json, Option<Box<Resolver>>),
+/// Formats in which each event has a place of its own.
+enum EventFormat {
+    Json(Json),
     Perfetto(Box<Perfetto>),
     Otlp(Box<Otlp>),
+}
+
+enum Format {
+    Events(EventFormat, Box<Option<Resolver>>),
     Stacks(Box<StackExport>),
+}
+
+impl EventFormat {
+    fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>, named: &[NamedField<'_>]) {
+        match self {
+            Self::Json(json) => json.named_event(out, event, named),
+            Self::Perfetto(perfetto) => perfetto.named_event(out, event, named),
+            Self::Otlp(otlp) => otlp.named_event(out, event, named),
+        }
+    }
+
+    fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
+        match self {
+            Self::Json(json) => json.lost(out, lost, trace),
+            Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
+            Self::Otlp(otlp) => otlp.lost(out, lost, trace),
+        }
+    }
+
+    /// Appends what comes behind all events.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if let Self::Otlp(otlp) = self {
+            let LeftOut { unbegun, unended } = otlp.finish(out);
+            if unbegun > 0 || unended > 0 {
+                output::say(format_args!(
+                    "spans that are left out: {unbegun} without a begin, {unended} without an end"
+                ));
+            }
+        }
+    }
 }
 
 impl Format {
     fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
         match self {
-            Self::Json(json, None) => json.event(out, event),
-            Self::Json(json, Some(resolver)) => {
-                if !resolver.note(event) {
-                    let named = resolver.name_fields(event);
-                    json.named_event(out, event, &named);
+            Self::Events(to, resolver) => match &mut **resolver {
+                Some(resolver) => {
+                    if !resolver.note(event) {
+                        to.event(out, event, &resolver.name_fields(event));
+                    }
+                    symbols::say(resolver.symbols.take_messages());
                 }
-                symbols::say(resolver.symbols.take_messages());
-            }
-            Self::Perfetto(perfetto) => perfetto.event(out, event),
-            Self::Otlp(otlp) => otlp.event(out, event),
+                None => to.event(out, event, &[]),
+            },
             Self::Stacks(stacks) => stacks.event(event),
         }
     }
 
     fn lost(&mut self, out: &mut Vec<u8>, lost: &Lost, trace: &Trace) {
         match self {
-            Self::Json(json, _) => json.lost(out, lost, trace),
-            Self::Perfetto(perfetto) => perfetto.lost(out, lost, trace),
-            Self::Otlp(otlp) => otlp.lost(out, lost, trace),
+            Self::Events(to, _) => to.lost(out, lost, trace),
             Self::Stacks(stacks) => stacks.lost(lost),
         }
     }
@@ -280,14 +331,10 @@ impl Format {
     /// Appends what comes behind all events.
     fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         match self {
-            Self::Json(_, Some(resolver)) => symbols::say(resolver.symbols.missing()),
-            Self::Json(_, None) | Self::Perfetto(_) => {}
-            Self::Otlp(otlp) => {
-                let LeftOut { unbegun, unended } = otlp.finish(out);
-                if unbegun > 0 || unended > 0 {
-                    output::say(format_args!(
-                        "spans that are left out: {unbegun} without a begin, {unended} without an end"
-                    ));
+            Self::Events(to, resolver) => {
+                to.finish(out);
+                if let Some(resolver) = &**resolver {
+                    symbols::say(resolver.symbols.missing());
                 }
             }
             Self::Stacks(stacks) => {

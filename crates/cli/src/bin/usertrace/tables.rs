@@ -24,6 +24,7 @@ use {
     usertrace_columns::{Columns, ColumnsError, Limits, directory, is_export},
     usertrace_os::procfs,
     usertrace_reader::{Item, ReadError, Reader, Selection},
+    usertrace_symbols::Resolver,
 };
 
 #[derive(Clone, Debug, clap::Args)]
@@ -268,7 +269,7 @@ fn try_convert(
     }
     let mut reader = Reader::open(&[chunk.to_owned()], Selection::default())?;
     let mut columns = Columns::below(root, &name, Limits::default())?;
-    fill(&mut columns, &mut reader, is_ended, &mut |error| {
+    fill(&mut columns, &mut reader, None, is_ended, &mut |error| {
         troubles.push(error.to_string());
     })?;
     // Relaxed: nothing is read that was written before.
@@ -294,17 +295,26 @@ fn name(chunk: &Path) -> io::Result<PathBuf> {
     Ok(recording.join(directory("chunk", Some(&chunk))))
 }
 
-/// Writes all events and losses to tables.
+/// Writes all events and losses to tables, with the functions at code addresses if there is a
+/// resolver.
 #[cfg(feature = "parquet")]
 pub(crate) fn fill(
     columns: &mut Columns,
     reader: &mut Reader,
+    mut resolver: Option<&mut Resolver>,
     is_ended: &AtomicBool,
     say: &mut dyn FnMut(ReadError),
 ) -> anyhow::Result<()> {
     while let Some(item) = reader.next() {
         match item {
-            Item::Event(event) => columns.event(&event)?,
+            Item::Event(event) => match resolver.as_deref_mut() {
+                None => columns.event(&event)?,
+                Some(resolver) => {
+                    if !resolver.note(&event) {
+                        columns.named_event(&event, &resolver.name_fields(&event))?;
+                    }
+                }
+            },
             Item::Lost(lost) => {
                 if let Some(trace) = reader.traces().get(lost.trace) {
                     columns.lost(&lost, trace)?;

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use usertrace_reader::{Field, Number, Value, Values};
 
+use crate::export::code_place::CodePlace;
 pub(super) use crate::spans::ids::Ids;
 
 /// A line of a file: a batch of spans of one process and one instrumentation.
@@ -180,6 +181,30 @@ impl KeyValue {
             key: key.to_owned(),
             value: AnyValue::Int(value.to_string()),
         }
+    }
+}
+
+/// Adds an attribute whose key is not there yet.
+pub(super) fn add_new(to: &mut Vec<KeyValue>, attribute: KeyValue) {
+    if to.iter().all(|known| known.key != attribute.key) {
+        to.push(attribute);
+    }
+}
+
+/// Adds where the code is that an event is about, by OpenTelemetry's conventions for code.
+pub(super) fn add_code(to: &mut Vec<KeyValue>, place: &CodePlace<'_>) {
+    if let Some(frame) = place.function {
+        add_new(to, KeyValue::text("code.function.name", &frame.function));
+        if let Some(file) = &frame.file {
+            add_new(to, KeyValue::text("code.file.path", file));
+        }
+        if let Some(line) = frame.line {
+            add_new(to, KeyValue::integer("code.line.number", line.into()));
+        }
+    }
+    if !place.stack.is_empty() {
+        let lines: Vec<String> = place.stack.iter().map(|frame| format!("at {frame:#}")).collect();
+        add_new(to, KeyValue::text("code.stacktrace", &lines.join("\n")));
     }
 }
 

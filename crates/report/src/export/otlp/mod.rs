@@ -6,6 +6,8 @@
 //! events of the span. Others have no place in OTLP's traces, and are left out. A loss is a span
 //! from its begin to its end.
 //!
+//! Functions at code addresses are attributes by OpenTelemetry's conventions (`code.*`).
+//!
 //! Spans are written when they end. Their ids are hashes of the process, the span and its begin.
 
 mod message;
@@ -14,6 +16,7 @@ mod process;
 use std::collections::HashMap;
 
 use usertrace_reader::{Event, LossKind, Lost, Trace};
+use usertrace_symbols::NamedField;
 
 use message::{INTERNAL, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span, TracesData};
 use process::{Class, Process};
@@ -55,11 +58,17 @@ impl Otlp {
 
     /// Takes an event. Appends a line if there are enough spans for it.
     pub fn event(&mut self, out: &mut Vec<u8>, event: &Event<'_>) {
+        self.named_event(out, event, &[]);
+    }
+
+    /// Takes an event, and names its code by what is at the addresses in it. Appends a line if
+    /// there are enough spans for it.
+    pub fn named_event(&mut self, out: &mut Vec<u8>, event: &Event<'_>, named: &[NamedField<'_>]) {
         let class = self.class(event);
         let number = event.trace.process();
         let process = self.processes.entry(number);
         let process = process.or_insert_with(|| Process::of(event.trace));
-        let outcome = process.act(&self.classes[class], event, self.open < MAX_OPEN);
+        let outcome = process.act(&self.classes[class], event, named, self.open < MAX_OPEN);
         self.open += outcome.begun;
         self.open -= outcome.closed;
         self.left_out.unended += outcome.unended;

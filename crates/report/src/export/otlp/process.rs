@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use usertrace_reader::{Event, Trace, value};
+use usertrace_symbols::NamedField;
 
 use super::message::{self, INTERNAL, Ids, KeyValue, Span, SpanEvent};
-use crate::export::pairs::{SliceRole, slice_role};
+use crate::export::code_place::CodePlace;
+use crate::export::pairs::{SliceRole, is_of_function, slice_role};
 use crate::spans::ids::IdMaker;
 use crate::spans::live::LiveSpans;
 use crate::spans::role::Role;
@@ -66,6 +68,9 @@ pub(super) struct Class {
     name: String,
     /// The provider.
     scope: String,
+    /// It begins a call of a function, whose address is its first field: the span is named after
+    /// the function.
+    is_of_function: bool,
 }
 
 impl Class {
@@ -73,6 +78,7 @@ impl Class {
         let (action, name) = Action::of(event);
         let provider = event.class.name.split_once(':');
         Self {
+            is_of_function: action == Action::Begin && is_of_function(event, &name),
             action,
             name,
             scope: provider.map_or("", |(provider, _)| provider).to_owned(),
@@ -84,6 +90,8 @@ impl Class {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) span: Span,
+    /// What its end event has as the name. The span may be named after a function.
+    name: String,
     pub(super) scope: String,
 }
 
@@ -149,11 +157,17 @@ impl Process {
     }
 
     /// Does what an event says. `has_room`: another span may be open.
-    pub(super) fn act(&mut self, class: &Class, event: &Event<'_>, has_room: bool) -> Outcome {
+    pub(super) fn act(
+        &mut self,
+        class: &Class,
+        event: &Event<'_>,
+        named: &[NamedField<'_>],
+        has_room: bool,
+    ) -> Outcome {
         let id = |index| value::integer(&event.class.fields, index, event.payload).unwrap_or(0);
         let role = match class.action {
             Action::None => return Outcome::default(),
-            Action::Begin => return self.begin(class, event, has_room),
+            Action::Begin => return self.begin(class, event, named, has_room),
             Action::End => return self.end(class, event),
             Action::OfTracing(role) => role,
         };
@@ -161,7 +175,7 @@ impl Process {
         match role {
             // 0 is none.
             _ if span == 0 => {}
-            Role::New => return self.new_span(class, event, [span, id(1)], has_room),
+            Role::New => return self.new_span(class, event, named, [span, id(1)], has_room),
             Role::Close => return self.close(event, span),
             Role::Enter => self.spans.enter(span, thread(event), event.ns),
             Role::Exit => self.spans.exit(span, thread(event), event.ns),
@@ -169,7 +183,7 @@ impl Process {
                 if let Some(live) = self.spans.get_mut(span) {
                     match role {
                         Role::Record => live.value.add(event, class.action, "record."),
-                        _ => live.value.happened(event, class),
+                        _ => live.value.happened(event, class, named),
                     }
                 }
             }
@@ -189,6 +203,7 @@ impl Process {
         &mut self,
         class: &Class,
         event: &Event<'_>,
+        named: &[NamedField<'_>],
         [id, parent]: [u64; 2],
         has_room: bool,
     ) -> Outcome {
@@ -209,6 +224,7 @@ impl Process {
         let mut open = Open::new(ids, parent, class, event.ns);
         open.add(event, class.action, "");
         open.add_thread(event);
+        message::add_code(&mut open.span.attributes, &CodePlace::of(named));
         self.spans.begin(id, event.ns, open);
         outcome.begun = 1;
         outcome
@@ -235,7 +251,13 @@ impl Process {
         }
     }
 
-    fn begin(&mut self, class: &Class, event: &Event<'_>, has_room: bool) -> Outcome {
+    fn begin(
+        &mut self,
+        class: &Class,
+        event: &Event<'_>,
+        named: &[NamedField<'_>],
+        has_room: bool,
+    ) -> Outcome {
         let Some(tid) = thread(event) else {
             return Outcome::default();
         };
@@ -255,6 +277,11 @@ impl Process {
         let mut open = Open::new(ids, parent, class, event.ns);
         open.add(event, class.action, "");
         open.add_thread(event);
+        let place = CodePlace::of(named);
+        message::add_code(&mut open.span.attributes, &place);
+        if let Some(function) = place.function.filter(|_| class.is_of_function) {
+            open.span.name.clone_from(&function.function);
+        }
         open_spans.push(open);
         Outcome {
             begun: 1,
@@ -268,7 +295,7 @@ impl Process {
             return Outcome::default();
         };
         let open = self.threads.get_mut(&tid);
-        let is_it = |open: &Open| open.span.name == class.name && open.scope == class.scope;
+        let is_it = |open: &Open| open.name == class.name && open.scope == class.scope;
         let found = open.and_then(|open| Some((open.iter().rposition(is_it)?, open)));
         let Some((at, open)) = found else {
             return Outcome {
@@ -313,6 +340,7 @@ impl Open {
                 dropped_events_count: 0,
                 links: Vec::new(),
             },
+            name: class.name.clone(),
             scope: class.scope.clone(),
         }
     }
@@ -328,20 +356,18 @@ impl Open {
     /// Adds the thread of an event, if it is known.
     fn add_thread(&mut self, event: &Event<'_>) {
         if let Some(tid) = thread(event) {
-            self.span
-                .attributes
-                .push(KeyValue::integer("thread.id", tid));
+            let of_thread = KeyValue::integer("thread.id", tid);
+            message::add_new(&mut self.span.attributes, of_thread);
         }
         if let Some(name) = thread_name(event) {
             let name = String::from_utf8_lossy(name);
-            self.span
-                .attributes
-                .push(KeyValue::text("thread.name", &name));
+            let of_thread = KeyValue::text("thread.name", &name);
+            message::add_new(&mut self.span.attributes, of_thread);
         }
     }
 
     /// Adds an event of the span.
-    fn happened(&mut self, event: &Event<'_>, class: &Class) {
+    fn happened(&mut self, event: &Event<'_>, class: &Class, named: &[NamedField<'_>]) {
         if self.span.events.len() >= MAX_PARTS {
             self.span.dropped_events_count = self.span.dropped_events_count.saturating_add(1);
             return;
@@ -351,6 +377,7 @@ impl Open {
         let fields = &event.class.fields;
         message::add_fields(&mut attributes, fields, event.payload, without, "");
         attributes.truncate(MAX_PARTS);
+        message::add_code(&mut attributes, &CodePlace::of(named));
         self.span.events.push(SpanEvent {
             time_unix_nano: event.ns,
             name: class.name.clone(),

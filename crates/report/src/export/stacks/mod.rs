@@ -119,7 +119,8 @@ impl StackExport {
         let stack = self.profile.stack(event);
         let mut ended = std::mem::take(&mut self.ended);
         ended.clear();
-        let step = self.activity.event(event, process, stack, &mut ended);
+        let is_related = self.profile.code.is_related(process);
+        let step = self.activity.event(event, process, stack, is_related, &mut ended);
         self.profile
             .add(process, stack, &step, &ended, &self.activity);
         self.ended = ended;

@@ -145,7 +145,9 @@ const Requests = {
       stay.title = `${this.thread(thread)}: ${duration(to - from)}`;
     }
     for (const event of span.events.slice(0, 200)) {
-      place("event", event.time).title = `${this.data.names[event.name]}: ${event.fields.map((field) => field.join(" = ")).join(", ")}`;
+      const lasts = event.duration >= 0;
+      const part = place(lasts ? "event lasting" : "event", event.time, lasts ? event.time + event.duration : undefined);
+      part.title = `${this.eventName(event)}: ${event.fields.map((field) => field.join(" = ")).join(", ")}`;
     }
     line.addEventListener("click", () => {
       this.select(index, true);
@@ -215,13 +217,19 @@ const Requests = {
     if (span.events.length > 0) {
       element("h3", "Events in it", box);
       rows(span.events.slice(0, 200).map((event) => [
-        `+${duration(event.time - span.begin)}`, this.thread(event.thread), this.data.names[event.name],
+        `+${duration(event.time - span.begin)}`, this.thread(event.thread), this.eventName(event),
         event.fields.map((field) => field.join(" = ")).join(", "),
       ]));
     }
     for (const [what, count] of [["threads", span.stays.length], ["events", span.events.length]]) {
       if (count > 200) element("p", `and ${integer(count - 200)} more ${what}`, box);
     }
+  },
+
+  // What began and ended has its duration behind its name.
+  eventName(event) {
+    const name = this.data.names[event.name];
+    return event.duration >= 0 ? `${name} ${duration(event.duration)}` : name;
   },
 
   keys(event) {

@@ -113,6 +113,11 @@ struct EventJson<'a> {
     event: &'a str,
     time: String,
     from_ns: i64,
+    /// Of what it began, and which event ended that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ns: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_by: Option<&'a str>,
     thread: Option<i64>,
     fields: Box<RawValue>,
 }
@@ -186,8 +191,10 @@ pub(super) fn tree<'a>(collected: &'a Collected, tree: &'a Tree, top: usize) -> 
             event: &event.class.name,
             time: event.ns.to_string(),
             from_ns: event.ns.saturating_sub(begin),
+            duration_ns: event.duration(),
+            ended_by: (event.paired.as_deref()).map(|paired| &paired.end.class.name[..]),
             thread: event.thread,
-            fields: fields(std::slice::from_ref(event)),
+            fields: fields(event.with_end()),
         });
         NodeJson {
             depth,
@@ -235,7 +242,7 @@ fn span(span: &Span) -> SpanJson<'_> {
 }
 
 /// The fields of all parts, the latest value of each, as an object.
-fn fields(parts: &[Part]) -> Box<RawValue> {
+fn fields<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Box<RawValue> {
     let mut all: Vec<(&str, Vec<u8>)> = Vec::new();
     for part in parts {
         for (field, bytes) in part.each() {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use usertrace_reader::{Printer, duration};
-use usertrace_report::spans::{Collected, Happened, Part, Span, Tree};
+use usertrace_report::spans::{Collected, Happened, Span, Tree};
 
 use super::table::{fields, marks, process_name};
 
@@ -11,6 +11,8 @@ use super::table::{fields, marks, process_name};
 const MIN_BAR: usize = 20;
 const MAX_BAR: usize = 120;
 const MAX_NAME: usize = 48;
+/// Most events of a span that are printed.
+const MAX_EVENTS: usize = 100;
 /// Letters for threads. Further ones share the last one.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?";
 
@@ -88,8 +90,12 @@ pub(super) fn text(collected: &Collected, tree: &Tree, top: usize, columns: usiz
                 _ => format!("{indent}follows from {followed}\n"),
             });
         }
-        for event in &span.events {
+        for event in span.events.iter().take(MAX_EVENTS) {
             text.push_str(&event_line(event, &letters, &indent, root.begin));
+        }
+        if let Some(more) = span.events.len().checked_sub(MAX_EVENTS + 1) {
+            let more = more + 1;
+            text.push_str(&format!("{indent}and {more} further events (--json has all)\n"));
         }
     }
     if tree.left_out > 0 {
@@ -130,10 +136,12 @@ fn head(collected: &Collected, tree: &Tree, root: &Span) -> String {
 
 fn event_line(event: &Happened, letters: &Letters, indent: &str, begin: i64) -> String {
     let at = duration(event.ns.saturating_sub(begin).max(0).cast_unsigned());
-    let own: Vec<String> = Part::texts(event);
+    let own = event.all_texts();
     let letter = letters.of_thread(event.thread);
-    let name = &event.class.name;
-    format!("{indent}{at} {letter} {name}: {}\n", own.join(", "))
+    let name = event.name();
+    let lasted = event.duration().map(|ns| format!(" {}", duration(ns.cast_unsigned())));
+    let lasted = lasted.unwrap_or_default();
+    format!("{indent}{at} {letter} {name}{lasted}: {}\n", own.join(", "))
 }
 
 /// Where times are in a bar.
