@@ -21,6 +21,9 @@ use crate::{context, control, probe};
 #[doc(hidden)]
 #[inline(always)]
 pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
+    if WORDS > 4 {
+        return record_words(callsite, &payload);
+    }
     let route = callsite.route();
     let Some(channel) = route.channel() else {
         return record_slow(callsite, payload);
@@ -43,62 +46,63 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
 #[inline(always)]
 fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
     if WORDS > 4 {
-        return record_words(callsite, &{ payload });
+        return record_words(callsite, &payload);
     }
     let word = |at: usize| payload.get(at).copied().unwrap_or_default();
-    record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
+    record_four(word(0), word(1), word(2), word(3), callsite, WORDS)
 }
 
 /// Writes an event whose payload is the first `words` of four. Not cold: all events to shared rings
 /// take this path.
 ///
-/// The functions that it leads to have the same arguments, so that they are reached by jumps.
+/// The functions that it leads to have the same arguments, so that they are reached by jumps. The
+/// payload comes first, as in the function of an event, whose fast path need not move it then.
 #[inline(never)]
-fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn record_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     match callsite.flagged_route().word() {
-        None => record_stored(callsite, words, a, b, c, d),
-        Some(word) if word.is_test() => test_four(callsite, words, a, b, c, d),
-        Some(_) => count_four(callsite, words, a, b, c, d),
+        None => record_stored(a, b, c, d, callsite, words),
+        Some(word) if word.is_test() => test_four(a, b, c, d, callsite, words),
+        Some(_) => count_four(a, b, c, d, callsite, words),
     }
 }
 
 /// Likewise, for an event that one trace counts.
 #[inline(never)]
-fn count_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn count_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     if let Some(word) = callsite.flagged_route().word()
         && !word.is_test()
         && count_by_route(callsite, word, FirstWords { a, b, c, d })
     {
         return Outcome::Recorded;
     }
-    record_stored(callsite, words, a, b, c, d)
+    record_stored(a, b, c, d, callsite, words)
 }
 
 /// Likewise, for an event that one comparison decides about.
 #[inline(never)]
-fn test_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn test_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     let Some(word) = callsite
         .flagged_route()
         .word()
         .filter(|word| word.is_test())
     else {
-        return record_stored(callsite, words, a, b, c, d);
+        return record_stored(a, b, c, d, callsite, words);
     };
     match test_by_route(callsite, word, FirstWords { a, b, c, d }, None) {
         QuickAnswer::Refused => Outcome::Off,
         QuickAnswer::Accepted => {
             let words = words as u64 | u64::from(word.get()) << WORD_IN_WORDS;
-            record_accepted_four(callsite, words, a, b, c, d)
+            record_accepted_four(a, b, c, d, callsite, words)
         }
-        QuickAnswer::Unknown => record_stored(callsite, words, a, b, c, d),
+        QuickAnswer::Unknown => record_stored(a, b, c, d, callsite, words),
     }
 }
 
 /// Likewise, for an event without flags, or one that takes the slow path.
 #[inline(never)]
-fn record_stored(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn record_stored(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     let payload = [a, b, c, d];
-    record_words(callsite, payload.get(..words).unwrap_or_default())
+    record_words_slow(callsite, payload.get(..words).unwrap_or_default())
 }
 
 /// The lowest bit of the flagged route in what [`record_accepted_four`] gets, so that all of its
@@ -108,18 +112,18 @@ const WORD_IN_WORDS: u32 = 32;
 /// Likewise, for an event that the comparison has accepted.
 #[inline(never)]
 fn record_accepted_four(
-    callsite: &Callsite,
-    words: u64,
     a: u64,
     b: u64,
     c: u64,
     d: u64,
+    callsite: &Callsite,
+    words: u64,
 ) -> Outcome {
     let payload = [a, b, c, d];
     let payload = payload.get(..words as u32 as usize).unwrap_or_default();
     let word = FlaggedWord::new((words >> WORD_IN_WORDS) as u32);
     let outcome = word.and_then(|word| record_accepted(callsite, word, payload));
-    outcome.unwrap_or_else(|| record_words(callsite, payload))
+    outcome.unwrap_or_else(|| record_words_slow(callsite, payload))
 }
 
 /// Writes an event whose payload has a variable length of at most `bound` bytes.
@@ -170,6 +174,21 @@ pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
 #[doc(hidden)]
 #[inline(never)]
 pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
+    let route = callsite.route();
+    if let Some(channel) = route.channel() {
+        // Pairs with the store of the route, as in `record`.
+        fence(Ordering::Acquire);
+        // SAFETY: as in `record`.
+        if unsafe { writer::try_write_routed(current::rseq(), channel, route, words) } {
+            return Outcome::Recorded;
+        }
+    }
+    record_words_slow(callsite, words)
+}
+
+/// Likewise, for an event without a route, or one that its route did not record.
+#[inline(never)]
+fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_each(
         callsite,
         // SAFETY: `record_each` passes an open channel, and the id that the call site has there.

@@ -274,29 +274,24 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     true
 }
 
-/// Stores a record with a payload of any length.
-///
-/// # Safety
-/// As [`record`]'s, for `id`; and the payload must not be longer than
-/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
-pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
-    rseq: Rseq,
-    channel: &Channel,
-    id: &AtomicU16,
-    payload: &[u64],
-) -> Result<(), Refusal> {
-    // SAFETY: as in `record`; `payload` has `words` words.
-    unsafe {
+/// [`record_sequence`] for a payload that is in memory.
+macro_rules! words_sequence {
+    (
+        ($rseq:expr, $channel:expr, $index:expr, $id:expr, $payload:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        need_subbuf: $need_subbuf:expr,
+        need_time: $need_time:expr,
+        identify: [$($identify:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
         record_sequence! {
-            (rseq, channel, INDEX, id, payload.as_ptr())
-            refused: Err(Refusal::NoRing),
-            aborted: Err(Refusal::Aborted),
-            need_subbuf: Err(Refusal::NeedSubbuf),
-            need_time: Err(Refusal::NeedTime),
-            identify: [
-                "ldrh {tmp:w}, [{id}, {one}]",
-                "cbz {tmp:w}, {refused}"
-            ]
+            ($rseq, $channel, $index, $id, $payload.as_ptr())
+            refused: $refused,
+            aborted: $aborted,
+            need_subbuf: $need_subbuf,
+            need_time: $need_time,
+            identify: [$($identify),*]
             len: [
                 "add {at}, {at}, {words}, lsl #3",
                 "add {at}, {at}, #7"
@@ -330,10 +325,75 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
                 "add {head}, {head}, #8"
             ]
             operands: [
-                words = in(reg) payload.len(),
+                words = in(reg) $payload.len(),
                 out("v0") _,
                 out("v1") _,
+                $($operands)*
             ]
+        }
+    };
+}
+
+/// Stores a record with a payload of any length in memory for the route of an event, as [`record`]
+/// does.
+///
+/// # Safety
+/// As [`record`]'s; and the payload must not be longer than
+/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
+#[inline(always)]
+pub(in crate::writer) unsafe fn record_routed(
+    rseq: Rseq,
+    channel: &Channel,
+    route: &Route,
+    payload: &[u64],
+) -> bool {
+    // SAFETY: as in `record`; `payload` has `words` words.
+    unsafe {
+        words_sequence! {
+            (rseq, channel, CPU_ID, route, payload)
+            refused: false,
+            aborted: false,
+            need_subbuf: false,
+            need_time: false,
+            identify: [
+                "ldr {tmp}, [{id}, {one}]",
+                "cmp {channel}, {tmp}, lsr {ID_BITS}",
+                "b.ne {refused}",
+                "and {tmp}, {tmp}, {ID_MASK}"
+            ]
+            operands: [
+                ID_BITS = const ID_BITS,
+                ID_MASK = const (1 << ID_BITS) - 1,
+            ]
+        }
+    }
+    true
+}
+
+/// Stores a record with a payload of any length in memory.
+///
+/// # Safety
+/// As [`record`]'s, for `id`; and the payload must not be longer than
+/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
+pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> Result<(), Refusal> {
+    // SAFETY: as in `record_routed`.
+    unsafe {
+        words_sequence! {
+            (rseq, channel, INDEX, id, payload)
+            refused: Err(Refusal::NoRing),
+            aborted: Err(Refusal::Aborted),
+            need_subbuf: Err(Refusal::NeedSubbuf),
+            need_time: Err(Refusal::NeedTime),
+            identify: [
+                "ldrh {tmp:w}, [{id}, {one}]",
+                "cbz {tmp:w}, {refused}"
+            ]
+            operands: []
         }
     }
     Ok(())
