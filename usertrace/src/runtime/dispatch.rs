@@ -11,8 +11,11 @@ use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
     PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
 };
-use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
+use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq, Together};
 use crate::{context, control, probe};
+
+/// The bits of masks that are not those of slots.
+const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
 
 /// Writes an event whose payload has a constant length.
 ///
@@ -189,12 +192,56 @@ pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
 /// Likewise, for an event without a route, or one that its route did not record.
 #[inline(never)]
 fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
+    let mask = callsite.mask();
+    if mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0 {
+        return record_together(callsite, words, mask);
+    }
     record_each(
         callsite,
         // SAFETY: `record_each` passes an open channel, and the id that the call site has there.
         |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
+}
+
+/// Likewise, for an event that the traces of several slots want. Its records have the same time.
+#[inline(never)]
+fn record_together(callsite: &Callsite, words: &[u64], mask: u32) -> Outcome {
+    // Pairs with the store of the mask, as in `record_each`.
+    fence(Ordering::Acquire);
+    let mut places = slots(mask).map(|slot| {
+        // SAFETY: the slot is one of a mask, and the channel the call site's.
+        unsafe { current::place(slot, callsite.channel(slot)) }
+    });
+    let first = places.next().and_then(|(rseq, first)| Some((rseq?, first)));
+    let together = first.map(|(rseq, first)| {
+        let rest = places.map(|(_, channel)| channel);
+        Together::new(rseq, std::iter::once(first).chain(rest))
+    });
+    record_each(
+        callsite,
+        |rseq, channel, id| {
+            let done = rseq.zip(together.as_ref()).is_some_and(|(rseq, together)| {
+                // SAFETY: as in `record_words_slow`.
+                unsafe { together.try_write(rseq, channel, id, words) }
+            });
+            if done {
+                return Ok(());
+            }
+            // SAFETY: as in `record_words_slow`.
+            unsafe { writer::try_write_words(rseq, channel, id, words) }
+        },
+        || Payload::Words(words),
+    )
+}
+
+/// The slots of a mask without flags.
+fn slots(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = (mask != 0).then_some(mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(slot)
+    })
 }
 
 /// Writes an event whose payload `fill` composes in the ring.
@@ -227,7 +274,6 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
     if mask & FLAGGED != 0 {
         let payload = payload();
         if let Payload::Words(words) = payload

@@ -45,7 +45,7 @@ macro_rules! sequence {
         ($rseq:expr, $channel:expr, $index:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
-        body: [$($body:literal),* $(,)?]
+        body: [$($body:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         asm!(
@@ -119,7 +119,7 @@ macro_rules! record_sequence {
         name: [$($name:literal),* $(,)?]
         block: [$($block:literal),* $(,)?]
         room: [$($room:literal),*]
-        copy: [$($copy:literal),* $(,)?]
+        copy: [$($copy:expr),* $(,)?]
         commit: [$($commit:literal),*]
         operands: [$($operands:tt)*]
     ) => {
@@ -260,6 +260,64 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     true
 }
 
+/// Copies the payload of `{words}` words at `{src}` behind the header at `{cpu} + rax`.
+///
+/// Loads are of single words. The caller's last stores may still be in the store buffer. A load of
+/// a part of one store can get its bytes from there. A load of parts of two stores waits until both
+/// have left it, behind all stores to the ring before them. Stores are of two words, as the store
+/// buffer has few places.
+macro_rules! copy_words {
+    () => {
+        "lea rax, [{cpu} + rax + 8]
+        mov {cpu}, {words}
+        sub {cpu}, 8
+        jb 6f
+        8:
+        prefetchw byte ptr [rax + {AHEAD}]
+        movq xmm0, qword ptr [{src}]
+        movhps xmm0, qword ptr [{src} + 8]
+        movq xmm1, qword ptr [{src} + 16]
+        movhps xmm1, qword ptr [{src} + 24]
+        movups xmmword ptr [rax], xmm0
+        movups xmmword ptr [rax + 16], xmm1
+        movq xmm0, qword ptr [{src} + 32]
+        movhps xmm0, qword ptr [{src} + 40]
+        movq xmm1, qword ptr [{src} + 48]
+        movhps xmm1, qword ptr [{src} + 56]
+        movups xmmword ptr [rax + 32], xmm0
+        movups xmmword ptr [rax + 48], xmm1
+        add {src}, 64
+        add rax, 64
+        sub {cpu}, 8
+        jae 8b
+        6:
+        test {words:l}, 4
+        jz 6f
+        movq xmm0, qword ptr [{src}]
+        movhps xmm0, qword ptr [{src} + 8]
+        movq xmm1, qword ptr [{src} + 16]
+        movhps xmm1, qword ptr [{src} + 24]
+        movups xmmword ptr [rax], xmm0
+        movups xmmword ptr [rax + 16], xmm1
+        add {src}, 32
+        add rax, 32
+        6:
+        test {words:l}, 2
+        jz 6f
+        movq xmm0, qword ptr [{src}]
+        movhps xmm0, qword ptr [{src} + 8]
+        movups xmmword ptr [rax], xmm0
+        add {src}, 16
+        add rax, 16
+        6:
+        test {words:l}, 1
+        jz 6f
+        mov rdx, qword ptr [{src}]
+        mov qword ptr [rax], rdx
+        6:"
+    };
+}
+
 /// [`record_sequence`] for a payload that is in memory.
 macro_rules! words_sequence {
     (
@@ -283,70 +341,14 @@ macro_rules! words_sequence {
             name: [$($name),*]
             block: [$($block),*]
             room: ["cmp rax, {len}"]
-            copy: [
-                // A word at a time. The caller's last stores may still be in the store buffer. A
-                // load of a part of one store can get its bytes from there. A load of parts of two
-                // stores waits until both have left it, behind all stores to the ring before them.
-                "lea rax, [{cpu} + rax + 8]",
-                "mov {cpu}, {words}",
-                "sub {cpu}, 8",
-                "jb 6f",
-                "8:",
-                "prefetchw byte ptr [rax + {AHEAD}]",
-                "mov rdx, qword ptr [{src}]",
-                "mov qword ptr [rax], rdx",
-                "mov rdx, qword ptr [{src} + 8]",
-                "mov qword ptr [rax + 8], rdx",
-                "mov rdx, qword ptr [{src} + 16]",
-                "mov qword ptr [rax + 16], rdx",
-                "mov rdx, qword ptr [{src} + 24]",
-                "mov qword ptr [rax + 24], rdx",
-                "mov rdx, qword ptr [{src} + 32]",
-                "mov qword ptr [rax + 32], rdx",
-                "mov rdx, qword ptr [{src} + 40]",
-                "mov qword ptr [rax + 40], rdx",
-                "mov rdx, qword ptr [{src} + 48]",
-                "mov qword ptr [rax + 48], rdx",
-                "mov rdx, qword ptr [{src} + 56]",
-                "mov qword ptr [rax + 56], rdx",
-                "add {src}, 64",
-                "add rax, 64",
-                "sub {cpu}, 8",
-                "jae 8b",
-                "6:",
-                "test {words:l}, 4",
-                "jz 6f",
-                "mov rdx, qword ptr [{src}]",
-                "mov qword ptr [rax], rdx",
-                "mov rdx, qword ptr [{src} + 8]",
-                "mov qword ptr [rax + 8], rdx",
-                "mov rdx, qword ptr [{src} + 16]",
-                "mov qword ptr [rax + 16], rdx",
-                "mov rdx, qword ptr [{src} + 24]",
-                "mov qword ptr [rax + 24], rdx",
-                "add {src}, 32",
-                "add rax, 32",
-                "6:",
-                "test {words:l}, 2",
-                "jz 6f",
-                "mov rdx, qword ptr [{src}]",
-                "mov qword ptr [rax], rdx",
-                "mov rdx, qword ptr [{src} + 8]",
-                "mov qword ptr [rax + 8], rdx",
-                "add {src}, 16",
-                "add rax, 16",
-                "6:",
-                "test {words:l}, 1",
-                "jz 6f",
-                "mov rdx, qword ptr [{src}]",
-                "mov qword ptr [rax], rdx",
-                "6:",
-            ]
+            copy: [copy_words!()]
             commit: ["add qword ptr [{control} + {HEAD}], {len}"]
             operands: [
                 src = inout(reg) $payload.as_ptr() => _,
                 words = in(reg) $payload.len(),
                 len = in(reg) 8 + 8 * $payload.len(),
+                out("xmm0") _,
+                out("xmm1") _,
                 $($operands)*
             ]
         }
@@ -435,7 +437,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
 macro_rules! continued_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $start:expr)
-        body: [$($body:literal),* $(,)?]
+        body: [$($body:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
@@ -468,6 +470,65 @@ macro_rules! continued_sequence {
             ]
         }
     };
+}
+
+/// Stores a record with a payload of any length in memory, and a time that the caller read after it
+/// loaded all of [`Start`].
+///
+/// # Safety
+/// As [`record_words`]'s. `start` must have been made from a ring of `channel`.
+pub(in crate::writer) unsafe fn record_at(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+    (start, time): (&Start, u64),
+) -> Step {
+    // SAFETY: as in `record_words`. The control block and the head are those of the ring of this
+    // CPU, as the sequence compares.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, CPU_ID, start)
+            body: [
+                "movzx {id:e}, word ptr [{id}]",
+                "test {id:e}, {id:e}",
+                "jz {refused}",
+                "xor eax, eax",
+                "sub rax, {tmp}",
+                "and rax, qword ptr [{channel} + {SUBBUF_MASK}]",
+                "cmp rax, {len}",
+                "jb {refused}",
+                "imul {cpu}, qword ptr [{channel} + {RING_SIZE}]",
+                "add {cpu}, qword ptr [{channel} + {BUFFERS}]",
+                "rol {time}, 16",
+                "cmp {time:x}, word ptr [{control} + {TIME} + 6]",
+                "jne {refused}",
+                "mov {time:x}, {id:x}",
+                "mov rax, qword ptr [{channel} + {RING_MASK}]",
+                "and rax, {tmp}",
+                "prefetchw byte ptr [{cpu} + rax + {AHEAD}]",
+                "mov qword ptr [{cpu} + rax], {time}",
+                copy_words!(),
+                "add qword ptr [{control} + {HEAD}], {len}",
+            ]
+            operands: [
+                id = inout(reg) std::ptr::from_ref(id) => _,
+                time = inout(reg) time => _,
+                src = inout(reg) payload.as_ptr() => _,
+                words = in(reg) payload.len(),
+                len = in(reg) 8 + 8 * payload.len(),
+                out("xmm0") _,
+                out("xmm1") _,
+                BUFFERS = const offset_of!(Channel, buffers),
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                RING_MASK = const offset_of!(Channel, ring_mask),
+                SUBBUF_MASK = const offset_of!(Channel, subbuf_mask),
+                TIME = const offset_of!(Control, time),
+                AHEAD = const AHEAD,
+            ]
+        }
+    }
+    Step::Done
 }
 
 /// The sequence of [`advance`]. `time` leaves the time in `rax`, and may use `rdx`.
