@@ -5,7 +5,9 @@
 //! release of `usertrace` that they were built with.
 
 pub use crate::event::describe::{DescribedField, Description, Kind, Label, strip_raw};
-pub use crate::event::field::{Buffer, Field, InlinePayload, Payload, Scratch};
+pub use crate::event::field::{
+    Buffer, Field, InlinePayload, MOST_WORDS_BY_ARGUMENTS, Payload, Scratch,
+};
 pub use crate::event::ip::{Caller, capture_ip, set_ip, set_ip_of_caller, use_ip};
 pub use crate::event::number::{Be, Hex, Number};
 pub use crate::event::section::Entry;

@@ -176,6 +176,11 @@ impl Payload for Cursor<'_> {
     }
 }
 
+/// Words of a payload that the function of an event gets as arguments, at most. So many arguments
+/// come in registers; further ones come in memory, and would be copied from there to the payload.
+#[doc(hidden)]
+pub const MOST_WORDS_BY_ARGUMENTS: usize = 6;
+
 /// A payload of constant length, which the compiler keeps in registers or on the stack.
 #[doc(hidden)]
 #[derive(Debug)]
@@ -222,9 +227,9 @@ impl<const WORDS: usize> InlinePayload<WORDS> {
 /// Words of the memory for a [`Buffer`].
 const WORDS: usize = words_for(512);
 
-/// Words of the memory for a buffer of so many bytes: [`SizedBuffer::put`] stores whole words.
+/// Words of the memory for a buffer of so many bytes: whole words are stored.
 pub(crate) const fn words_for(len: usize) -> usize {
-    len / 8 + 2
+    len.div_ceil(8)
 }
 
 /// Memory for a [`Buffer`].
@@ -240,23 +245,32 @@ pub type Buffer<'a> = SizedBuffer<'a, WORDS>;
 ///
 /// The memory is not zeroed beforehand, because that would cost more than most payloads. It is not
 /// part of this type, because the compiler would then initialise it.
+///
+/// Each word is stored once, as a whole. A payload of overlapping stores could not be loaded again
+/// from the processor's store buffer, and its copy would wait until the stores are in the cache.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SizedBuffer<'a, const WORDS: usize> {
     scratch: &'a mut MaybeUninit<[u64; WORDS]>,
     /// Number of bytes that were appended.
     len: usize,
+    /// The last `len % 8` of them, which are not in memory yet, and zeros.
+    pending: u64,
 }
 
 impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
     /// The capacity in bytes.
-    pub(crate) const LEN: usize = 8 * (WORDS - words_for(0));
+    pub(crate) const LEN: usize = 8 * WORDS;
 
     /// Creates an empty buffer.
     #[inline(always)]
     #[must_use]
     pub fn new(scratch: &'a mut MaybeUninit<[u64; WORDS]>) -> Self {
-        Self { scratch, len: 0 }
+        Self {
+            scratch,
+            len: 0,
+            pending: 0,
+        }
     }
 
     /// True if `len` more bytes fit.
@@ -269,34 +283,76 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
     /// Appends zeros up to a multiple of 8.
     #[inline(always)]
     pub(crate) fn pad(&mut self) {
-        self.put(0);
+        self.store_pending();
         self.len = self.len.next_multiple_of(8);
+        self.pending = 0;
     }
 
     /// The bytes that were appended.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `append` initialised the first `len` bytes.
-        unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len) }
+    pub fn bytes(&mut self) -> &[u8] {
+        let len = self.len;
+        // SAFETY: the words have that many bytes, or up to 7 more.
+        unsafe { std::slice::from_raw_parts(self.words().as_ptr().cast(), len) }
     }
 
-    /// Stores a word after the appended bytes.
+    /// Stores the word that `len` is in.
+    ///
+    /// # Safety
+    /// `len` must be less than `LEN`.
     #[inline(always)]
-    fn put(&mut self, word: u64) {
-        debug_assert!(self.len <= Self::LEN);
-        // SAFETY: `len` is at most `LEN`, and the scratch memory has two words more than that.
-        unsafe {
-            let end = self.scratch.as_mut_ptr().cast::<u8>().add(self.len);
-            end.cast::<u64>().write_unaligned(word);
+    unsafe fn store(&mut self, word: u64) {
+        debug_assert!(self.len < Self::LEN);
+        let words = self.scratch.as_mut_ptr().cast::<u64>();
+        // SAFETY: `len` is less than `LEN`, as this function's caller promises, so that word is one
+        // of the scratch memory's.
+        unsafe { words.add(self.len / 8).write(word) };
+    }
+
+    #[inline(always)]
+    fn store_pending(&mut self) {
+        if !self.len.is_multiple_of(8) {
+            // SAFETY: `len` is at most `LEN`, a multiple of 8, and is not a multiple of 8.
+            unsafe { self.store(self.pending) };
         }
+    }
+
+    /// Appends 8 bytes.
+    ///
+    /// # Safety
+    /// They must fit.
+    #[inline(always)]
+    unsafe fn append_word(&mut self, word: u64) {
+        let shift = 8 * (self.len % 8) as u32;
+        // SAFETY: at least 8 bytes fit, as this function's caller promises.
+        unsafe { self.store(self.pending | word << shift) };
+        // In two steps, as the shift may be by 64.
+        self.pending = word >> 1 >> (63 - shift);
+        self.len += 8;
+    }
+
+    /// Appends at most 8 bytes of a word whose other bytes are zeros.
+    ///
+    /// # Safety
+    /// They must fit.
+    #[inline(always)]
+    unsafe fn append_short(&mut self, word: u64, len: usize) {
+        let at = self.len % 8;
+        self.pending |= word << (8 * at);
+        if at + len >= 8 {
+            // SAFETY: at least one byte fits, as this function's caller promises.
+            unsafe { self.store(self.pending) };
+            self.pending = word >> 1 >> (63 - 8 * at);
+        }
+        self.len += len;
     }
 
     /// The payload, padded with zeros.
     #[inline(always)]
     pub fn words(&mut self) -> &[u64] {
-        self.put(0);
-        // SAFETY: all words that contain one of the first `len` bytes are initialised, by `append`
-        // or by `put` above.
+        self.store_pending();
+        // SAFETY: all words that contain one of the first `len` bytes are initialised: by `store`,
+        // when the next byte was appended to the next word, or above.
         unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len.div_ceil(8)) }
     }
 }
@@ -308,13 +364,14 @@ impl<const WORDS: usize> Payload for SizedBuffer<'_, WORDS> {
             return;
         }
         let (words, rest) = bytes.as_chunks();
-        for word in words {
-            self.put(u64::from_le_bytes(*word));
-            self.len += 8;
-        }
-        if !rest.is_empty() {
-            self.put(short_word(rest));
-            self.len += rest.len();
+        // SAFETY: they fit, as just checked.
+        unsafe {
+            for word in words {
+                self.append_word(u64::from_le_bytes(*word));
+            }
+            if !rest.is_empty() {
+                self.append_short(short_word(rest), rest.len());
+            }
         }
     }
 
@@ -326,20 +383,23 @@ impl<const WORDS: usize> Payload for SizedBuffer<'_, WORDS> {
         let (words, rest) = text.as_chunks();
         for word in words {
             let word = u64::from_le_bytes(*word);
-            self.put(word);
             if let Some(end) = first_zero(word) {
-                self.len += end + 1;
+                let before = (1 << (8 * end)) - 1;
+                // SAFETY: the text and a NUL fit, as checked above.
+                unsafe { self.append_short(word & before, end + 1) };
                 return;
             }
-            self.len += 8;
+            // SAFETY: likewise.
+            unsafe { self.append_word(word) };
         }
         let word = match text.last_chunk() {
             Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
             _ => short_word(rest),
         };
-        self.put(word);
         // Fewer than 8 bytes are used, so there is a zero.
-        self.len += first_zero(word).unwrap_or(7) + 1;
+        let end = first_zero(word).unwrap_or(7);
+        // SAFETY: likewise.
+        unsafe { self.append_short(word & ((1 << (8 * end)) - 1), end + 1) };
     }
 }
 

@@ -74,21 +74,40 @@ macro_rules! tracepoint {
                 }
             }
 
+            // Long names: a constant would hide an argument of the same name.
+            const __USERTRACE_VARIABLE: bool = {
+                use $crate::__private::Field;
+                false $(|| <$crate::__field_type!($type $($base)?) as Field>::SIZE == 0)*
+            };
+            const __USERTRACE_WORDS: usize = {
+                use $crate::__private::Field;
+                let size = 0usize $(+ <$crate::__field_type!($type $($base)?) as Field>::SIZE)*;
+                if __USERTRACE_VARIABLE { 0 } else { size.div_ceil(8) }
+            };
+
             /// Writes the event into all traces that want it.
-            #[inline(never)]
+            #[inline(always)]
             #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
             pub fn record(
                 $($field: <$crate::__field_type!($type $($base)?) as $crate::__private::Field>::Argument<'_>),*
             ) -> $crate::event::Outcome {
+                // Most arguments would go through memory, and be copied there to the payload.
+                if __USERTRACE_WORDS > $crate::__private::MOST_WORDS_BY_ARGUMENTS {
+                    #[allow(unused_mut, reason = "an event may have no field")]
+                    let mut payload = $crate::__private::InlinePayload::<__USERTRACE_WORDS>::default();
+                    $(payload.push::<$crate::__field_type!($type $($base)?)>($field);)*
+                    return $crate::__private::record_words(&CALLSITE, &payload.words());
+                }
+                record_apart($($field),*)
+            }
+
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
+            fn record_apart(
+                $($field: <$crate::__field_type!($type $($base)?) as $crate::__private::Field>::Argument<'_>),*
+            ) -> $crate::event::Outcome {
                 use $crate::__private::{Field, InlinePayload};
 
-                // Long names: a constant would hide an argument of the same name.
-                const __USERTRACE_VARIABLE: bool =
-                    false $(|| <$crate::__field_type!($type $($base)?) as Field>::SIZE == 0)*;
-                const __USERTRACE_SIZE: usize =
-                    0 $(+ <$crate::__field_type!($type $($base)?) as Field>::SIZE)*;
-                const __USERTRACE_WORDS: usize =
-                    if __USERTRACE_VARIABLE { 0 } else { __USERTRACE_SIZE.div_ceil(8) };
                 if __USERTRACE_VARIABLE {
                     $crate::__private::record_variable(
                         &CALLSITE,

@@ -11,8 +11,11 @@ use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
     PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
 };
-use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
+use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq, Together};
 use crate::{context, control, probe};
+
+/// The bits of masks that are not those of slots.
+const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
 
 /// Writes an event whose payload has a constant length.
 ///
@@ -21,6 +24,9 @@ use crate::{context, control, probe};
 #[doc(hidden)]
 #[inline(always)]
 pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
+    if WORDS > 4 {
+        return record_words(callsite, &payload);
+    }
     let route = callsite.route();
     let Some(channel) = route.channel() else {
         return record_slow(callsite, payload);
@@ -43,62 +49,63 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
 #[inline(always)]
 fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
     if WORDS > 4 {
-        return record_words(callsite, &{ payload });
+        return record_words(callsite, &payload);
     }
     let word = |at: usize| payload.get(at).copied().unwrap_or_default();
-    record_four(callsite, WORDS, word(0), word(1), word(2), word(3))
+    record_four(word(0), word(1), word(2), word(3), callsite, WORDS)
 }
 
 /// Writes an event whose payload is the first `words` of four. Not cold: all events to shared rings
 /// take this path.
 ///
-/// The functions that it leads to have the same arguments, so that they are reached by jumps.
+/// The functions that it leads to have the same arguments, so that they are reached by jumps. The
+/// payload comes first, as in the function of an event, whose fast path need not move it then.
 #[inline(never)]
-fn record_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn record_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     match callsite.flagged_route().word() {
-        None => record_stored(callsite, words, a, b, c, d),
-        Some(word) if word.is_test() => test_four(callsite, words, a, b, c, d),
-        Some(_) => count_four(callsite, words, a, b, c, d),
+        None => record_stored(a, b, c, d, callsite, words),
+        Some(word) if word.is_test() => test_four(a, b, c, d, callsite, words),
+        Some(_) => count_four(a, b, c, d, callsite, words),
     }
 }
 
 /// Likewise, for an event that one trace counts.
 #[inline(never)]
-fn count_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn count_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     if let Some(word) = callsite.flagged_route().word()
         && !word.is_test()
         && count_by_route(callsite, word, FirstWords { a, b, c, d })
     {
         return Outcome::Recorded;
     }
-    record_stored(callsite, words, a, b, c, d)
+    record_stored(a, b, c, d, callsite, words)
 }
 
 /// Likewise, for an event that one comparison decides about.
 #[inline(never)]
-fn test_four(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn test_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     let Some(word) = callsite
         .flagged_route()
         .word()
         .filter(|word| word.is_test())
     else {
-        return record_stored(callsite, words, a, b, c, d);
+        return record_stored(a, b, c, d, callsite, words);
     };
     match test_by_route(callsite, word, FirstWords { a, b, c, d }, None) {
         QuickAnswer::Refused => Outcome::Off,
         QuickAnswer::Accepted => {
             let words = words as u64 | u64::from(word.get()) << WORD_IN_WORDS;
-            record_accepted_four(callsite, words, a, b, c, d)
+            record_accepted_four(a, b, c, d, callsite, words)
         }
-        QuickAnswer::Unknown => record_stored(callsite, words, a, b, c, d),
+        QuickAnswer::Unknown => record_stored(a, b, c, d, callsite, words),
     }
 }
 
 /// Likewise, for an event without flags, or one that takes the slow path.
 #[inline(never)]
-fn record_stored(callsite: &Callsite, words: usize, a: u64, b: u64, c: u64, d: u64) -> Outcome {
+fn record_stored(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     let payload = [a, b, c, d];
-    record_words(callsite, payload.get(..words).unwrap_or_default())
+    record_words_slow(callsite, payload.get(..words).unwrap_or_default())
 }
 
 /// The lowest bit of the flagged route in what [`record_accepted_four`] gets, so that all of its
@@ -108,18 +115,18 @@ const WORD_IN_WORDS: u32 = 32;
 /// Likewise, for an event that the comparison has accepted.
 #[inline(never)]
 fn record_accepted_four(
-    callsite: &Callsite,
-    words: u64,
     a: u64,
     b: u64,
     c: u64,
     d: u64,
+    callsite: &Callsite,
+    words: u64,
 ) -> Outcome {
     let payload = [a, b, c, d];
     let payload = payload.get(..words as u32 as usize).unwrap_or_default();
     let word = FlaggedWord::new((words >> WORD_IN_WORDS) as u32);
     let outcome = word.and_then(|word| record_accepted(callsite, word, payload));
-    outcome.unwrap_or_else(|| record_words(callsite, payload))
+    outcome.unwrap_or_else(|| record_words_slow(callsite, payload))
 }
 
 /// Writes an event whose payload has a variable length of at most `bound` bytes.
@@ -170,12 +177,71 @@ pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
 #[doc(hidden)]
 #[inline(never)]
 pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
+    let route = callsite.route();
+    if let Some(channel) = route.channel() {
+        // Pairs with the store of the route, as in `record`.
+        fence(Ordering::Acquire);
+        // SAFETY: as in `record`.
+        if unsafe { writer::try_write_routed(current::rseq(), channel, route, words) } {
+            return Outcome::Recorded;
+        }
+    }
+    record_words_slow(callsite, words)
+}
+
+/// Likewise, for an event without a route, or one that its route did not record.
+#[inline(never)]
+fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
+    let mask = callsite.mask();
+    if mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0 {
+        return record_together(callsite, words, mask);
+    }
     record_each(
         callsite,
         // SAFETY: `record_each` passes an open channel, and the id that the call site has there.
         |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
+}
+
+/// Likewise, for an event that the traces of several slots want. Its records have the same time.
+#[inline(never)]
+fn record_together(callsite: &Callsite, words: &[u64], mask: u32) -> Outcome {
+    // Pairs with the store of the mask, as in `record_each`.
+    fence(Ordering::Acquire);
+    let mut places = slots(mask).map(|slot| {
+        // SAFETY: the slot is one of a mask, and the channel the call site's.
+        unsafe { current::place(slot, callsite.channel(slot)) }
+    });
+    let first = places.next().and_then(|(rseq, first)| Some((rseq?, first)));
+    let together = first.map(|(rseq, first)| {
+        let rest = places.map(|(_, channel)| channel);
+        Together::new(rseq, std::iter::once(first).chain(rest))
+    });
+    record_each(
+        callsite,
+        |rseq, channel, id| {
+            let done = rseq.zip(together.as_ref()).is_some_and(|(rseq, together)| {
+                // SAFETY: as in `record_words_slow`.
+                unsafe { together.try_write(rseq, channel, id, words) }
+            });
+            if done {
+                return Ok(());
+            }
+            // SAFETY: as in `record_words_slow`.
+            unsafe { writer::try_write_words(rseq, channel, id, words) }
+        },
+        || Payload::Words(words),
+    )
+}
+
+/// The slots of a mask without flags.
+fn slots(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = (mask != 0).then_some(mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(slot)
+    })
 }
 
 /// Writes an event whose payload `fill` composes in the ring.
@@ -208,7 +274,6 @@ fn record_each<'a>(
     let mut mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
-    const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
     if mask & FLAGGED != 0 {
         let payload = payload();
         if let Payload::Words(words) = payload

@@ -657,6 +657,22 @@ impl Channel {
         })
     }
 
+    /// The control block of a CPU's ring, and the epoch; none if the event path knows of no such
+    /// ring.
+    #[inline(always)]
+    pub(super) fn control_at(&self, cpu: u32) -> Option<(&Control, u32)> {
+        // As in `ring_at`.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if cpu >= self.nr_rings.load(Ordering::Acquire) {
+            return None;
+        }
+        let control = self.control.load(Ordering::Relaxed);
+        let stride = self.control_stride.load(Ordering::Relaxed);
+        // SAFETY: as in `ring_at`.
+        let control = unsafe { &*control.add(cpu as usize * stride as usize).cast::<Control>() };
+        Some((control, epoch))
+    }
+
     /// The reader's futex, if it has one.
     pub(super) fn reader_wakeup(&self) -> Option<&ReaderWakeup> {
         // SAFETY: `open`'s caller promised that it is mapped as long as the rings, or it is NULL.

@@ -38,11 +38,13 @@ mod ring_index;
 mod route;
 mod rseq;
 mod thread;
+mod together;
 mod wait;
 mod wakeup;
 
 use std::sync::atomic::AtomicU16;
 
+use self::channel::LONGEST;
 use self::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MAX_RINGS, MM_CID, MM_CID_WITH_CONTEXT};
 
 use crate::os;
@@ -61,6 +63,7 @@ pub(crate) use self::remembered::Remembered;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
 pub(crate) use self::thread::{get_here, is_lent, set_here, thread_pointer};
+pub(crate) use self::together::Together;
 pub(crate) use self::wakeup::{ReaderWakeup, WakeupMethod};
 
 /// The CPU that the calling thread ran on a moment ago. Async-signal-safe; leaves `errno` alone.
@@ -90,6 +93,23 @@ pub(crate) unsafe fn try_write<const WORDS: usize>(
     // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
     // as this function's caller promises.
     unsafe { rseq::record(rseq, channel, route, payload) }
+}
+
+/// [`try_write`] for a payload of any length that the caller has in memory.
+///
+/// # Safety
+/// As [`try_write`]'s.
+#[inline(always)]
+pub(crate) unsafe fn try_write_routed(
+    rseq: Rseq,
+    channel: &Channel,
+    route: &Route,
+    payload: &[u64],
+) -> bool {
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises. The length is checked.
+    8 + 8 * payload.len() as u64 <= LONGEST
+        && unsafe { rseq::record_routed(rseq, channel, route, payload) }
 }
 
 /// The event path for a payload of any length that the caller has in memory.

@@ -73,7 +73,7 @@ macro_rules! sequence {
         ($rseq:expr, $channel:expr, $index:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
-        body: [$($body:literal),* $(,)?]
+        body: [$($body:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         asm!(
@@ -145,7 +145,7 @@ macro_rules! record_sequence {
         need_time: $need_time:expr,
         identify: [$($identify:literal),*]
         len: [$($len:literal),*]
-        copy: [$($copy:literal),*]
+        copy: [$($copy:expr),*]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
@@ -274,7 +274,108 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     true
 }
 
-/// Stores a record with a payload of any length.
+/// Copies the payload of `{words}` words at `{src}` behind the header at `{at}`, and moves `{head}`
+/// behind the record. From the end: a last odd word, an odd pair of words, then 32 bytes at a time.
+macro_rules! copy_words {
+    () => {
+        "add {at}, {at}, #8
+        mov {tmp}, {words}
+        tbz {tmp}, #0, 6f
+        sub {tmp}, {tmp}, #1
+        ldr {one}, [{src}, {tmp}, lsl #3]
+        str {one}, [{at}, {tmp}, lsl #3]
+        6:
+        tbz {tmp}, #1, 6f
+        sub {tmp}, {tmp}, #2
+        add {one}, {src}, {tmp}, lsl #3
+        add {two}, {at}, {tmp}, lsl #3
+        ldr q0, [{one}]
+        str q0, [{two}]
+        6:
+        cbz {tmp}, 6f
+        8:
+        sub {tmp}, {tmp}, #4
+        add {one}, {src}, {tmp}, lsl #3
+        add {two}, {at}, {tmp}, lsl #3
+        ldp q0, q1, [{one}]
+        stp q0, q1, [{two}]
+        cbnz {tmp}, 8b
+        6:
+        add {head}, {head}, {words}, lsl #3
+        add {head}, {head}, #8"
+    };
+}
+
+/// [`record_sequence`] for a payload that is in memory.
+macro_rules! words_sequence {
+    (
+        ($rseq:expr, $channel:expr, $index:expr, $id:expr, $payload:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        need_subbuf: $need_subbuf:expr,
+        need_time: $need_time:expr,
+        identify: [$($identify:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        record_sequence! {
+            ($rseq, $channel, $index, $id, $payload.as_ptr())
+            refused: $refused,
+            aborted: $aborted,
+            need_subbuf: $need_subbuf,
+            need_time: $need_time,
+            identify: [$($identify),*]
+            len: [
+                "add {at}, {at}, {words}, lsl #3",
+                "add {at}, {at}, #7"
+            ]
+            copy: [copy_words!()]
+            operands: [
+                words = in(reg) $payload.len(),
+                out("v0") _,
+                out("v1") _,
+                $($operands)*
+            ]
+        }
+    };
+}
+
+/// Stores a record with a payload of any length in memory for the route of an event, as [`record`]
+/// does.
+///
+/// # Safety
+/// As [`record`]'s; and the payload must not be longer than
+/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
+#[inline(always)]
+pub(in crate::writer) unsafe fn record_routed(
+    rseq: Rseq,
+    channel: &Channel,
+    route: &Route,
+    payload: &[u64],
+) -> bool {
+    // SAFETY: as in `record`; `payload` has `words` words.
+    unsafe {
+        words_sequence! {
+            (rseq, channel, CPU_ID, route, payload)
+            refused: false,
+            aborted: false,
+            need_subbuf: false,
+            need_time: false,
+            identify: [
+                "ldr {tmp}, [{id}, {one}]",
+                "cmp {channel}, {tmp}, lsr {ID_BITS}",
+                "b.ne {refused}",
+                "and {tmp}, {tmp}, {ID_MASK}"
+            ]
+            operands: [
+                ID_BITS = const ID_BITS,
+                ID_MASK = const (1 << ID_BITS) - 1,
+            ]
+        }
+    }
+    true
+}
+
+/// Stores a record with a payload of any length in memory.
 ///
 /// # Safety
 /// As [`record`]'s, for `id`; and the payload must not be longer than
@@ -285,10 +386,10 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Refusal> {
-    // SAFETY: as in `record`; `payload` has `words` words.
+    // SAFETY: as in `record_routed`.
     unsafe {
-        record_sequence! {
-            (rseq, channel, INDEX, id, payload.as_ptr())
+        words_sequence! {
+            (rseq, channel, INDEX, id, payload)
             refused: Err(Refusal::NoRing),
             aborted: Err(Refusal::Aborted),
             need_subbuf: Err(Refusal::NeedSubbuf),
@@ -297,43 +398,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
                 "ldrh {tmp:w}, [{id}, {one}]",
                 "cbz {tmp:w}, {refused}"
             ]
-            len: [
-                "add {at}, {at}, {words}, lsl #3",
-                "add {at}, {at}, #7"
-            ]
-            copy: [
-                // From the end: a last odd word, an odd pair of words, then 32 bytes at a time.
-                "add {at}, {at}, #8",
-                "mov {tmp}, {words}",
-                "tbz {tmp}, #0, 6f",
-                "sub {tmp}, {tmp}, #1",
-                "ldr {one}, [{src}, {tmp}, lsl #3]",
-                "str {one}, [{at}, {tmp}, lsl #3]",
-                "6:",
-                "tbz {tmp}, #1, 6f",
-                "sub {tmp}, {tmp}, #2",
-                "add {one}, {src}, {tmp}, lsl #3",
-                "add {two}, {at}, {tmp}, lsl #3",
-                "ldr q0, [{one}]",
-                "str q0, [{two}]",
-                "6:",
-                "cbz {tmp}, 6f",
-                "8:",
-                "sub {tmp}, {tmp}, #4",
-                "add {one}, {src}, {tmp}, lsl #3",
-                "add {two}, {at}, {tmp}, lsl #3",
-                "ldp q0, q1, [{one}]",
-                "stp q0, q1, [{two}]",
-                "cbnz {tmp}, 8b",
-                "6:",
-                "add {head}, {head}, {words}, lsl #3",
-                "add {head}, {head}, #8"
-            ]
-            operands: [
-                words = in(reg) payload.len(),
-                out("v0") _,
-                out("v1") _,
-            ]
+            operands: []
         }
     }
     Ok(())
@@ -343,7 +408,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
 macro_rules! continued_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $start:expr)
-        body: [$($body:literal),* $(,)?]
+        body: [$($body:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
@@ -372,6 +437,68 @@ macro_rules! continued_sequence {
             ]
         }
     };
+}
+
+/// Stores a record with a payload of any length in memory, and a time that the caller read after it
+/// loaded all of [`Start`].
+///
+/// # Safety
+/// As [`record_words`]'s. `start` must have been made from a ring of `channel`.
+pub(in crate::writer) unsafe fn record_at(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+    (start, time): (&Start, u64),
+) -> Step {
+    // SAFETY: as in `record_words`. The control block and the head are those of the ring of this
+    // CPU, as the sequence compares.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, CPU_ID, start)
+            body: [
+                "mov {head}, {two}",
+                "ldrh {tmp:w}, [{id}]",
+                "cbz {tmp:w}, {refused}",
+                "ldr {one}, [{channel}, {SUBBUF_MASK}]",
+                "ands {at}, {head}, {one}",
+                "b.eq {refused}",
+                "add {at}, {at}, {words}, lsl #3",
+                "add {at}, {at}, #7",
+                "cmp {at}, {one}",
+                "b.hi {refused}",
+                "ldr {at}, [{channel}, {BUFFERS}]",
+                "ldp {one}, {two}, [{channel}, {RING_SIZE}]",
+                "madd {at}, {one}, {cpu}, {at}",
+                "and {two}, {two}, {head}",
+                "add {at}, {at}, {two}",
+                "ldr {two}, [{control}, {TIME}]",
+                "eor {two}, {two}, {time}",
+                "lsr {two}, {two}, #48",
+                "cbnz {two}, {refused}",
+                "orr {tmp}, {tmp}, {time}, lsl #16",
+                "str {tmp}, [{at}]",
+                copy_words!(),
+                "stlr {head}, [{control}]",
+                "4:",
+            ]
+            operands: [
+                id = in(reg) std::ptr::from_ref(id),
+                time = in(reg) time,
+                src = in(reg) payload.as_ptr(),
+                words = in(reg) payload.len(),
+                head = out(reg) _,
+                at = out(reg) _,
+                out("v0") _,
+                out("v1") _,
+                BUFFERS = const offset_of!(Channel, buffers),
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                SUBBUF_MASK = const offset_of!(Channel, subbuf_mask),
+                TIME = const offset_of!(Control, time),
+            ]
+        }
+    }
+    Step::Done
 }
 
 /// The sequence of [`advance`]. `time` leaves the time in `two`.

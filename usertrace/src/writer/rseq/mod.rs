@@ -15,7 +15,7 @@ mod step;
 
 pub(super) use self::arch::{
     advance, advance_at, claim, count_in_cell, count_plain, count_value, lose, note_time, record,
-    record_words, update_cell,
+    record_at, record_routed, record_words, update_cell,
 };
 #[cfg(test)]
 pub(in crate::writer) use self::area::forget_mm_cid;

@@ -45,7 +45,7 @@ macro_rules! sequence {
         ($rseq:expr, $channel:expr, $index:expr)
         refused: $refused:expr,
         aborted: $aborted:expr,
-        body: [$($body:literal),* $(,)?]
+        body: [$($body:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         asm!(
@@ -101,8 +101,8 @@ macro_rules! sequence {
 
 /// The sequence that stores a record: all of the event path.
 ///
-/// - `identify` runs after the number of rings was loaded. `name` puts the event's id into the low
-///   bits of `rdx`, which are zeros. Both may use `rax`, and registers of the operands.
+/// - `identify` runs after the number of rings was loaded. `name` puts the event's id into `dx`.
+///   Both may use `rax`, and registers of the operands.
 /// - `block` makes `{control}` the offset of the ring's control block.
 /// - `room` compares `rax`, the bytes that the sub-buffer has left, with the record's length.
 /// - `copy` copies the payload behind the header, which is at `{cpu} + rax`, and may use `rax`,
@@ -119,7 +119,7 @@ macro_rules! record_sequence {
         name: [$($name:literal),* $(,)?]
         block: [$($block:literal),* $(,)?]
         room: [$($room:literal),*]
-        copy: [$($copy:literal),* $(,)?]
+        copy: [$($copy:expr),* $(,)?]
         commit: [$($commit:literal),*]
         operands: [$($operands:tt)*]
     ) => {
@@ -144,11 +144,10 @@ macro_rules! record_sequence {
                 "rdtsc",
                 "shl rdx, 32",
                 "or rdx, rax",
-                "mov rax, qword ptr [{control} + {TIME}]",
-                "xor rax, rdx",
-                "shr rax, 48",
-                "jnz {need_time}",
-                "shl rdx, 16",
+                // Its upper 16 bits become the lowest: the header has the id there.
+                "rol rdx, 16",
+                "cmp dx, word ptr [{control} + {TIME} + 6]",
+                "jne {need_time}",
                 $($name,)*
                 "mov rax, qword ptr [{channel} + {RING_MASK}]",
                 "and rax, qword ptr [{control} + {HEAD}]",
@@ -261,7 +260,142 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
     true
 }
 
-/// Stores a record with a payload of any length.
+/// Copies the payload of `{words}` words at `{src}` behind the header at `{cpu} + rax`.
+///
+/// Loads are of single words. The caller's last stores may still be in the store buffer. A load of
+/// a part of one store can get its bytes from there. A load of parts of two stores waits until both
+/// have left it, behind all stores to the ring before them. Stores are of two words, as the store
+/// buffer has few places.
+macro_rules! copy_words {
+    () => {
+        "lea rax, [{cpu} + rax + 8]
+        mov {cpu}, {words}
+        sub {cpu}, 8
+        jb 6f
+        8:
+        prefetchw byte ptr [rax + {AHEAD}]
+        movq xmm0, qword ptr [{src}]
+        movhps xmm0, qword ptr [{src} + 8]
+        movq xmm1, qword ptr [{src} + 16]
+        movhps xmm1, qword ptr [{src} + 24]
+        movups xmmword ptr [rax], xmm0
+        movups xmmword ptr [rax + 16], xmm1
+        movq xmm0, qword ptr [{src} + 32]
+        movhps xmm0, qword ptr [{src} + 40]
+        movq xmm1, qword ptr [{src} + 48]
+        movhps xmm1, qword ptr [{src} + 56]
+        movups xmmword ptr [rax + 32], xmm0
+        movups xmmword ptr [rax + 48], xmm1
+        add {src}, 64
+        add rax, 64
+        sub {cpu}, 8
+        jae 8b
+        6:
+        test {words:l}, 4
+        jz 6f
+        movq xmm0, qword ptr [{src}]
+        movhps xmm0, qword ptr [{src} + 8]
+        movq xmm1, qword ptr [{src} + 16]
+        movhps xmm1, qword ptr [{src} + 24]
+        movups xmmword ptr [rax], xmm0
+        movups xmmword ptr [rax + 16], xmm1
+        add {src}, 32
+        add rax, 32
+        6:
+        test {words:l}, 2
+        jz 6f
+        movq xmm0, qword ptr [{src}]
+        movhps xmm0, qword ptr [{src} + 8]
+        movups xmmword ptr [rax], xmm0
+        add {src}, 16
+        add rax, 16
+        6:
+        test {words:l}, 1
+        jz 6f
+        mov rdx, qword ptr [{src}]
+        mov qword ptr [rax], rdx
+        6:"
+    };
+}
+
+/// [`record_sequence`] for a payload that is in memory.
+macro_rules! words_sequence {
+    (
+        ($rseq:expr, $channel:expr, $index:expr, $payload:expr)
+        refused: $refused:expr,
+        aborted: $aborted:expr,
+        need_subbuf: $need_subbuf:expr,
+        need_time: $need_time:expr,
+        identify: [$($identify:literal),* $(,)?]
+        name: [$($name:literal),* $(,)?]
+        block: [$($block:literal),* $(,)?]
+        operands: [$($operands:tt)*]
+    ) => {
+        record_sequence! {
+            ($rseq, $channel, $index)
+            refused: $refused,
+            aborted: $aborted,
+            need_subbuf: $need_subbuf,
+            need_time: $need_time,
+            identify: [$($identify),*]
+            name: [$($name),*]
+            block: [$($block),*]
+            room: ["cmp rax, {len}"]
+            copy: [copy_words!()]
+            commit: ["add qword ptr [{control} + {HEAD}], {len}"]
+            operands: [
+                src = inout(reg) $payload.as_ptr() => _,
+                words = in(reg) $payload.len(),
+                len = in(reg) 8 + 8 * $payload.len(),
+                out("xmm0") _,
+                out("xmm1") _,
+                $($operands)*
+            ]
+        }
+    };
+}
+
+/// Stores a record with a payload of any length in memory for the route of an event, as [`record`]
+/// does.
+///
+/// # Safety
+/// As [`record`]'s; and the payload must not be longer than
+/// [`LONGEST`](crate::writer::channel::LONGEST) allows.
+#[inline(always)]
+pub(in crate::writer) unsafe fn record_routed(
+    rseq: Rseq,
+    channel: &Channel,
+    route: &Route,
+    payload: &[u64],
+) -> bool {
+    // SAFETY: as in `record`; `payload` has `words` words.
+    unsafe {
+        words_sequence! {
+            (rseq, channel, CPU_ID, payload)
+            refused: false,
+            aborted: false,
+            need_subbuf: false,
+            need_time: false,
+            identify: []
+            name: [
+                "mov rax, qword ptr [{route}]",
+                "mov dx, ax",
+                "shr rax, {ID_BITS}",
+                "cmp rax, {channel}",
+                "jne {refused}",
+            ]
+            block: ["mov {control}, {cpu}", "shl {control}, {STRIDE_BITS}"]
+            operands: [
+                route = in(reg) std::ptr::from_ref(route),
+                ID_BITS = const ID_BITS,
+                STRIDE_BITS = const STRIDE_BITS,
+            ]
+        }
+    }
+    true
+}
+
+/// Stores a record with a payload of any length in memory.
 ///
 /// # Safety
 /// As [`record`]'s, for `id`; and the payload must not be longer than
@@ -272,10 +406,10 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Refusal> {
-    // SAFETY: as in `record`; `payload` has `words` words.
+    // SAFETY: as in `record_routed`.
     unsafe {
-        record_sequence! {
-            (rseq, channel, INDEX)
+        words_sequence! {
+            (rseq, channel, INDEX, payload)
             refused: Err(Refusal::NoRing),
             aborted: Err(Refusal::Aborted),
             need_subbuf: Err(Refusal::NeedSubbuf),
@@ -285,50 +419,14 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
                 "test {id:e}, {id:e}",
                 "jz {refused}",
             ]
-            name: ["or rdx, {id}"]
+            name: ["mov dx, {id:x}"]
             block: [
                 "mov {control}, qword ptr [{channel} + {CONTROL_STRIDE}]",
                 "imul {control}, {cpu}",
             ]
-            room: ["cmp rax, {len}"]
-            copy: [
-                // 32 bytes at a time, then the rest, in this order: the caller's last stores may
-                // still be in the store buffer, from which other pieces cannot be loaded.
-                "add rax, {cpu}",
-                "add rax, {len}",
-                "lea rdx, [{src} + 8 * {words}]",
-                "mov {id}, {words}",
-                "neg {id}",
-                "add {id}, 4",
-                "jg 6f",
-                "8:",
-                "movups xmm0, xmmword ptr [rdx + 8 * {id} - 32]",
-                "movups xmm1, xmmword ptr [rdx + 8 * {id} - 16]",
-                "movups xmmword ptr [rax + 8 * {id} - 32], xmm0",
-                "movups xmmword ptr [rax + 8 * {id} - 16], xmm1",
-                "add {id}, 4",
-                "jle 8b",
-                "6:",
-                "test {words:l}, 2",
-                "jz 6f",
-                "movups xmm0, xmmword ptr [rdx + 8 * {id} - 32]",
-                "movups xmmword ptr [rax + 8 * {id} - 32], xmm0",
-                "6:",
-                "test {words:l}, 1",
-                "jz 6f",
-                "movq xmm0, qword ptr [rdx - 8]",
-                "movq qword ptr [rax - 8], xmm0",
-                "6:",
-            ]
-            commit: ["add qword ptr [{control} + {HEAD}], {len}"]
             operands: [
                 id = inout(reg) std::ptr::from_ref(id) => _,
-                src = in(reg) payload.as_ptr(),
-                words = in(reg) payload.len(),
-                len = in(reg) 8 + 8 * payload.len(),
                 CONTROL_STRIDE = const offset_of!(Channel, control_stride),
-                out("xmm0") _,
-                out("xmm1") _,
             ]
         }
     }
@@ -339,7 +437,7 @@ pub(in crate::writer) unsafe fn record_words<const INDEX: i32>(
 macro_rules! continued_sequence {
     (
         ($rseq:expr, $channel:expr, $index:expr, $start:expr)
-        body: [$($body:literal),* $(,)?]
+        body: [$($body:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         sequence! {
@@ -372,6 +470,65 @@ macro_rules! continued_sequence {
             ]
         }
     };
+}
+
+/// Stores a record with a payload of any length in memory, and a time that the caller read after it
+/// loaded all of [`Start`].
+///
+/// # Safety
+/// As [`record_words`]'s. `start` must have been made from a ring of `channel`.
+pub(in crate::writer) unsafe fn record_at(
+    rseq: Rseq,
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+    (start, time): (&Start, u64),
+) -> Step {
+    // SAFETY: as in `record_words`. The control block and the head are those of the ring of this
+    // CPU, as the sequence compares.
+    unsafe {
+        continued_sequence! {
+            (rseq, channel, CPU_ID, start)
+            body: [
+                "movzx {id:e}, word ptr [{id}]",
+                "test {id:e}, {id:e}",
+                "jz {refused}",
+                "xor eax, eax",
+                "sub rax, {tmp}",
+                "and rax, qword ptr [{channel} + {SUBBUF_MASK}]",
+                "cmp rax, {len}",
+                "jb {refused}",
+                "imul {cpu}, qword ptr [{channel} + {RING_SIZE}]",
+                "add {cpu}, qword ptr [{channel} + {BUFFERS}]",
+                "rol {time}, 16",
+                "cmp {time:x}, word ptr [{control} + {TIME} + 6]",
+                "jne {refused}",
+                "mov {time:x}, {id:x}",
+                "mov rax, qword ptr [{channel} + {RING_MASK}]",
+                "and rax, {tmp}",
+                "prefetchw byte ptr [{cpu} + rax + {AHEAD}]",
+                "mov qword ptr [{cpu} + rax], {time}",
+                copy_words!(),
+                "add qword ptr [{control} + {HEAD}], {len}",
+            ]
+            operands: [
+                id = inout(reg) std::ptr::from_ref(id) => _,
+                time = inout(reg) time => _,
+                src = inout(reg) payload.as_ptr() => _,
+                words = in(reg) payload.len(),
+                len = in(reg) 8 + 8 * payload.len(),
+                out("xmm0") _,
+                out("xmm1") _,
+                BUFFERS = const offset_of!(Channel, buffers),
+                RING_SIZE = const offset_of!(Channel, ring_size),
+                RING_MASK = const offset_of!(Channel, ring_mask),
+                SUBBUF_MASK = const offset_of!(Channel, subbuf_mask),
+                TIME = const offset_of!(Control, time),
+                AHEAD = const AHEAD,
+            ]
+        }
+    }
+    Step::Done
 }
 
 /// The sequence of [`advance`]. `time` leaves the time in `rax`, and may use `rdx`.
