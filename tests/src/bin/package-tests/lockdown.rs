@@ -1,5 +1,6 @@
 //! What remains possible on a kernel that is locked down, as by Secure Boot.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,8 +13,11 @@ use crate::package::{guest, image, said, sh, signing_key};
 
 const LEVELS: [&str; 2] = ["integrity", "confidentiality"];
 
-/// Reserved memory, so that there is a file of the previous boot.
+/// Memory for traces that the next boot finds.
 const RESERVE: &str = "reserve_mem=16M:4096:ltt nokaslr";
+
+/// Makes a trace that is active.
+const TRACE: &str = "mkdir /sys/kernel/ltt/crash; echo 1 >/sys/kernel/ltt/crash/start;";
 
 /// How many events the program that panics the kernel writes before.
 const EVENTS: usize = 2000;
@@ -31,26 +35,54 @@ pub(crate) fn leaves_tracing_as_it_is() {
                 { mount -t securityfs securityfs /sys/kernel/security && grep "\[$LEVEL\]" /sys/kernel/security/lockdown; }
             "$1" record -q -o /tmp/traces -- "$2" --events 2000
             "$1" view /tmp/traces | wc -l
-            if cat /sys/kernel/ltt/previous_boot >/tmp/previous_boot; then
-                echo "previous boot: allowed"
-            else
-                echo "previous boot: forbidden"
-            fi
             for part in traces_ areas_ second_recorder; do "$3" $part; done
         "#;
         let script = format!("LEVEL={level}; export USERTRACE_TEST_SCALE=40\n{script}");
         let [usertrace, numbered, guest_tests] =
             ["usertrace", "numbered", "guest-tests"].map(program::path);
-        let options = format!("{} {RESERVE}", option(level));
-        let run = sh(&options, &script, &[&usertrace, &numbered, &guest_tests]);
+        let run = sh(&option(level), &script, &[&usertrace, &numbered, &guest_tests]);
         assert_eq!(run.outcome, Outcome::Passed, "{level}: {}", said(&run));
         let stdout = String::from_utf8_lossy(&run.stdout);
         assert!(stdout.lines().any(|line| line == "2000"), "{stdout}");
-        let previous = match level {
-            "integrity" => "previous boot: allowed",
-            _ => "previous boot: forbidden",
-        };
-        assert!(stdout.contains(previous), "{level}: {stdout}");
+    }
+}
+
+/// After a reset, `integrity` lets the previous boot's traces be read. `confidentiality` does not,
+/// and the command says why.
+///
+/// Requirements: C7
+pub(crate) fn previous_boot_is_readable_unless_confidential() {
+    let machine = tempfile::tempdir().expect("a directory");
+    let [numbered, usertrace] = ["numbered", "usertrace"].map(program::path);
+    let boot = |options: &str, script: &str| {
+        guest(image())
+            .memory_file(machine.path().join("memory"))
+            .append(RESERVE)
+            .append(options)
+            .out(machine.path().join("out"))
+            .command(words(script, &numbered, usertrace.to_str().expect("a path")))
+            .run(Streams::capture())
+            .expect("a guest")
+    };
+    let events = EVENTS;
+    let crash = boot(
+        "",
+        &format!("{TRACE} exec \"$1\" --panic --events {events}"),
+    );
+    let has_panicked = matches!(crash.outcome, Outcome::Panicked(_));
+    assert!(has_panicked, "{}", said(&crash));
+    let extract = "\"$2\" extract --previous-boot -o /out/$LEVEL";
+    for level in LEVELS {
+        let run = boot(&option(level), &format!("LEVEL={level}; {extract}"));
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        if level == "integrity" {
+            assert_eq!(run.outcome, Outcome::Passed, "{}", said(&run));
+            let traces = machine.path().join("out").join(level);
+            assert_eq!(babeltrace::read(&traces).events.len(), EVENTS);
+        } else {
+            assert_eq!(run.outcome, Outcome::Failed(1), "{}", said(&run));
+            assert!(stderr.contains("locked down (confidentiality)"), "{stderr}");
+        }
     }
 }
 
@@ -99,8 +131,7 @@ pub(crate) fn signed_crash_kernel_saves_traces() {
     for level in LEVELS {
         let out = tempfile::tempdir().expect("a directory");
         let events = EVENTS.to_string();
-        let script = r#"mkdir /sys/kernel/ltt/crash; echo 1 >/sys/kernel/ltt/crash/start
-            exec "$1" --panic --events "$2""#;
+        let script = format!("{TRACE} exec \"$1\" --panic --events \"$2\"");
         let numbered = program::path("numbered");
         let run = guest(image.clone())
             .crash(true)
@@ -108,7 +139,7 @@ pub(crate) fn signed_crash_kernel_saves_traces() {
             .crash_memory_mib(256)
             .append(&option(level))
             .out(out.path())
-            .command(words(script, &numbered, &events))
+            .command(words(&script, &numbered, &events))
             .run(Streams::capture())
             .expect("a guest");
         assert!(
@@ -125,10 +156,11 @@ pub(crate) fn signed_crash_kernel_saves_traces() {
     }
 }
 
-/// The command that runs `numbered` with this number of events.
-fn words(script: &str, numbered: &Path, events: &str) -> [PathBuf; 6] {
-    let numbered = numbered.to_str().expect("a path");
-    ["sh", "-ec", script, "sh", numbered, events].map(PathBuf::from)
+/// The command that runs a script with two arguments, of which `numbered` is the first.
+fn words(script: &str, numbered: &Path, second: &str) -> [OsString; 6] {
+    let numbered = numbered.as_os_str();
+    let [sh, options, second] = ["sh", "-ec", second].map(OsString::from);
+    [sh.clone(), options, script.into(), sh, numbered.into(), second]
 }
 
 fn extract(dump: &Path, to: &Path) {

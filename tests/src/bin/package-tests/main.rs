@@ -37,6 +37,10 @@ const CASES: &[(&str, fn())] = &[
         lockdown::signed_crash_kernel_saves_traces,
     ),
     (
+        "previous_boot_is_readable_unless_confidential",
+        lockdown::previous_boot_is_readable_unless_confidential,
+    ),
+    (
         "doctor_explains_what_lockdown_forbids",
         lockdown::doctor_explains_what_it_forbids,
     ),
