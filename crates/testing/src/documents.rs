@@ -532,21 +532,13 @@ const CASES: &[(&str, &[Case])] = &[
                 TestedElsewhere("package-tests, module"),
                 "",
             ),
-            case(
-                "sbsign",
-                TestedElsewhere("package-tests, lockdown"),
-                "",
-            ),
+            case("sbsign", TestedElsewhere("package-tests, lockdown"), ""),
             case(
                 "kdump-config load",
                 TestedElsewhere("package-tests, lockdown, by the same system call"),
                 "",
             ),
-            case(
-                "git am",
-                TestedElsewhere("scripts/test, series"),
-                "",
-            ),
+            case("git am", TestedElsewhere("scripts/test, series"), ""),
             case(
                 "scripts/config",
                 TestedElsewhere("scripts/kernel package merges the same settings"),

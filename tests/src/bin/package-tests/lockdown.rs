@@ -40,7 +40,11 @@ pub(crate) fn leaves_tracing_as_it_is() {
         let script = format!("LEVEL={level}; export USERTRACE_TEST_SCALE=40\n{script}");
         let [usertrace, numbered, guest_tests] =
             ["usertrace", "numbered", "guest-tests"].map(program::path);
-        let run = sh(&option(level), &script, &[&usertrace, &numbered, &guest_tests]);
+        let run = sh(
+            &option(level),
+            &script,
+            &[&usertrace, &numbered, &guest_tests],
+        );
         assert_eq!(run.outcome, Outcome::Passed, "{level}: {}", said(&run));
         let stdout = String::from_utf8_lossy(&run.stdout);
         assert!(stdout.lines().any(|line| line == "2000"), "{stdout}");
@@ -60,7 +64,11 @@ pub(crate) fn previous_boot_is_readable_unless_confidential() {
             .append(RESERVE)
             .append(options)
             .out(machine.path().join("out"))
-            .command(words(script, &numbered, usertrace.to_str().expect("a path")))
+            .command(words(
+                script,
+                &numbered,
+                usertrace.to_str().expect("a path"),
+            ))
             .run(Streams::capture())
             .expect("a guest")
     };
@@ -160,7 +168,14 @@ pub(crate) fn signed_crash_kernel_saves_traces() {
 fn words(script: &str, numbered: &Path, second: &str) -> [OsString; 6] {
     let numbered = numbered.as_os_str();
     let [sh, options, second] = ["sh", "-ec", second].map(OsString::from);
-    [sh.clone(), options, script.into(), sh, numbered.into(), second]
+    [
+        sh.clone(),
+        options,
+        script.into(),
+        sh,
+        numbered.into(),
+        second,
+    ]
 }
 
 fn extract(dump: &Path, to: &Path) {
@@ -175,7 +190,8 @@ fn extract(dump: &Path, to: &Path) {
 
 /// `usertrace doctor` says why no crash kernel is loaded.
 pub(crate) fn doctor_explains_what_it_forbids() {
-    let script = "mount -t securityfs securityfs /sys/kernel/security 2>/dev/null || :\n\"$1\" doctor";
+    let script =
+        "mount -t securityfs securityfs /sys/kernel/security 2>/dev/null || :\n\"$1\" doctor";
     let usertrace = program::path("usertrace");
     for level in LEVELS {
         let options = format!("{} crashkernel=128M", option(level));

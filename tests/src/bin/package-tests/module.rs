@@ -33,7 +33,9 @@ const LOAD: &str = "insmod \"$1\"; dmesg | grep 'hello from a module'; rmmod hel
 
 /// Runs a command, which must succeed.
 fn run(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
         output.status.success(),
         "{command:?}: {}{}",
@@ -61,7 +63,9 @@ fn build(headers: &Path) -> TempDir {
     let mut make = Command::new("make");
     // cargo's own would add its settings.
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
-    make.arg("-C").arg(headers).arg(format!("M={}", path.display()));
+    make.arg("-C")
+        .arg(headers)
+        .arg(format!("M={}", path.display()));
     run(make.arg("modules"));
     directory
 }

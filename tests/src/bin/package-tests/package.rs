@@ -64,11 +64,7 @@ pub(crate) fn signing_key() -> PathBuf {
 pub(crate) fn unpacked(prefix: &str) -> TempDir {
     // Where guests see it.
     let to = tempfile::tempdir_in(usertrace_vm::target_dir()).expect("a directory");
-    dpkg_deb(&[
-        "--extract".into(),
-        package(prefix).into(),
-        to.path().into(),
-    ]);
+    dpkg_deb(&["--extract".into(), package(prefix).into(), to.path().into()]);
     to
 }
 

@@ -86,7 +86,9 @@ fn wants_signature(system: &Path) -> bool {
     };
     let config = system.join(format!("boot/config-{}", release.trim()));
     let config = fs::read_to_string(config).unwrap_or_default();
-    config.lines().any(|line| line == "CONFIG_KEXEC_SIG_FORCE=y")
+    config
+        .lines()
+        .any(|line| line == "CONFIG_KEXEC_SIG_FORCE=y")
 }
 
 #[cfg(test)]
@@ -112,7 +114,10 @@ mod tests {
         for (text, level) in [
             ("[none] integrity confidentiality\n", Lockdown::None),
             ("none [integrity] confidentiality\n", Lockdown::Integrity),
-            ("none integrity [confidentiality]\n", Lockdown::Confidentiality),
+            (
+                "none integrity [confidentiality]\n",
+                Lockdown::Confidentiality,
+            ),
             ("", Lockdown::None),
             ("[", Lockdown::None),
         ] {
@@ -129,7 +134,10 @@ mod tests {
             kexec_rule(root.path()).map_or_else(String::new, |rule| rule.what)
         };
         assert_eq!(what(&[]), "");
-        assert_eq!(what(&[(LOCKDOWN, "[none] integrity confidentiality\n")]), "");
+        assert_eq!(
+            what(&[(LOCKDOWN, "[none] integrity confidentiality\n")]),
+            ""
+        );
         let integrity = (LOCKDOWN, "none [integrity] confidentiality\n");
         assert!(what(&[integrity]).contains("lockdown: integrity"));
         // It stops signed ones, too, so it comes first.
