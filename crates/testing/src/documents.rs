@@ -510,6 +510,43 @@ const CASES: &[(&str, &[Case])] = &[
         )],
     ),
     (
+        "docs/how-to/kernel-package.md",
+        &[
+            case(
+                "scripts/kernel package",
+                TestedElsewhere("package-tests"),
+                "",
+            ),
+            case(
+                "apt install ./linux-image",
+                TestedElsewhere("the machine's test"),
+                "",
+            ),
+            case(
+                "make -C /lib/modules",
+                TestedElsewhere("package-tests, module"),
+                "",
+            ),
+            case(
+                "/lib/modules/7.3.4-ltt/build/scripts/sign-file",
+                TestedElsewhere("package-tests, module"),
+                "",
+            ),
+            case("sbsign", TestedElsewhere("package-tests, lockdown"), ""),
+            case(
+                "kdump-config load",
+                TestedElsewhere("package-tests, lockdown, by the same system call"),
+                "",
+            ),
+            case("git am", TestedElsewhere("scripts/test, series"), ""),
+            case(
+                "scripts/config",
+                TestedElsewhere("scripts/kernel package merges the same settings"),
+                "",
+            ),
+        ],
+    ),
+    (
         "docs/how-to/requests.md",
         &[
             case(

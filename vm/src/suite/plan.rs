@@ -123,6 +123,8 @@ const GUESTS: usize = 2;
 /// The programs that run in guests.
 const BOOT_TESTS: &str = "boot-tests";
 const GUEST_TESTS: &str = "guest-tests";
+/// The program that tests the kernel's packages.
+const PACKAGE_TESTS: &str = "package-tests";
 /// The kernel's parameters for a trace from boot, which `boot-tests` expects.
 const BOOT_TRACE: &str = "ltt.boot=early,flight,subbuf_size=8192,subbuf_count=4 rdinit=/first";
 /// The options of guests of the debug kernel with guest tests. The adversary is among them.
@@ -311,7 +313,7 @@ pub(crate) fn plan(context: &Context) -> Vec<Job> {
             Section::Cross => cross(context, &mut jobs),
             Section::Compare => compare(context, &mut jobs),
             // The tests are listed when the programs are built.
-            Section::Harness | Section::Crash => {}
+            Section::Harness | Section::Crash | Section::Package => {}
         }
     }
     tests_of_programs(context, &mut jobs);
@@ -561,6 +563,7 @@ fn tests_of_programs(context: &Context, jobs: &mut Vec<Job>) {
         Section::Guest,
         Section::Crash,
         Section::Debug,
+        Section::Package,
     ];
     if !wanted.iter().any(|section| context.has(*section)) {
         return;
@@ -634,6 +637,9 @@ fn list_all(context: &Context, programs: Vec<Program>) -> Vec<Job> {
     if context.has(Section::Crash) {
         jobs.extend(crash_jobs(context));
     }
+    if context.has(Section::Package) {
+        jobs.extend(package_jobs(context));
+    }
     let guests = [
         (Section::Guest, KernelConfig::Release),
         (Section::Debug, KernelConfig::Debug),
@@ -692,6 +698,7 @@ fn test_job(
     }
     let needs: &[Need] = match section {
         Section::Host => &[],
+        Section::Package => &[Need::KernelPackage, Need::Init, Need::Kselftest],
         _ => &[Need::ReleaseKernel, Need::Init],
     };
     let weight = if section == Section::Host { 1 } else { 2 };
@@ -744,6 +751,19 @@ fn crash_jobs(context: &Context) -> Vec<Job> {
         }
     }
     jobs
+}
+
+/// The tests of the kernel's packages.
+fn package_jobs(context: &Context) -> Vec<Job> {
+    let section = Section::Package;
+    let program = debug_program(PACKAGE_TESTS);
+    match program.list() {
+        Ok(tests) => tests
+            .iter()
+            .filter_map(|test| test_job(context, section, &program, test, &context.variables()))
+            .collect(),
+        Err(why) => vec![failing(context, section, PACKAGE_TESTS, why)],
+    }
 }
 
 /// Distributes the guest tests of a kernel over guests.
@@ -877,6 +897,14 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
     if context.has(Section::Debug) {
         needs.extend([Need::DebugKernel, Need::Init]);
     }
+    if context.has(Section::Package) {
+        needs.extend([
+            Need::KernelPackage,
+            Need::Init,
+            Need::Kselftest,
+            Need::ReleaseKernel,
+        ]);
+    }
     if context.has(Section::Guest) || context.has(Section::Debug) {
         // It is compiled in the tree that a kernel's build made.
         needs.extend([Need::Kselftest, Need::ReleaseKernel]);
@@ -907,6 +935,10 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
             }
             Need::CompareKernels => {
                 kernel("kernels to compare", need, &["unpatched", "off"], &mut add);
+            }
+            Need::KernelPackage => {
+                let build = || kernel_script(&["package", "--local"]);
+                add("the kernel's packages", need, &[], 2, Box::new(build));
             }
             Need::Kselftest => {
                 let build = || succeed(kselftest_build()?);
@@ -950,19 +982,24 @@ fn kernel(
         if has_own_kernel() {
             return Ok(());
         }
-        configs.iter().try_for_each(|config| {
-            let mut command = script("kernel", &["build", "--config", config]);
-            // SAFETY: one system call, which is what may happen between fork and exec.
-            unsafe {
-                command.pre_exec(|| {
-                    libc::setpriority(libc::PRIO_PROCESS, 0, 10);
-                    Ok(())
-                });
-            }
-            succeed(command)
-        })
+        configs
+            .iter()
+            .try_for_each(|config| kernel_script(&["build", "--config", config]))
     };
     add(name, need, &[], 2, Box::new(build));
+}
+
+/// Runs `scripts/kernel` at a low priority.
+fn kernel_script(arguments: &[&str]) -> Result<(), String> {
+    let mut command = script("kernel", arguments);
+    // SAFETY: one system call, which is what may happen between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+            Ok(())
+        });
+    }
+    succeed(command)
 }
 
 /// Whether the user names a kernel to boot, so that none is built.

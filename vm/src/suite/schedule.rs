@@ -27,6 +27,8 @@ pub(crate) enum Need {
     CrossKernels,
     /// The kernels that `scripts/compare` compares.
     CompareKernels,
+    /// The kernel's Debian packages.
+    KernelPackage,
 }
 
 /// The result of a job.

@@ -1299,6 +1299,27 @@ fn doctor_examines_machine() {
         "256 MiB are reserved, and no crash kernel is loaded"
     );
     assert!(kdump[2].contains("kdump-config load"));
+    let lockdown = path.join("sys/kernel/security/lockdown");
+    fs::create_dir_all(lockdown.parent().unwrap()).unwrap();
+    fs::write(&lockdown, "none integrity [confidentiality]\n").unwrap();
+    let found = doctor(path);
+    let kdump = finding(&found, "kdump");
+    assert!(
+        kdump[1].ends_with("only a signed one can be (lockdown: confidentiality)")
+            && kdump[2].contains("kexec -p -s"),
+        "{kdump:?}"
+    );
+    let kernel = finding(&found, "lockdown");
+    assert!(
+        kernel[0] == "lacking" && kernel[1].contains("record --kernel"),
+        "{kernel:?}"
+    );
+    fs::write(&lockdown, "none [integrity] confidentiality\n").unwrap();
+    assert_eq!(finding(&doctor(path), "lockdown")[0], "ok");
+    fs::write(&lockdown, "[none] integrity confidentiality\n").unwrap();
+    let found = doctor(path);
+    assert!(finding(&found, "kdump")[2].contains("kdump-config load"));
+    assert!(!found.iter().any(|finding| finding["name"] == "lockdown"));
     fs::write(path.join("sys/kernel/kexec_crash_loaded"), "1\n").unwrap();
     assert_eq!(finding(&doctor(path), "kdump")[0], "ok");
 

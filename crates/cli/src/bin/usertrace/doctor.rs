@@ -11,6 +11,7 @@ use usertrace_consumer::{ControlFs, ControlFsError, FtraceError, Tracefs, descri
 use usertrace_sys::Calls;
 
 use crate::kernel_commands::{self, KernelCommand};
+use crate::lockdown::{self, Lockdown};
 use crate::output;
 use crate::root::Root;
 use crate::unusable;
@@ -118,6 +119,7 @@ impl Args {
         let mut findings = vec![kernel(), rseq()];
         findings.extend(self.control());
         findings.push(self.kdump());
+        findings.extend(self.lockdown());
         findings.push(self.tracefs());
         findings.push(fallback());
         findings.push(babeltrace());
@@ -269,12 +271,37 @@ impl Args {
                 "{} MiB are reserved, and no crash kernel is loaded",
                 size >> 20
             );
-            return Finding::lacking("kdump", what, "as root: kdump-config load");
+            return match lockdown::kexec_rule(&self.system) {
+                Some(rule) => {
+                    Finding::lacking("kdump", format!("{what}: {}", rule.what), rule.remedy)
+                }
+                None => Finding::lacking("kdump", what, "as root: kdump-config load"),
+            };
         }
         Finding::ok(
             "kdump",
             format!("a crash kernel is loaded, in {} MiB", size >> 20),
         )
+    }
+
+    /// Checks for a lockdown of the kernel that forbids what some commands do.
+    fn lockdown(&self) -> Option<Finding> {
+        let name = "lockdown";
+        match Lockdown::of(&self.system) {
+            Lockdown::None => None,
+            level @ Lockdown::Integrity => Some(Finding::ok(
+                name,
+                format!("{level}: a crash kernel must be signed"),
+            )),
+            level @ Lockdown::Confidentiality => Some(Finding::lacking(
+                name,
+                format!(
+                    "{level}: no kernel events (record --kernel), no traces of the previous boot (extract --previous-boot), \
+                     and a crash kernel must be signed"
+                ),
+                "lockdown=integrity on the kernel's command line",
+            )),
+        }
     }
 }
 

@@ -418,7 +418,19 @@ fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
                 control_fs.join("previous_boot").display()
             )
         }
-        _ => Ok(Some(control_fs.join("previous_boot"))),
+        _ => {
+            let path = control_fs.join("previous_boot");
+            let opened = fs::File::open(&path);
+            // No permission of files gives this error.
+            if opened.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
+                anyhow::bail!(
+                    "cannot read {}: the kernel is locked down (confidentiality), and the memory may have belonged to \
+                     anything; boot with lockdown=integrity",
+                    path.display()
+                );
+            }
+            Ok(Some(path))
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod leaks;
 mod limits;
 mod list;
 mod load;
+mod lockdown;
 mod markdown;
 mod notify;
 mod obstacle;
