@@ -45,6 +45,8 @@ pub(crate) enum Section {
     Cross,
     /// The kernel without the series, and with it switched off
     Compare,
+    /// A Debian machine with systemd and services, which panics and is reset
+    Machine,
 }
 
 impl Section {
@@ -59,7 +61,7 @@ impl Section {
         match self {
             Self::Host => Tier::Quick,
             Self::Series | Self::Harness | Self::Guest | Self::Crash | Self::Debug => Tier::Middle,
-            Self::Fuzz | Self::Cross | Self::Compare => Tier::Full,
+            Self::Fuzz | Self::Cross | Self::Compare | Self::Machine => Tier::Full,
         }
     }
 
