@@ -319,6 +319,24 @@ const CASES: &[(&str, &[Case])] = &[
         ],
     ),
     (
+        "docs/how-to/services.md",
+        &[
+            case("apt install", TestedElsewhere("scripts/machine test story"), ""),
+            case(
+                "usertrace service enable --malloc --pthread",
+                TestedElsewhere("likewise"),
+                "",
+            ),
+            case(
+                "usertrace service enable --malloc postgresql@",
+                TestedElsewhere("likewise"),
+                "",
+            ),
+            case("chgrp", TestedElsewhere("likewise"), ""),
+            case("journalctl", TestedElsewhere("likewise"), ""),
+        ],
+    ),
+    (
         "docs/how-to/relay.md",
         &[
             case("lttng-relayd", TestedElsewhere("tests/fast, relay"), ""),

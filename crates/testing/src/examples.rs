@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The commands with a manual page.
-pub const COMMANDS: [&str; 28] = [
+pub const COMMANDS: [&str; 33] = [
     "record",
     "ctl",
     "start",
@@ -33,6 +33,11 @@ pub const COMMANDS: [&str; 28] = [
     "list",
     "top",
     "stat",
+    "service",
+    "service enable",
+    "service disable",
+    "service status",
+    "service list",
     "doctor",
     "generate",
     "generate man",
@@ -110,7 +115,29 @@ pub fn prepare_traces(command: &str) -> String {
 /// Whether the example needs the libraries to preload.
 pub fn needs_preload(command: &str, line: &str) -> bool {
     let options = ["--malloc", "--pthread"];
-    command == "leaks" || options.iter().any(|option| line.contains(option))
+    command == "leaks"
+        || is_of_services(command)
+        || options.iter().any(|option| line.contains(option))
+}
+
+/// Whether the example is about services of systemd.
+pub fn is_of_services(command: &str) -> bool {
+    command.starts_with("service")
+}
+
+/// Makes an example about services change those of a directory, which it prepares.
+pub fn with_services(line: &str) -> String {
+    let is_enabled = !line.contains("service enable");
+    let enable = "usertrace service enable --malloc redis-server --root units";
+    format!(
+        "mkdir -p units/usr/lib/systemd/system && for unit in redis-server postgresql@; do \
+         printf '[Service]\\nExecStart=/bin/sh\\n' >units/usr/lib/systemd/system/$unit.service; done && {}{line} --root units",
+        if is_enabled {
+            format!("{enable} && ")
+        } else {
+            String::new()
+        },
+    )
 }
 
 /// Starts such a program before the example, which gets its process id. The program opens its

@@ -312,6 +312,7 @@ pub(crate) fn plan(context: &Context) -> Vec<Job> {
             Section::Debug => guest(context, &mut jobs, section, KernelConfig::Debug),
             Section::Cross => cross(context, &mut jobs),
             Section::Compare => compare(context, &mut jobs),
+            Section::Machine => machine(context, &mut jobs),
             // The tests are listed when the programs are built.
             Section::Harness | Section::Crash | Section::Package => {}
         }
@@ -553,6 +554,19 @@ fn compare(context: &Context, jobs: &mut Vec<Job>) {
         &needs,
         selftests,
     );
+}
+
+/// Tests of a whole machine. Each boots its own; the first one that runs builds the image.
+fn machine(context: &Context, jobs: &mut Vec<Job>) {
+    for (name, test) in [
+        ("services, an upgrade, a panic, a purge", "story"),
+        ("services, a reset, reserved memory", "reset"),
+        ("services of Debian in their sandboxes", "services"),
+        ("settings of sandboxes", "sandbox"),
+    ] {
+        let command = script("machine", &["test", test]);
+        context.status(jobs, Section::Machine, name, &[], command);
+    }
 }
 
 /// The tests that are listed once the programs are built.

@@ -47,6 +47,8 @@ pub(crate) enum Section {
     Compare,
     /// The kernel's Debian packages: a build, and guests with that kernel
     Package,
+    /// A Debian machine with systemd and services, which panics and is reset
+    Machine,
 }
 
 impl Section {
@@ -61,7 +63,7 @@ impl Section {
         match self {
             Self::Host => Tier::Quick,
             Self::Series | Self::Harness | Self::Guest | Self::Crash | Self::Debug => Tier::Middle,
-            Self::Fuzz | Self::Cross | Self::Compare | Self::Package => Tier::Full,
+            Self::Fuzz | Self::Cross | Self::Compare | Self::Package | Self::Machine => Tier::Full,
         }
     }
 

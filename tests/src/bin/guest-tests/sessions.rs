@@ -610,7 +610,9 @@ fn example(command: &str, line: &str) {
         let typed = line.replace("--trigger 3", &format!("--trigger {number}"));
         line = format!("./server & {typed}");
     }
-    if examples::is_of_fallback(command, &line) {
+    if examples::is_of_services(command) {
+        line = examples::with_services(&line);
+    } else if examples::is_of_fallback(command, &line) {
         line = examples::beside_program(&line);
     } else if line.contains("4711") && command != "view" {
         let server = pid.get_or_init(|| server(&[("USERTRACE_CONTROL", "thread")], &[]));

@@ -39,6 +39,7 @@ mod root;
 mod save;
 mod selection;
 mod send;
+mod service;
 mod setup;
 mod snapshot;
 mod spans;
@@ -102,6 +103,7 @@ enum Command {
     List(list::Args),
     Top(top::Args),
     Stat(stat::Args),
+    Service(service::Args),
     Doctor(doctor::Args),
     Generate(generate::Args),
 }
@@ -138,6 +140,7 @@ fn main() -> ExitCode {
         Command::List(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Stat(args) => args.run(),
+        Command::Service(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Generate(args) => args.run(Cli::command()),
     }

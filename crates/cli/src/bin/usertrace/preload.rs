@@ -46,6 +46,11 @@ impl Wanted {
         let wanted = libraries.into_iter().filter(|(wanted, _)| *wanted);
         wanted.map(|(_, library)| library)
     }
+
+    /// Finds the selected libraries where they are installed.
+    pub(crate) fn installed(&self) -> anyhow::Result<Vec<PathBuf>> {
+        self.libraries().map(find).collect()
+    }
 }
 
 /// Paths of libraries to preload, valid for the lifetime of this value.
@@ -59,8 +64,7 @@ pub(crate) struct Preload {
 impl Preload {
     /// Finds the selected libraries. `None` if no library is selected.
     pub(crate) fn new(wanted: &Wanted) -> anyhow::Result<Option<Self>> {
-        let libraries = wanted.libraries().map(find);
-        let libraries = libraries.collect::<anyhow::Result<Vec<_>>>()?;
+        let libraries = wanted.installed()?;
         if libraries.is_empty() {
             return Ok(None);
         }

@@ -1,0 +1,14 @@
+# An unprivileged group reads the traces.
+groupadd --system tracing
+useradd --create-home --groups tracing reader
+useradd --create-home stranger
+chgrp tracing /sys/kernel/ltt
+chmod g+w,+t /sys/kernel/ltt
+chgrp -R tracing /sys/kernel/ltt/services
+find /sys/kernel/ltt/services -type d -exec chmod g+rwx {} +
+redis-cli ping >/dev/null
+su reader -c 'cd && usertrace snapshot services -o snapshot'
+count=$(su reader -c 'cd && usertrace view snapshot' | grep -c redis-server || true)
+[ "$count" -gt 0 ] || fail "the group reads nothing of redis"
+echo "a member of the group reads $count events of redis"
+! su stranger -c 'cd && usertrace snapshot services -o snapshot' || fail "a stranger reads the trace"

@@ -1,0 +1,20 @@
+# Starts what is to record, as docs/how-to/services.md says.
+state=$(systemctl is-system-running --wait || true)
+[ "$state" = running ] || {
+    systemctl --failed --no-legend
+    echo "the system is $state"
+}
+usertrace doctor || true
+mkdir -p /etc/systemd/system/usertrace.service.d
+cat >/etc/systemd/system/usertrace.service.d/limits.conf <<'END'
+[Service]
+ExecStart=
+ExecStart=/usr/bin/usertrace daemon --rotate-size 1M --max-size 64M
+END
+systemctl daemon-reload
+systemctl enable --now usertrace usertrace-crash
+systemctl is-active usertrace || {
+    journalctl -b -u usertrace --no-pager
+    fail "the daemon does not run"
+}
+usertrace start services -e 'libc:*,pthread:*' --context procname,vtid

@@ -1,0 +1,90 @@
+# One setting of a unit at a time. A program writes 100 events, which are recorded.
+library=/usr/lib/usertrace/libusertrace_malloc.so
+number=1000000
+counts() {
+    usertrace view --where "size >= $1 && size < $1 + 1000" $recordings/services 2>/dev/null | grep -c ' libc:malloc:' || true
+}
+# marked: waits until an event that is written now was recorded, and so all before it.
+marker=5000000
+marked() {
+    LD_PRELOAD=$library numbered $marker 1 0 >/dev/null
+    until [ "$(counts $marker)" = 1 ]; do sleep 1; done
+    marker=$((marker + 1000))
+}
+failures=
+# try EXPECTED EVENTS HOW SETTING...: runs the program as a service with these settings. HOW is how it gets the library:
+# enable, as usertrace service does; or preload, by its own drop-in.
+try() {
+    local result=$1 expected=$2 how=$3 setting found
+    shift 3
+    number=$((number + 1000))
+    {
+        printf '[Service]\nType=oneshot\nExecStart=/usr/local/bin/numbered %s 100 0\n' $number
+        [ "$how" = enable ] || printf 'Environment=LD_PRELOAD=%s\n' "$library"
+        for setting; do printf '%s\n' "$setting"; done
+    } >/etc/systemd/system/probe.service
+    systemctl daemon-reload
+    [ "$how" != enable ] || usertrace service enable --malloc probe >/dev/null
+    systemctl start probe 2>/dev/null || true
+    found="$(systemctl show -P Result probe) $(systemctl show -P ExecMainStatus probe)"
+    marked
+    echo "RESULT $how $*: result $found, $(counts $number) events"
+    case "$found $(counts $number)" in
+    "$result "*" $expected") ;;
+    *)
+        failures="$failures; $how $*: $found $(counts $number), expected $result $expected"
+        journalctl -b -u probe --no-pager | tail -n 3
+        ;;
+    esac
+    [ "$how" != enable ] || usertrace service disable probe >/dev/null
+    systemctl reset-failed probe 2>/dev/null || true
+}
+
+try success 100 enable
+# What happens without the drop-in's filter: the process is killed, or its calls are refused and it runs untraced.
+try core-dump 0 preload SystemCallFilter=@system-service
+try success 0 preload SystemCallFilter=@system-service SystemCallErrorNumber=EPERM
+try success 100 preload SystemCallFilter=~@mount
+try success 100 enable SystemCallFilter=@system-service
+try success 100 enable SystemCallFilter=@system-service SystemCallErrorNumber=EPERM
+try success 100 enable 'SystemCallFilter=~@mount @process'
+for setting in MemoryDenyWriteExecute=yes PrivateUsers=yes ProtectKernelTunables=yes ProtectSystem=strict ProtectHome=yes \
+    PrivateTmp=yes PrivateNetwork=yes PrivateDevices=yes ProtectProc=invisible ProcSubset=pid NoNewPrivileges=yes \
+    DynamicUser=yes RestrictNamespaces=yes RestrictAddressFamilies=none LockPersonality=yes RestrictRealtime=yes \
+    RestrictSUIDSGID=yes SystemCallArchitectures=native CapabilityBoundingSet= PrivateMounts=yes ProtectControlGroups=yes \
+    LimitMEMLOCK=0 TasksMax=1 MemoryMax=32M PrivatePIDs=yes TemporaryFileSystem=/usr/lib/usertrace; do
+    try success 100 enable "$setting"
+done
+try success 100 enable SystemCallFilter=@system-service MemoryDenyWriteExecute=yes PrivateUsers=yes \
+    ProtectKernelTunables=yes ProtectSystem=strict ProtectHome=yes PrivateTmp=yes PrivateNetwork=yes PrivateDevices=yes \
+    ProtectProc=invisible ProcSubset=pid NoNewPrivileges=yes DynamicUser=yes RestrictNamespaces=yes LockPersonality=yes \
+    RestrictRealtime=yes RestrictSUIDSGID=yes SystemCallArchitectures=native CapabilityBoundingSet=
+
+# A profile of AppArmor with Debian's own abstraction, which allows libraries below /usr/lib.
+printf '#include <tunables/global>\nprofile probe /usr/local/bin/numbered {\n  #include <abstractions/base>\n  /usr/local/bin/numbered mr,\n}\n' \
+    >/etc/apparmor.d/probe
+apparmor_parser --replace /etc/apparmor.d/probe
+try success 100 enable AppArmorProfile=probe
+# One without it: the program starts, and the dynamic linker says that it cannot load the library.
+printf '#include <tunables/global>\nprofile probe /usr/local/bin/numbered {\n  /usr/local/bin/numbered mr,\n  /usr/lib/x86_64-linux-gnu/** mr,\n  /etc/ld.so.* r,\n}\n' \
+    >/etc/apparmor.d/probe
+apparmor_parser --replace /etc/apparmor.d/probe
+try success 0 enable AppArmorProfile=probe
+apparmor_parser --remove /etc/apparmor.d/probe
+rm /etc/apparmor.d/probe
+
+# A container without a network, with the machine's own root file system.
+number=$((number + 1000))
+if podman run --rm --network none --security-opt seccomp=unconfined --env LD_PRELOAD=$library --rootfs /:O numbered $number 100 0; then
+    marked
+    echo "RESULT podman, seccomp=unconfined: $(counts $number) events"
+    [ "$(counts $number)" = 100 ] || failures="$failures; podman"
+else
+    echo "RESULT podman does not run here"
+fi
+number=$((number + 1000))
+if podman run --rm --network none --env LD_PRELOAD=$library --rootfs /:O numbered $number 100 0; then
+    marked
+    echo "RESULT podman, its own seccomp profile: $(counts $number) events"
+fi
+[ -z "$failures" ] || fail "$failures"
