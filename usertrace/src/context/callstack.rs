@@ -1,8 +1,9 @@
 //! Walks the calling thread's stack. Async-signal-safe.
 //!
 //! The walk begins in this function and steps through the library's own frames, by unwind tables,
-//! up to the place of the event. So nothing has to store all registers there. Without unwind tables,
-//! it begins with the frame pointer that the event stored.
+//! up to the place of the event. So nothing has to store all registers there. In events of preload
+//! libraries, it skips most of these frames. Without unwind tables, it begins with the frame pointer
+//! that the event stored.
 //!
 //! Tables and frame pointers may lead anywhere: see `stack.rs` for the memory that is read. Each
 //! frame lies above the last one, and there are at most [`MAX_FRAMES`].
@@ -57,10 +58,21 @@ fn first_caller(
 ) -> Option<Registers> {
     let low = here.stack_pointer;
     let frame = place.frame_above(low);
-    if let Frame::Pointer(frame_pointer) = frame
-        && !crate::unwind::has_tables()
-    {
-        return Registers::of_frame(low, frame_pointer).caller(changes, stack);
+    match frame {
+        Frame::Pointer(frame_pointer) => {
+            return Registers::of_frame(low, frame_pointer).caller(changes, stack);
+        }
+        Frame::Caller {
+            stack_pointer,
+            frame_pointer: Some(frame_pointer),
+        } => {
+            let caller =
+                Registers::returned_to(place.ip, (stack_pointer, frame_pointer), changes, stack);
+            if let Some(registers) = caller {
+                return registers.caller(changes, stack);
+            }
+        }
+        _ => {}
     }
     let mut registers = here;
     for _ in 0..MAX_OWN {
@@ -68,28 +80,26 @@ fn first_caller(
             break;
         };
         registers = next;
-        match frame {
-            // The place is a return address.
-            Frame::Pointer(_) if registers.ip == place.ip => {
-                return registers.caller(changes, stack);
-            }
-            Frame::Pointer(_) => {}
+        let (is_place, is_above) = match frame {
+            Frame::Caller { .. } => (registers.ip == place.ip, false),
             // The function of the event has gone if it called the library at its very end.
-            Frame::Inside(stack_pointer) if registers.stack_pointer > stack_pointer => {
-                return Some(registers);
-            }
-            Frame::Inside(_) => {}
-            Frame::Below(stack_pointer) if registers.stack_pointer > stack_pointer => {
-                return registers.caller(changes, stack);
-            }
-            Frame::Below(_) => {}
+            Frame::Inside(stack_pointer) => (false, registers.stack_pointer > stack_pointer),
+            Frame::Below(stack_pointer) => (registers.stack_pointer > stack_pointer, false),
+            Frame::Pointer(_) => break,
+        };
+        if is_above {
+            return Some(registers);
+        }
+        if is_place {
+            return registers.caller(changes, stack);
         }
     }
     match frame {
-        Frame::Pointer(frame_pointer) => {
-            Registers::of_frame(low, frame_pointer).caller(changes, stack)
-        }
-        Frame::Inside(_) | Frame::Below(_) => None,
+        Frame::Caller {
+            frame_pointer: Some(frame_pointer),
+            ..
+        } => Registers::of_frame(low, frame_pointer).caller(changes, stack),
+        _ => None,
     }
 }
 

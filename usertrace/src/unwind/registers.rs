@@ -59,6 +59,53 @@ impl Registers {
         }
     }
 
+    /// The registers of the function that another one returns to, at `ip`: that one has this stack
+    /// pointer, and began with this frame pointer. None if it cannot be sure.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn returned_to(
+        ip: usize,
+        (stack_pointer, frame_pointer): (usize, usize),
+        changes: u32,
+        memory: &mut impl StackMemory,
+    ) -> Option<Self> {
+        // It has called a function of the library, which left this below.
+        let behind_call = memory.word(stack_pointer.checked_sub(WORD)?)?;
+        let at = behind_call
+            .checked_sub(1)
+            .filter(|&at| at >= FIRST_ADDRESS)?;
+        let Rule::Table(rule) = rule_at(at, changes) else {
+            return None;
+        };
+        if rule.is_by_frame || rule.is_indirect || rule.is_signal {
+            return None;
+        }
+        let inner = Self {
+            ip: behind_call,
+            stack_pointer,
+            frame_pointer,
+            is_interrupted: false,
+            is_limit: false,
+        };
+        // Its caller's frame pointer is known, wherever it has been saved.
+        let rule = TableRule {
+            frame_pointer: None,
+            ..rule
+        };
+        let outer = inner.by_table(rule, memory)?;
+        (outer.ip == ip && memory.enter(outer.stack_pointer, false)).then_some(outer)
+    }
+
+    /// On AArch64, calls leave nothing on the stack.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) fn returned_to(
+        _: usize,
+        _: (usize, usize),
+        _: u32,
+        _: &mut impl StackMemory,
+    ) -> Option<Self> {
+        None
+    }
+
     /// Those of a function of which only the frame pointer is known. `low` is a lower limit of its
     /// stack pointer.
     pub(crate) fn of_frame(low: usize, frame_pointer: usize) -> Self {
