@@ -8,6 +8,8 @@ const FIRST_ADDRESS: usize = 65536;
 /// On AArch64, the upper bits of a return address may be a signature.
 const ADDRESS_BITS: u32 = 48;
 const WORD: usize = size_of::<usize>();
+/// A frame pointer that is not known, and leads nowhere.
+const UNKNOWN: usize = usize::MAX;
 
 /// Memory of stacks that a walk may read.
 pub(crate) trait StackMemory {
@@ -60,11 +62,12 @@ impl Registers {
     }
 
     /// The registers of the function that another one returns to, at `ip`: that one has this stack
-    /// pointer, and began with this frame pointer. None if it cannot be sure.
+    /// pointer, and began with this frame pointer, if that is known. None if it cannot be sure.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn returned_to(
         ip: usize,
-        (stack_pointer, frame_pointer): (usize, usize),
+        stack_pointer: usize,
+        frame_pointer: Option<usize>,
         changes: u32,
         memory: &mut impl StackMemory,
     ) -> Option<Self> {
@@ -82,7 +85,7 @@ impl Registers {
         let inner = Self {
             ip: behind_call,
             stack_pointer,
-            frame_pointer,
+            frame_pointer: frame_pointer.unwrap_or(UNKNOWN),
             is_interrupted: false,
             is_limit: false,
         };
@@ -99,7 +102,8 @@ impl Registers {
     #[cfg(target_arch = "aarch64")]
     pub(crate) fn returned_to(
         _: usize,
-        _: (usize, usize),
+        _: usize,
+        _: Option<usize>,
         _: u32,
         _: &mut impl StackMemory,
     ) -> Option<Self> {
@@ -139,6 +143,31 @@ impl Registers {
         let is_frame =
             is_above && caller.ip >= FIRST_ADDRESS && memory.enter(caller.stack_pointer, is_signal);
         is_frame.then_some(caller)
+    }
+
+    /// Whether only the frame pointer would lead to the caller, and it is not known.
+    #[cold]
+    pub(crate) fn lacks_frame_pointer(self, changes: u32) -> bool {
+        self.frame_pointer == UNKNOWN
+            && match rule_at(self.ip - usize::from(!self.is_interrupted), changes) {
+                Rule::End => false,
+                Rule::FramePointer => true,
+                Rule::Table(rule) => {
+                    let needs = |saved: Saved| saved.base == Base::FramePointer;
+                    rule.is_by_frame
+                        || needs(rule.return_address)
+                        || rule.frame_pointer.is_some_and(needs)
+                }
+            }
+    }
+
+    /// With the frame pointer of another function.
+    pub(crate) fn with_frame_pointer(self, of: Self) -> Self {
+        let frame_pointer = of.frame_pointer;
+        Self {
+            frame_pointer,
+            ..self
+        }
     }
 
     fn by_frame_pointer(self, memory: &mut impl StackMemory) -> Option<Self> {
