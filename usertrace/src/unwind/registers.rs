@@ -1,7 +1,7 @@
 //! The registers of a frame, and those of its caller.
 
-use super::rule::{Base, Rule, Saved, TableRule};
-use super::{has_tables, rule_at};
+use super::rule::{Base, PlainRule, Rule, Saved, TableRule};
+use super::{has_tables, plain_rule_at, rule_at};
 
 /// Return addresses below are none: the kernel maps nothing there.
 const FIRST_ADDRESS: usize = 65536;
@@ -124,12 +124,53 @@ impl Registers {
 
     /// The registers of the caller, as of the last of `changes` changes to loaded code. None at the
     /// end of the stack, and where it cannot be followed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn caller(self, changes: u32, memory: &mut impl StackMemory) -> Option<Self> {
+        let plain = match self.is_limit || self.ip == 0 {
+            true => None,
+            false => plain_rule_at(self.rule_address(), changes),
+        };
+        match plain {
+            Some(rule) => self.by_plain_rule(rule, memory),
+            None => self.by_any_rule(changes, memory),
+        }
+    }
+
+    /// Where the rule of the frame is looked up: the instruction behind a call may belong to another
+    /// function.
+    #[inline(always)]
+    fn rule_address(self) -> usize {
+        self.ip - usize::from(!self.is_interrupted)
+    }
+
+    #[inline(always)]
+    fn by_plain_rule(self, rule: PlainRule, memory: &mut impl StackMemory) -> Option<Self> {
+        let base = match rule.is_by_frame {
+            true => self.frame_pointer,
+            false => self.stack_pointer,
+        };
+        let canonical = base.wrapping_add_signed(rule.offset * WORD as isize);
+        let ip = without_signature(memory.word(canonical.wrapping_sub(WORD))?);
+        let frame_pointer = match rule.frame_pointer {
+            Some(offset) => memory.word(canonical.wrapping_add_signed(offset * WORD as isize))?,
+            None => self.frame_pointer,
+        };
+        let is_frame =
+            canonical > self.stack_pointer && ip >= FIRST_ADDRESS && memory.enter(canonical, false);
+        is_frame.then_some(Self {
+            ip,
+            stack_pointer: canonical,
+            frame_pointer,
+            is_interrupted: false,
+            is_limit: false,
+        })
+    }
+
+    #[inline(never)]
+    fn by_any_rule(self, changes: u32, memory: &mut impl StackMemory) -> Option<Self> {
         let is_known = self.ip != 0 && has_tables();
         let rule = match is_known {
-            // The instruction behind a call may belong to another function.
-            true => rule_at(self.ip - usize::from(!self.is_interrupted), changes),
+            true => rule_at(self.rule_address(), changes),
             false => Rule::FramePointer,
         };
         let (caller, is_signal) = match rule {
@@ -149,7 +190,7 @@ impl Registers {
     #[cold]
     pub(crate) fn lacks_frame_pointer(self, changes: u32) -> bool {
         self.frame_pointer == UNKNOWN
-            && match rule_at(self.ip - usize::from(!self.is_interrupted), changes) {
+            && match rule_at(self.rule_address(), changes) {
                 Rule::End => false,
                 Rule::FramePointer => true,
                 Rule::Table(rule) => {
@@ -186,7 +227,6 @@ impl Registers {
         })
     }
 
-    #[inline]
     fn by_table(self, rule: TableRule, memory: &mut impl StackMemory) -> Option<Self> {
         let base = match rule.is_by_frame {
             true => self.frame_pointer,
