@@ -334,6 +334,8 @@ fn children_describe_their_own_libraries() {
             has("libc.so.6") && has("/program") && !has("/kept.so"),
             "{loaded:?}"
         );
+        // What its parent closed is not there.
+        assert!(!gone.contains(&path(&closed)), "{gone:?}");
     }
-    assert_eq!(children, 10);
+    assert_eq!(children, 1);
 }

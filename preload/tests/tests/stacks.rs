@@ -46,6 +46,7 @@ LEVEL void both(size_t size)
 
 	kept = room; kept = memset(alloca(size), 0, size); outer(size); depth++;
 }
+LEVEL void far(size_t size) { kept = memset(alloca(2 << 20), 0, 2 << 20); outer(size); depth++; }
 LEVEL void large(size_t size) { char room[200000]; kept = room; room[size] = 1; outer(size); depth++; }
 
 static void handler(int signo) { (void)signo; outer(1400); }
@@ -104,7 +105,7 @@ IN(in_main) int main(void)
 	other.uc_link = &back;
 	makecontext(&other, coroutine, 0);
 	swapcontext(&back, &other);
-	aligned(1700); dynamic(1710); both(1720); large(1730);
+	aligned(1700); dynamic(1710); both(1720); large(1730); far(1740);
 #ifdef __x86_64__
 	made(with_frame, sizeof with_frame, 1800);
 	made(without, sizeof without, 1810);
@@ -266,7 +267,7 @@ fn callstacks_need_no_frame_pointers() {
         let (_, found) = run.stack(1100);
         assert_eq!(found[3], MAIN, "{more:?}");
         // The second one is in a signal handler on a stack of its own.
-        for size in [1100, 1400, 1700, 1710, 1720, 1730] {
+        for size in [1100, 1400, 1700, 1710, 1720, 1730, 1740] {
             is_whole(size);
         }
         if cfg!(target_arch = "x86_64") {

@@ -1,8 +1,9 @@
 //! Walks the calling thread's stack. Async-signal-safe.
 //!
 //! The walk begins in this function and steps through the library's own frames, by unwind tables,
-//! up to the place of the event. So nothing has to store all registers there. Without unwind tables,
-//! it begins with the frame pointer that the event stored.
+//! up to the place of the event. So nothing has to store all registers there. In events of preload
+//! libraries, it skips most of these frames. Without unwind tables, it begins with the frame pointer
+//! that the event stored.
 //!
 //! Tables and frame pointers may lead anywhere: see `stack.rs` for the memory that is read. Each
 //! frame lies above the last one, and there are at most [`MAX_FRAMES`].
@@ -38,59 +39,85 @@ pub(super) fn walk(
     }
     let here = Registers::current();
     let stack = &mut Stack::new(here.stack_pointer, range);
-    let mut next = first_caller(place, here, changes, stack);
+    let Some((mut registers, mut is_caller)) = begin(place, here, changes, stack) else {
+        return;
+    };
     for _ in 1..max {
-        let Some(registers) = next else {
-            return;
-        };
+        if !is_caller {
+            let caller = registers.caller(changes, stack);
+            let Some(caller) = caller.or_else(|| {
+                // No function up to this one has changed the frame pointer.
+                let of_place = registers.lacks_frame_pointer(changes).then(|| {
+                    let frame = place.frame_above(here.stack_pointer);
+                    find_place(place.ip, frame, here, changes, stack)
+                });
+                let (of_place, _) = of_place??;
+                registers
+                    .with_frame_pointer(of_place)
+                    .caller(changes, stack)
+            }) else {
+                return;
+            };
+            registers = caller;
+        }
+        is_caller = false;
         take(registers.ip);
-        next = registers.caller(changes, stack);
     }
 }
 
-/// The frame of the caller of the function that the event is in.
-fn first_caller(
+/// The frame of the function that the event is in, or of its caller, and whether it is the latter.
+fn begin(
     place: Place,
     here: Registers,
     changes: u32,
     stack: &mut Stack,
-) -> Option<Registers> {
+) -> Option<(Registers, bool)> {
     let low = here.stack_pointer;
     let frame = place.frame_above(low);
-    if let Frame::Pointer(frame_pointer) = frame
-        && !crate::unwind::has_tables()
-    {
-        return Registers::of_frame(low, frame_pointer).caller(changes, stack);
-    }
+    let frame_pointer = match frame {
+        Frame::Caller {
+            stack_pointer,
+            frame_pointer,
+        } => {
+            let caller =
+                Registers::returned_to(place.ip, stack_pointer, frame_pointer, changes, stack);
+            if let Some(registers) = caller {
+                return Some((registers, false));
+            }
+            frame_pointer
+        }
+        Frame::Pointer(frame_pointer) => Some(frame_pointer),
+        Frame::Inside(_) | Frame::Below(_) => None,
+    };
+    find_place(place.ip, frame, here, changes, stack).or_else(|| {
+        let by_pointer = Registers::of_frame(low, frame_pointer?);
+        Some((by_pointer, false))
+    })
+}
+
+/// Finds the frame of the function that the event is in, or of its caller, by steps through the
+/// library's own frames. Returns whether it is the caller.
+fn find_place(
+    ip: usize,
+    frame: Frame,
+    here: Registers,
+    changes: u32,
+    stack: &mut Stack,
+) -> Option<(Registers, bool)> {
     let mut registers = here;
     for _ in 0..MAX_OWN {
-        let Some(next) = registers.caller(changes, stack) else {
-            break;
-        };
-        registers = next;
+        registers = registers.caller(changes, stack)?;
+        let above = |stack_pointer| registers.stack_pointer > stack_pointer;
         match frame {
-            // The place is a return address.
-            Frame::Pointer(_) if registers.ip == place.ip => {
-                return registers.caller(changes, stack);
-            }
-            Frame::Pointer(_) => {}
+            Frame::Caller { .. } if registers.ip == ip => return Some((registers, false)),
             // The function of the event has gone if it called the library at its very end.
-            Frame::Inside(stack_pointer) if registers.stack_pointer > stack_pointer => {
-                return Some(registers);
-            }
-            Frame::Inside(_) => {}
-            Frame::Below(stack_pointer) if registers.stack_pointer > stack_pointer => {
-                return registers.caller(changes, stack);
-            }
-            Frame::Below(_) => {}
+            Frame::Inside(stack_pointer) if above(stack_pointer) => return Some((registers, true)),
+            Frame::Below(stack_pointer) if above(stack_pointer) => return Some((registers, false)),
+            Frame::Pointer(_) => return None,
+            _ => {}
         }
     }
-    match frame {
-        Frame::Pointer(frame_pointer) => {
-            Registers::of_frame(low, frame_pointer).caller(changes, stack)
-        }
-        Frame::Inside(_) | Frame::Below(_) => None,
-    }
+    None
 }
 
 #[cfg(test)]

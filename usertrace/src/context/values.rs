@@ -43,7 +43,12 @@ impl Code {
     /// Has the object with an address described before the event.
     #[inline]
     fn see(self, address: usize) {
-        let changes = (self.changes)();
+        self.see_since(address, (self.changes)());
+    }
+
+    /// The same, as of the last of `changes` changes.
+    #[inline]
+    fn see_since(self, address: usize, changes: u32) {
         if !KNOWN.has(address, changes) {
             (self.notice)(address);
             KNOWN.add(address, (self.changes)());
@@ -97,8 +102,11 @@ impl Values<'_> {
     fn append_callstack(&self, max: usize, mut append: impl FnMut(&[u8])) {
         let mut addresses = [const { MaybeUninit::<[u8; 8]>::uninit() }; MAX_FRAMES];
         let mut count = 0;
+        let changes = self.code.map_or(0, |code| (code.changes)());
         let take = |address: usize| {
-            self.see(address);
+            if let Some(code) = self.code {
+                code.see_since(address, changes);
+            }
             if let Some(place) = addresses.get_mut(count) {
                 place.write((address as u64).to_ne_bytes());
                 count += 1;
@@ -108,7 +116,7 @@ impl Values<'_> {
             self.place,
             max.min(MAX_FRAMES),
             StackRange(&self.thread.stack),
-            self.code.map_or(0, |code| (code.changes)()),
+            changes,
             take,
         );
         append(&(count as u32).to_ne_bytes());

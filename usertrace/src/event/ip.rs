@@ -19,6 +19,11 @@ const KIND_BITS: u32 = 2;
 const POINTER: u32 = 0;
 const INSIDE: u32 = 1;
 const BELOW: u32 = 2;
+const CALLER: u32 = 3;
+/// Bits of the stack pointer in a frame of the kind `CALLER`; the rest is the distance of the frame
+/// pointer from there, all ones if it does not fit.
+const CALLER_BITS: u32 = 13;
+const FAR: u32 = u32::MAX >> (KIND_BITS + CALLER_BITS);
 
 /// A caller of the program, for [`event_at!`](crate::event_at!). A number is an address whose frame
 /// is unknown.
@@ -44,13 +49,19 @@ impl From<usize> for Caller {
 /// What is known of the frame of the function that an event is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// The frame pointer there; anything in code that has none, and 0 if unknown. The event's
-    /// address is a return address.
+    /// The frame pointer there; anything in code that has none, and 0 if unknown.
     Pointer(usize),
     /// The stack pointer there.
     Inside(usize),
     /// The stack pointer in a function that it called.
     Below(usize),
+    /// The event's address is where a function of the library returns to.
+    Caller {
+        /// The stack pointer in that function, which is at most 64 KiB above the walk's.
+        stack_pointer: usize,
+        /// The frame pointer in its caller: none if it leads nowhere near.
+        frame_pointer: Option<usize>,
+    },
 }
 
 /// Where an event is, as its thread stored it.
@@ -73,27 +84,54 @@ impl Place {
     /// The frame, which is above `low` on the same stack.
     pub(crate) fn frame_above(self, low: usize) -> Frame {
         let low = low as u64 >> FRAME_ALIGN;
-        let above = (self.frame >> KIND_BITS).wrapping_sub(low as u32) << KIND_BITS >> KIND_BITS;
-        // One that is below is far above, and so on no stack.
-        let address = ((low + u64::from(above)) << FRAME_ALIGN) as usize;
+        // The first address from `low` on that ends with these bits. One that is below `low` is far
+        // above it, and so on no stack.
+        let address = |value: u32, bits: u32| {
+            let above = value.wrapping_sub(low as u32) & (u32::MAX >> (u32::BITS - bits));
+            ((low + u64::from(above)) << FRAME_ALIGN) as usize
+        };
+        let value = self.frame >> KIND_BITS;
+        let whole = || address(value, u32::BITS - KIND_BITS);
         match self.frame & ((1 << KIND_BITS) - 1) {
-            INSIDE => Frame::Inside(address),
-            BELOW => Frame::Below(address),
+            INSIDE => Frame::Inside(whole()),
+            BELOW => Frame::Below(whole()),
+            CALLER => {
+                let stack_pointer = address(value, CALLER_BITS);
+                let distance = value >> CALLER_BITS;
+                let is_near = distance != FAR;
+                Frame::Caller {
+                    stack_pointer,
+                    frame_pointer: is_near
+                        .then(|| stack_pointer + ((distance as usize) << FRAME_ALIGN)),
+                }
+            }
             _ if self.frame == 0 => Frame::Pointer(0),
-            _ => Frame::Pointer(address),
+            _ => Frame::Pointer(whole()),
         }
     }
 }
 
 /// The part of a frame that is stored.
 fn stored(frame: Frame) -> u32 {
-    let (address, kind) = match frame {
+    let (value, kind) = match frame {
         Frame::Pointer(address) if !address.is_multiple_of(1 << FRAME_ALIGN) => return 0,
-        Frame::Pointer(address) => (address, POINTER),
-        Frame::Inside(address) => (address, INSIDE),
-        Frame::Below(address) => (address, BELOW),
+        Frame::Pointer(address) => ((address >> FRAME_ALIGN) as u32, POINTER),
+        Frame::Inside(address) => ((address >> FRAME_ALIGN) as u32, INSIDE),
+        Frame::Below(address) => ((address >> FRAME_ALIGN) as u32, BELOW),
+        Frame::Caller {
+            stack_pointer,
+            frame_pointer,
+        } => {
+            let distance = frame_pointer.map_or(usize::MAX, |frame| {
+                frame.wrapping_sub(stack_pointer).rotate_right(FRAME_ALIGN)
+            });
+            // Bits of the alignment make it far.
+            let distance = u32::try_from(distance).map_or(FAR, |distance| distance.min(FAR));
+            let low = (stack_pointer >> FRAME_ALIGN) as u32 & ((1 << CALLER_BITS) - 1);
+            (low | distance << CALLER_BITS, CALLER)
+        }
     };
-    ((address >> FRAME_ALIGN) as u32) << KIND_BITS | kind
+    value << KIND_BITS | kind
 }
 
 /// Stores the current address in the function that this is inlined into, if the event's mask asks
@@ -175,12 +213,23 @@ fn set(callsite: &Callsite, ip: usize, frame_pointer: usize, by_tables: Frame) {
     set_place(callsite, Place::new(ip, frame));
 }
 
-/// Stores a return address as the address of an event that is about to be written, and the frame
-/// pointer there.
+/// Stores a return address of the function that calls this as the address of an event, and the
+/// frame pointer that its caller had.
 #[cold]
-#[inline(never)]
+#[unsafe(naked)]
 extern "C" fn set_caller(callsite: &Callsite, ip: usize, frame: usize) {
-    set_place(callsite, Place::new(ip, Frame::Pointer(frame)));
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("lea rcx, [rsp + 8]", "jmp {set}", set = sym set_above);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov x3, sp", "b {set}", set = sym set_above);
+}
+
+extern "C" fn set_above(callsite: &Callsite, ip: usize, frame: usize, stack_pointer: usize) {
+    let by_tables = Frame::Caller {
+        stack_pointer,
+        frame_pointer: (frame != 0).then_some(frame),
+    };
+    set(callsite, ip, frame, by_tables);
 }
 
 fn set_place(callsite: &Callsite, place: Place) {
@@ -234,6 +283,27 @@ mod tests {
             assert_eq!(above(Frame::Pointer(none)), Frame::Pointer(0));
         }
         assert_eq!(above(Frame::Inside(low + 4)), Frame::Inside(low));
+        let caller = |stack_pointer, frame_pointer| Frame::Caller {
+            stack_pointer,
+            frame_pointer,
+        };
+        for stack_pointer in [low, low + 8, low + 65528] {
+            for distance in [0, 8, 4096, 8 * (FAR as usize - 1)] {
+                let caller = caller(stack_pointer, Some(stack_pointer + distance));
+                assert_eq!(above(caller), caller);
+            }
+            for far in [
+                0,
+                1,
+                low - 8,
+                stack_pointer + 8 * FAR as usize,
+                low + 1,
+                usize::MAX,
+            ] {
+                let far = caller(stack_pointer, Some(far));
+                assert_eq!(above(far), caller(stack_pointer, None), "{far:x?}");
+            }
+        }
         // Below: the next address with these bits.
         let below = Frame::Pointer(0x7fff_ffff_0008);
         assert_eq!(above(below), Frame::Pointer(0x7fff_ffff_0008 + (1 << 33)));

@@ -22,18 +22,15 @@ impl Cache {
         Self([const { [const { AtomicU64::new(0) }; 2] }; PLACES])
     }
 
-    /// The rule of the instruction at an address, if it is remembered as of the last of `changes`
-    /// changes.
+    /// The word of the rule of the instruction at an address, if it is remembered as of the last of
+    /// `changes` changes.
     #[inline]
-    pub(super) fn get(&self, address: usize, changes: u32) -> Option<Rule> {
+    pub(super) fn get(&self, address: usize, changes: u32) -> Option<u64> {
         let (place, key) = self.place(address, changes);
         let [of_key, of_rule] = place;
         // Relaxed: see the type.
         let word = of_rule.load(Ordering::Relaxed);
-        if of_key.load(Ordering::Relaxed) ^ mixed(word) != key {
-            return None;
-        }
-        Rule::of_word(word)
+        (of_key.load(Ordering::Relaxed) ^ mixed(word) == key).then_some(word)
     }
 
     pub(super) fn put(&self, address: usize, changes: u32, rule: Rule) {
@@ -67,6 +64,10 @@ mod tests {
     use super::super::rule::{Base, Saved, TableRule};
     use super::*;
 
+    fn get(cache: &Cache, address: usize, changes: u32) -> Option<Rule> {
+        cache.get(address, changes).and_then(Rule::of_word)
+    }
+
     fn rule(offset: i32) -> Rule {
         Rule::Table(TableRule {
             is_by_frame: false,
@@ -85,15 +86,15 @@ mod tests {
     fn changes_forget_rules() {
         static CACHE: Cache = Cache::new();
         let address = 0x7f00_1234_5678;
-        assert_eq!(CACHE.get(address, 7), None);
+        assert_eq!(get(&CACHE, address, 7), None);
         CACHE.put(address, 7, rule(2));
-        assert_eq!(CACHE.get(address, 7), Some(rule(2)));
+        assert_eq!(get(&CACHE, address, 7), Some(rule(2)));
         for (address, changes) in [(address + 1, 7), (address, 8), (address, 6), (0, 7)] {
-            assert_eq!(CACHE.get(address, changes), None);
+            assert_eq!(get(&CACHE, address, changes), None);
         }
         CACHE.put(address, 8, Rule::End);
-        assert_eq!(CACHE.get(address, 8), Some(Rule::End));
-        assert_eq!(CACHE.get(address, 7), None);
+        assert_eq!(get(&CACHE, address, 8), Some(Rule::End));
+        assert_eq!(get(&CACHE, address, 7), None);
     }
 
     /// Threads that store rules of different instructions in the same place mix none of them up.
@@ -116,15 +117,15 @@ mod tests {
         CACHE.put(addresses[1], 0, rule(4));
         let word = of_rule.load(Ordering::Relaxed);
         of_key.store(key, Ordering::Relaxed);
-        assert_eq!(addresses.map(|address| CACHE.get(address, 0)), [None; 2]);
+        assert_eq!(addresses.map(|address| get(&CACHE, address, 0)), [None; 2]);
         CACHE.put(first, 0, rule(3));
         of_rule.store(word, Ordering::Relaxed);
-        assert_eq!(addresses.map(|address| CACHE.get(address, 0)), [None; 2]);
+        assert_eq!(addresses.map(|address| get(&CACHE, address, 0)), [None; 2]);
         std::thread::scope(|scope| {
             for (number, address) in addresses.into_iter().enumerate() {
                 scope.spawn(move || {
                     for _ in 0..100_000 {
-                        let found = CACHE.get(address, 0);
+                        let found = get(&CACHE, address, 0);
                         assert!(found.is_none_or(|found| found == rule(10 + number as i32)));
                         CACHE.put(address, 0, rule(10 + number as i32));
                     }

@@ -12,7 +12,7 @@ mod table;
 
 use self::cache::Cache;
 pub(crate) use self::registers::{Registers, StackMemory};
-use self::rule::Rule;
+use self::rule::{PlainRule, Rule};
 use crate::os::linker;
 
 /// The rules of this process.
@@ -24,12 +24,15 @@ pub(crate) fn has_tables() -> bool {
 }
 
 /// The rule of the instruction at an address, as of the last of `changes` changes to loaded code.
-#[inline]
 fn rule_at(address: usize, changes: u32) -> Rule {
-    match CACHE.get(address, changes) {
-        Some(rule) => rule,
-        None => look_up(address, changes),
-    }
+    let remembered = CACHE.get(address, changes).and_then(Rule::of_word);
+    remembered.unwrap_or_else(|| look_up(address, changes))
+}
+
+/// The same, if it is remembered and plain.
+#[inline(always)]
+fn plain_rule_at(address: usize, changes: u32) -> Option<PlainRule> {
+    PlainRule::of_word(CACHE.get(address, changes)?)
 }
 
 #[cold]

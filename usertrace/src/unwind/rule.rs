@@ -123,6 +123,42 @@ impl Rule {
     }
 }
 
+/// A rule as most are: the return address lies right below the canonical address, and the frame
+/// pointer nearby, if it was saved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlainRule {
+    pub(super) is_by_frame: bool,
+    /// In words.
+    pub(super) offset: isize,
+    /// In words from the canonical address.
+    pub(super) frame_pointer: Option<isize>,
+}
+
+impl PlainRule {
+    /// The rule of a word; none if it is not plain. Without the detour through [`Rule`], it stays in
+    /// registers.
+    #[inline(always)]
+    pub(super) fn of_word(word: u64) -> Option<Self> {
+        const MASK: u64 = 3
+            | 1 << INDIRECT
+            | 1 << SIGNAL
+            | 2 << FRAME_BASE
+            | 3 << RETURN_BASE
+            | 0xffff << RETURN_OFFSET;
+        const PLAIN: u64 = TABLE | 1 << RETURN_BASE | 0xffff << RETURN_OFFSET;
+        if word & MASK != PLAIN {
+            return None;
+        }
+        let unused = i32::BITS - OFFSET_BITS;
+        let is_saved = word >> FRAME_BASE & 1 != 0;
+        Some(Self {
+            is_by_frame: word >> BY_FRAME & 1 != 0,
+            offset: (((word >> OFFSET) as i32) << unused >> unused) as isize,
+            frame_pointer: is_saved.then_some((word >> FRAME_OFFSET) as i16 as isize),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -154,6 +190,32 @@ mod tests {
         #[test]
         fn any_word_may_be_there(word: u64) {
             let _ = Rule::of_word(word);
+            let _ = PlainRule::of_word(word);
+        }
+
+        /// Both ways to read a word agree.
+        #[test]
+        fn plain_rules_are_rules(
+            flags in any::<[bool; 3]>(),
+            offset in -1 << (OFFSET_BITS - 1)..1 << (OFFSET_BITS - 1),
+            frame_pointer in prop::option::of(saved()),
+            return_offset in -2..2i16,
+        ) {
+            let [is_by_frame, is_indirect, is_signal] = flags;
+            let return_address = Saved { base: Base::Cfa, offset: return_offset };
+            let rule = TableRule {
+                is_by_frame, offset, is_indirect, frame_pointer, return_address, is_signal,
+            };
+            let plain = PlainRule::of_word(Rule::Table(rule).word().unwrap());
+            let is_plain = !is_indirect && !is_signal && return_offset == -1
+                && frame_pointer.is_none_or(|saved| saved.base == Base::Cfa);
+            prop_assert_eq!(plain.is_some(), is_plain);
+            if let Some(plain) = plain {
+                prop_assert_eq!(plain.is_by_frame, is_by_frame);
+                prop_assert_eq!(plain.offset, offset as isize);
+                let saved = frame_pointer.map(|saved| saved.offset as isize);
+                prop_assert_eq!(plain.frame_pointer, saved);
+            }
         }
     }
 
