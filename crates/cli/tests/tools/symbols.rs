@@ -413,6 +413,41 @@ fn tables_name_code() {
     assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::json!([[[0]]]));
 }
 
+/// `top` counts the events of each line of the program.
+///
+/// Requirements: E7, F1
+#[test]
+fn top_counts_places() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), LEAK_C, &[]);
+    leaking(&program, Contexts::Callstack).write(&directory.path().join("traces"));
+    let source = directory.path().join("shop.c");
+    let source = source.to_str().unwrap();
+    let rows = |arguments: &[&str]| -> Vec<(Value, Value, Value)> {
+        let start = ["top", "--json", "-n", "1", "-i", "0.05", "--sort", "event"];
+        let output = usertrace(directory.path(), &[&start, arguments, &["traces"]].concat());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        let interval: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(interval["problems"], serde_json::json!([]));
+        let rows = interval["rows"].as_array().unwrap().iter();
+        let row = |row: &Value| (row["event"].clone(), row["place"].clone(), row["total"].clone());
+        rows.map(row).collect()
+    };
+    let expected = [
+        ("libc:free".into(), Value::Null, 7.into()),
+        ("libc:malloc".into(), format!("leak ({source}:6)").into(), 10.into()),
+        ("libc:malloc".into(), format!("main ({source}:16)").into(), 1.into()),
+    ];
+    assert_eq!(rows(&["--places"]), expected);
+    let chosen = rows(&["--places", "-e", "libc:malloc", "--where", "size < 50"]);
+    assert_eq!(chosen, expected[2..]);
+    let plain = [
+        ("libc:free".into(), Value::Null, 7.into()),
+        ("libc:malloc".into(), Value::Null, 11.into()),
+    ];
+    assert_eq!(rows(&[]), plain);
+}
+
 /// A child of `fork` frees what it has from its parent without a message, and is blamed for its own
 /// blocks only. Another program at other addresses is no relative.
 ///

@@ -21,7 +21,7 @@ __attribute__((noinline, noclone)) void lose(void)
 }
 int main(void)
 {
-	for (int n = 0; n < 3; n++)
+	for (volatile int n = 0; n < 3; n++)
 		lose();
 	free(malloc(5000));
 	if (write(1, "x", 1) == 1)
@@ -59,7 +59,7 @@ impl Leaking {
         let library = program::path("libusertrace_malloc.so");
         crash
             .before("mkdir $ltt/leak; cd $ltt/leak")
-            .before("echo 'libc:*' > main/filter; echo 'vtid callstack:8' > main/contexts")
+            .before("echo 'libc:*' > filter; echo 'vtid callstack:8' > main/contexts")
             .before("echo 1 > start")
             .before(&format!(
                 "LD_PRELOAD='{}' '{}' > /tmp/said &",
@@ -98,8 +98,8 @@ impl Leaking {
                 std::fs::remove_file(&other.path).expect("the program");
             }
             let output = leaks(&traces, &symbols);
-            let unknown = format!("3000 bytes in 3 blocks: shop+{:#x}, shop (", self.program.here);
-            assert!(first_line(&output).starts_with(&unknown), "{output:?}");
+            let unknown = "3000 bytes in 3 blocks: shop+0x";
+            assert!(first_line(&output).starts_with(unknown), "{output:?}");
             let stderr = String::from_utf8_lossy(&output.stderr);
             let says = |text: &str| assert!(stderr.contains(text), "{stderr}");
             says("is not what was traced: it has build ID");
