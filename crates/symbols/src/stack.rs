@@ -62,12 +62,11 @@ pub fn append_stack(event: &Event<'_>, to: &mut Vec<u64>) {
 #[inline]
 pub fn append_stack_of(fields: &[Field], contexts: &[u8], to: &mut Vec<u64>) {
     let index_of = |name: &str| fields.iter().position(|field| field.name == name);
-    let list = index_of(CALLSTACK).and_then(|index| {
-        match Values::new(fields, contexts).nth(index)?.1 {
+    let list =
+        index_of(CALLSTACK).and_then(|index| match Values::new(fields, contexts).nth(index)?.1 {
             Value::List(list) => Some(list),
             _ => None,
-        }
-    });
+        });
     let before = to.len();
     match list {
         Some(list) => match list.words() {

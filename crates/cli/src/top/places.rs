@@ -102,7 +102,8 @@ impl Stacks {
             let frames: Vec<_> = stack.iter().map(|&address| at(address)).collect();
             let frames: Vec<&Frame> = frames.iter().flat_map(|frames| frames.iter()).collect();
             let function = frames.get(culprit(frames.iter().copied()));
-            self.names.push(function.map(|frame| frame.to_string().into()));
+            self.names
+                .push(function.map(|frame| frame.to_string().into()));
         }
     }
 

@@ -318,7 +318,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             return last.clone();
         }
         if let Some((code, number)) = &self.code {
-            self.stacks.name_all(&mut code.borrow_mut().resolver, *number);
+            self.stacks
+                .name_all(&mut code.borrow_mut().resolver, *number);
         }
         let mut by_name: BTreeMap<(&str, Option<&str>), (Amount, Amount)> = BTreeMap::new();
         let (mut lost, mut fill) = (0u64, None);

@@ -126,7 +126,10 @@ impl Recordings {
                     ];
                     let (number, index) = known.entry((at, stack)).or_insert_with(|| {
                         let process = process(processes, event.trace);
-                        (event.trace.process(), process.index(&event.class.name, stack))
+                        (
+                            event.trace.process(),
+                            process.index(&event.class.name, stack),
+                        )
                     });
                     if let Some(process) = processes.get_mut(number) {
                         let (.., events, bytes) = &mut process.events[*index];

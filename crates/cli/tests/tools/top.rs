@@ -363,7 +363,7 @@ fn events_count_by_place() {
     let describe = |line: &str| assert!(process.borrow_mut().control.meta(TIME, line), "{line}");
     describe("1 t:number 6 u64 n");
     describe("@1 u32 vtid;x64[] callstack");
-    describe("+10000 1000 1 - - - /no/first");
+    describe("+10000 1000 1 - - - %2Fno%2Ffirst");
     let write = |stack: &[u64]| {
         let mut payload = 7u32.to_le_bytes().to_vec();
         payload.extend((stack.len() as u32).to_le_bytes());
@@ -382,7 +382,9 @@ fn events_count_by_place() {
         counter.add(channel, file, false).unwrap();
     }
     let mut counted = || {
-        counter.step(Instant::now() + Duration::from_secs(10)).unwrap();
+        counter
+            .step(Instant::now() + Duration::from_secs(10))
+            .unwrap();
         let events = counter.counted().events.into_iter();
         events
             .map(|event| (event.place.unwrap_or_default(), event.events.seen))
@@ -397,7 +399,7 @@ fn events_count_by_place() {
     let first = [place("", 1), place("first+0x10", 3), place("first+0x20", 1)];
     assert_eq!(counted(), first);
     describe("-10000");
-    describe("+10000 1000 1 - - - /no/second");
+    describe("+10000 1000 1 - - - %2Fno%2Fsecond");
     write(&[0x10010, 0x10020]);
     write(&[0x10020]);
     let second = [place("second+0x10", 1), place("second+0x20", 1)];

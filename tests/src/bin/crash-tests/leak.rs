@@ -87,7 +87,11 @@ impl Leaking {
         let caller = format!("main ({}:13)", source.display());
         assert!(stdout.contains(&caller), "{stdout}");
         let id = self.program.build_id.clone().expect("a build ID");
-        let other = compile(self.directory.path(), SHOP, &["-fno-omit-frame-pointer", "-O1"]);
+        let other = compile(
+            self.directory.path(),
+            SHOP,
+            &["-fno-omit-frame-pointer", "-O1"],
+        );
         let other_id = other.build_id.clone().expect("a build ID");
         assert_ne!(id, other_id);
         // Of another build is what has the name of the build ID, and what is at the program's path.
@@ -112,7 +116,9 @@ impl Leaking {
 
 fn leaks(traces: &Path, symbols: &Path) -> Output {
     let mut command = Command::new(program::path("usertrace"));
-    command.args(["leaks", "--debug-dir"]).args([symbols, traces]);
+    command
+        .args(["leaks", "--debug-dir"])
+        .args([symbols, traces]);
     command
         .env_remove("DEBUGINFOD_URLS")
         .env("DEBUGINFOD_CACHE_PATH", "/nonexistent");

@@ -85,10 +85,19 @@ impl Args {
             let control_fs =
                 control_fs.map_err(|error| kernel_commands::TOP.explain(error, &self.root.path))?;
             let names = (!all).then_some(names);
-            counters.push(Box::new(Traces::new(control_fs, names, condition(), places.clone())?));
+            counters.push(Box::new(Traces::new(
+                control_fs,
+                names,
+                condition(),
+                places.clone(),
+            )?));
         }
         if !directories.is_empty() {
-            counters.push(Box::new(Recordings::new(&directories, condition(), places)?));
+            counters.push(Box::new(Recordings::new(
+                &directories,
+                condition(),
+                places,
+            )?));
         }
         Ok(counters)
     }
