@@ -34,8 +34,8 @@ Keys: n, m, t, l, b, f, c, i, e sort by EVENTS/S, MEAN, TOTAL, LOST/S, BYTES/S, 
 g a line for each process; / shows those whose process, pid or event has a text; space pauses; arrows, page keys, home and end
 scroll; h says this; q, Esc or Ctrl-C ends it.
 
-With --places, each function that events are from has a line, with its file and line: the innermost one of the context callstack
-that is not of an allocator, a container or a lock, or else that of ip. Events without these contexts have no place.
+With --places, each function that events are from has a line, with its file and line: the innermost one of the context
+callstack that is not of an allocator, a container or a lock, or else that of ip. Events without these contexts have no place.
 
 Where standard output or input is no terminal, it is as with --batch.
 
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) of: pids::OfProcesses,
 
-    /// A line for each function, file and line that events are from, by their context callstack or ip
+    /// Count the events of each function and line apart
     #[arg(long)]
     pub(super) places: bool,
 
