@@ -150,7 +150,7 @@ fn events_of_others_leave_room_for_spans() {
     let mut trace = SpanTrace::create(directory.path(), 7);
     trace.request((1, 51), [1, 0], "/a");
     trace.enter((2, 51), true, 1);
-    let count = 50_000;
+    let count = 20_000;
     for n in 0..count {
         trace.malloc((10 + n, 51), 8, 0x1000 + n);
     }
