@@ -158,7 +158,12 @@ impl<'a> Splitting<'a> {
     fn field(&mut self, part: Part, n: usize, raw: &mut Raw) {
         let (all, layout) = (self.rows, self.layout);
         let place = layout.part(part)[n];
-        if let Place::Code { function, file, line } = place {
+        if let Place::Code {
+            function,
+            file,
+            line,
+        } = place
+        {
             return self.code(n, [function, file, line]);
         }
         let columns = &layout.columns;
@@ -258,7 +263,8 @@ impl<'a> Splitting<'a> {
                     functions.text_list(frames.iter().map(|frame| &frame.function[..]));
                     let file = |frame: &&'a Frame| frame.file.as_deref().unwrap_or_default();
                     files.text_list(frames.iter().map(file));
-                    let line = |frame: &&Frame| Number::Integer(LINE, frame.line.unwrap_or(0).into());
+                    let line =
+                        |frame: &&Frame| Number::Integer(LINE, frame.line.unwrap_or(0).into());
                     lines.list(frames.iter().map(line));
                 } else {
                     let frame = frames.next();
@@ -435,16 +441,16 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the numbers of frames of each row.
-    fn frames(
-        &mut self,
-        field: &Field,
-        mut take: impl FnMut(&mut dyn Iterator<Item = u64>),
-    ) {
+    fn frames(&mut self, field: &Field, mut take: impl FnMut(&mut dyn Iterator<Item = u64>)) {
         for (rest, start) in self.rows() {
             let (numbers, len) = content(&field.kind, rest);
             *start = start.saturating_add(len as u32);
             let (numbers, _) = numbers.as_chunks::<4>();
-            take(&mut numbers.iter().map(|number| u32::from_ne_bytes(*number).into()));
+            take(
+                &mut numbers
+                    .iter()
+                    .map(|number| u32::from_ne_bytes(*number).into()),
+            );
         }
     }
 

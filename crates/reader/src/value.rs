@@ -151,7 +151,11 @@ impl List<'_> {
     pub fn words(&self) -> Option<impl ExactSizeIterator<Item = u64>> {
         let is_plain = matches!(
             self.kind,
-            Scalar::Integer(Integer { len: 8, big_endian: false, .. })
+            Scalar::Integer(Integer {
+                len: 8,
+                big_endian: false,
+                ..
+            })
         );
         let (words, _) = self.bytes.as_chunks::<8>();
         let words = &words[..self.left.min(words.len())];

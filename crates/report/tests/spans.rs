@@ -53,7 +53,9 @@ fn lines(tree: &Tree) -> Vec<String> {
 fn events(tree: &Tree, span: usize) -> Vec<String> {
     let events = tree.spans[span].events.iter();
     let line = |event: &usertrace_report::spans::Happened| {
-        let lasted = event.duration().map_or(String::new(), |ns| format!(" {ns}"));
+        let lasted = event
+            .duration()
+            .map_or(String::new(), |ns| format!(" {ns}"));
         let texts = event.all_texts().join(", ");
         format!("{} {}{lasted}: {texts}", event.ns - START, event.name())
     };
@@ -123,7 +125,12 @@ fn spans_have_what_begins_and_ends_in_them() {
     assert_eq!(events(second, 0), ["202 libc:malloc: size = 8, ptr = 0x40"]);
     assert_eq!(events(third, 0), ["302 libc:free: ptr = 0x40"]);
     // What only an end has is found, too.
-    for (field, count) in [("mutex=0x99", 1), ("result=0", 1), ("ptr=0x40", 2), ("fd=3", 1)] {
+    for (field, count) in [
+        ("mutex=0x99", 1),
+        ("result=0", 1),
+        ("ptr=0x40", 2),
+        ("fd=3", 1),
+    ] {
         let options = Options {
             keep: 10,
             field: Some(field.parse().unwrap()),
@@ -143,7 +150,7 @@ fn events_of_others_leave_room_for_spans() {
     let mut trace = SpanTrace::create(directory.path(), 7);
     trace.request((1, 51), [1, 0], "/a");
     trace.enter((2, 51), true, 1);
-    let count = 50_000;
+    let count = 20_000;
     for n in 0..count {
         trace.malloc((10 + n, 51), 8, 0x1000 + n);
     }
@@ -157,7 +164,10 @@ fn events_of_others_leave_room_for_spans() {
     assert_eq!(tree.spans.len(), 2);
     assert_eq!(tree.spans[1].events.len(), 1);
     let kept = tree.spans[0].events.len() as u64;
-    assert!((1..count).contains(&kept) && kept + tree.left_out == count, "{kept}");
+    assert!(
+        (1..count).contains(&kept) && kept + tree.left_out == count,
+        "{kept}"
+    );
 }
 
 /// A request moves between threads, has two queries at once, and an event.

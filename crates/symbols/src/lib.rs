@@ -56,5 +56,5 @@ pub use modules::{Found, Modules};
 pub use named::{Area, NamedField};
 pub use options::Options;
 pub use resolver::Resolver;
-pub use stack::{AddressKind, append_stack, stack};
+pub use stack::{AddressKind, append_stack, append_stack_of, stack};
 pub use symbols::Symbols;

@@ -2,6 +2,8 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use usertrace_reader::{Event, Number, Value, Values};
@@ -108,6 +110,36 @@ impl Modules {
             _ => {}
         }
         true
+    }
+
+    /// Takes notice of an object that a process has loaded at a base address, with a size, if no
+    /// event says that.
+    pub fn load(
+        &mut self,
+        process: usize,
+        [base, size]: [u64; 2],
+        path: &Path,
+        build_id: Option<BuildId>,
+        debug_link: Option<DebugLink>,
+    ) {
+        let fields = Fields {
+            base: Some(base),
+            size: Some(size),
+            path: Some(path.as_os_str().as_bytes()),
+            ..Fields::default()
+        };
+        let process = self.processes.entry(process).or_default();
+        process.load(&fields);
+        process.describe(&fields, |identity| {
+            (identity.build_id, identity.debug_link) = (build_id, debug_link);
+        });
+    }
+
+    /// Takes notice of an object that a process has no longer, if no event says that.
+    pub fn unload(&mut self, process: usize, base: u64) {
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.loaded.remove(&base);
+        }
     }
 
     /// Finds the module that a process has loaded at an address, as of the last noted event.

@@ -54,14 +54,19 @@ pub fn stack(event: &Event<'_>) -> impl Iterator<Item = u64> + use<> {
 /// Appends the [call stack](stack) of an event.
 #[inline]
 pub fn append_stack(event: &Event<'_>, to: &mut Vec<u64>) {
-    let fields: &[Field] = event.stream.contexts.as_deref().unwrap_or_default();
+    let fields = event.stream.contexts.as_deref().unwrap_or_default();
+    append_stack_of(fields, event.contexts, to);
+}
+
+/// Appends the [call stack](stack) of an event with these contexts.
+#[inline]
+pub fn append_stack_of(fields: &[Field], contexts: &[u8], to: &mut Vec<u64>) {
     let index_of = |name: &str| fields.iter().position(|field| field.name == name);
-    let list = index_of(CALLSTACK).and_then(|index| {
-        match Values::new(fields, event.contexts).nth(index)?.1 {
+    let list =
+        index_of(CALLSTACK).and_then(|index| match Values::new(fields, contexts).nth(index)?.1 {
             Value::List(list) => Some(list),
             _ => None,
-        }
-    });
+        });
     let before = to.len();
     match list {
         Some(list) => match list.words() {
@@ -73,7 +78,7 @@ pub fn append_stack(event: &Event<'_>, to: &mut Vec<u64>) {
         },
         None => {
             let ip = index_of(IP);
-            to.extend(ip.and_then(|index| value::integer(fields, index, event.contexts)));
+            to.extend(ip.and_then(|index| value::integer(fields, index, contexts)));
         }
     }
     if to[before..].contains(&0) {

@@ -19,8 +19,13 @@ fn record(command: &mut Command) -> (Traces, Output) {
     (traces, output)
 }
 
-/// What is in use at the end. Checks that nothing is doubtful.
+/// What is in use at the end.
 fn leaks(directory: &Path, debug_dirs: &[&Path]) -> LeakTable {
+    leaks_and_doubts(directory, debug_dirs).0
+}
+
+/// The same, and what may be wrong with it.
+fn leaks_and_doubts(directory: &Path, debug_dirs: &[&Path]) -> (LeakTable, Vec<String>) {
     let selection = Selection {
         modules: true,
         ..Selection::default()
@@ -36,7 +41,7 @@ fn leaks(directory: &Path, debug_dirs: &[&Path]) -> LeakTable {
             other => panic!("{other:?}"),
         }
     }
-    leaks.table(Moment::End)
+    (leaks.table(Moment::End), leaks.doubts())
 }
 
 /// The functions that are to blame, with the last part of the file and the line, and their bytes,
@@ -164,4 +169,71 @@ fn leaks_of_closed_libraries_children_and_killed_programs_are_named() {
         })
         .collect();
     assert_ne!(pids[0], pids[1]);
+}
+
+/// A server whose children free what they have from their parents, and leak.
+const SERVER: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *volatile kept, *volatile config, *volatile of_child;
+
+__attribute__((noinline)) static void serve(void) { kept = malloc(77); kept = NULL; }
+
+static void wait_for(pid_t child)
+{
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) _exit(1);
+}
+
+int main(void)
+{
+    config = malloc(1000);
+    for (volatile int n = 0; n < 3; n++) {
+        pid_t child = fork();
+        if (child == 0) {
+            of_child = malloc(300);
+            serve();
+            pid_t grandchild = fork();
+            if (grandchild == 0) {
+                free(of_child);
+                free(config);
+                serve();
+                _exit(0);
+            }
+            wait_for(grandchild);
+            of_child = realloc(of_child, 600);
+            config = realloc(config, 2000);
+            free(of_child);
+            free(config);
+            _exit(0);
+        }
+        wait_for(child);
+    }
+    free(config);
+    return 0;
+}
+"#;
+
+/// Each child is blamed for its own blocks, its parents for none of them, and no free is unknown.
+///
+/// Requirements: A5, F1
+#[test]
+fn forking_servers_blame_each_child() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-g", "-O1", "-Wl,--build-id"];
+    let program = compile_with(directory.path(), "program", SERVER, &options);
+    let (traces, output) = record(&mut Command::new(program));
+    assert!(output.status.success(), "{output:?}");
+    let (table, doubts) = leaks_and_doubts(traces.path(), &[]);
+    let blamed = blamed(&table);
+    assert_eq!(blamed.len(), 6, "{table:#?}");
+    for (place, bytes) in blamed {
+        assert!(place.starts_with("serve ") && bytes == 77, "{table:#?}");
+    }
+    let pids = table.leaks.iter().filter(|leak| leak.bytes == 77);
+    let pids: std::collections::HashSet<_> = pids.map(|leak| leak.owner.pid).collect();
+    assert_eq!(pids.len(), 6, "{table:#?}");
+    assert_eq!(doubts, [""; 0]);
 }

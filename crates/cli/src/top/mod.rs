@@ -8,6 +8,7 @@
 //! no bytes.
 
 mod chosen;
+mod places;
 mod process;
 mod rates;
 mod recordings;
@@ -16,6 +17,7 @@ mod traces;
 
 use std::time::{Duration, Instant};
 
+pub use places::{Code, SharedCode};
 pub use process::ProcessCounter;
 pub use rates::{Rates, Row};
 pub use recordings::Recordings;
@@ -56,6 +58,8 @@ impl Amount {
 pub struct CountedEvent {
     /// `PROVIDER:NAME`
     pub name: String,
+    /// The function that the events are from, with its file and line, if places are counted.
+    pub place: Option<String>,
     /// Number of events.
     pub events: Amount,
     /// Their bytes, with headers.

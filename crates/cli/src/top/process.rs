@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::kernel_name;
-use usertrace_reader::{Binding, Condition, ProcessOf};
+use usertrace_reader::{Binding, Condition, Field, ProcessOf, fields_of};
 use usertrace_ring::schema::{Contexts, Description, EventTable, InChannel};
 use usertrace_ring::{
     Format, Item, MetaLengths, Positions, RingMemory, RingReader, StallDetector, WaitPolicy,
@@ -14,9 +14,11 @@ use usertrace_ring::{
 use usertrace_sys::uapi::{LTT_FILE_DEAD, LttRingPositions};
 
 use super::chosen::{Chosen, bindings};
+use super::places::{SharedCode, Stacks};
 use super::tables::Tables;
 use super::{Amount, Counted, CountedEvent};
 use usertrace_consumer::{CONTROL, ConsumerFile, ConsumerSource, FileRing};
+use usertrace_symbols::append_stack_of;
 
 /// Time between two steps: shortest when rings fill fast, and longest.
 const WAIT: std::ops::RangeInclusive<Duration> =
@@ -43,7 +45,8 @@ struct Channel<F> {
     stalls: Vec<StallDetector>,
     /// Events that the rings had lost when they were first seen.
     lost_before: u64,
-    tallies: HashMap<u16, Tally>,
+    /// By event and call stack.
+    tallies: HashMap<(u16, u32), Tally>,
     /// Of a channel that counts.
     tables: Option<Tables>,
     /// Chooses the events that count. `None` counts all.
@@ -75,6 +78,9 @@ pub struct ProcessCounter<F> {
     comm: String,
     /// Index of the channel that the next step begins with.
     turn: usize,
+    /// If places are counted: what names them, and the process's number there.
+    code: Option<(SharedCode, usize)>,
+    stacks: Stacks,
 }
 
 impl<F: ConsumerFile> ProcessCounter<F> {
@@ -94,6 +100,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             pid: 0,
             comm: String::new(),
             turn: 0,
+            code: None,
+            stacks: Stacks::default(),
         }
     }
 
@@ -101,6 +109,16 @@ impl<F: ConsumerFile> ProcessCounter<F> {
     #[must_use]
     pub fn with_condition(mut self, condition: Option<Condition>) -> Self {
         self.condition = condition;
+        self
+    }
+
+    /// Counts the events of each place apart. Call it before [`add`](Self::add).
+    #[must_use]
+    pub fn with_code(mut self, code: Option<SharedCode>) -> Self {
+        self.code = code.map(|code| {
+            let number = code.borrow_mut().add_process();
+            (code, number)
+        });
         self
     }
 
@@ -200,7 +218,8 @@ impl<F: ConsumerFile> ProcessCounter<F> {
             let channel = &mut self.channels[at];
             let lengths = channel.events(&self.events, &self.contexts);
             let process = ProcessOf::Process(self.pid, &self.comm);
-            fill = fill.max(channel.step(&lengths, process, dead, now, until));
+            let stacks = self.code.is_some().then_some(&mut self.stacks);
+            fill = fill.max(channel.step(&lengths, process, stacks, dead, now, until));
             if channel.late && in_time {
                 // The next step begins with this channel.
                 (self.turn, in_time) = (at, false);
@@ -254,6 +273,7 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         };
         source.update()?;
         let (events, contexts) = (&mut self.events, &mut self.contexts);
+        let (code, stacks) = (&self.code, &mut self.stacks);
         let policy = if dead {
             WaitPolicy::Last
         } else {
@@ -273,12 +293,12 @@ impl<F: ConsumerFile> ProcessCounter<F> {
                                 contexts.push(new);
                             }
                         }
-                        Ok(
-                            Description::Counting(_)
-                            | Description::Cmdline(_)
-                            | Description::Module(_),
-                        )
-                        | Err(_) => {}
+                        Ok(Description::Module(change)) => {
+                            if let Some((code, number)) = code {
+                                stacks.change(&mut code.borrow_mut(), *number, &change);
+                            }
+                        }
+                        Ok(Description::Counting(_) | Description::Cmdline(_)) | Err(_) => {}
                     }
                 }
                 Ok::<_, std::convert::Infallible>(())
@@ -297,30 +317,36 @@ impl<F: ConsumerFile> ProcessCounter<F> {
         if let Some(last) = &self.last {
             return last.clone();
         }
-        let mut by_name: BTreeMap<&str, (Amount, Amount)> = BTreeMap::new();
+        if let Some((code, number)) = &self.code {
+            self.stacks
+                .name_all(&mut code.borrow_mut().resolver, *number);
+        }
+        let mut by_name: BTreeMap<(&str, Option<&str>), (Amount, Amount)> = BTreeMap::new();
         let (mut lost, mut fill) = (0u64, None);
         for channel in &mut self.channels {
             channel.settle();
             let now = channel.source.lost();
             lost = lost.saturating_add(now.saturating_sub(channel.lost_before));
             fill = fill.max(Some(channel.fill()));
-            for (&id, tally) in &channel.tallies {
+            for (&(id, stack), tally) in &channel.tallies {
                 // Copies of an event in several libraries have different ids and the same name.
                 let name = self.events.get(id).map_or("?", |event| &event.name);
-                let (events, bytes) = by_name.entry(name).or_default();
+                let place = self.stacks.name(stack).map(|place| &**place);
+                let (events, bytes) = by_name.entry((name, place)).or_default();
                 (*events, *bytes) = (events.plus(tally.events), bytes.plus(tally.bytes));
             }
             let tables = channel.tables.iter();
             for (id, count) in tables.flat_map(|tables| tables.counts(&channel.source)) {
                 let event = id.and_then(|id| self.events.get(id));
                 let (events, _) = by_name
-                    .entry(event.map_or("?", |event| &event.name))
+                    .entry((event.map_or("?", |event| &event.name), None))
                     .or_default();
                 events.seen = events.seen.saturating_add(count);
             }
         }
-        let event = |(name, (events, bytes)): (&str, _)| CountedEvent {
+        let event = |((name, place), (events, bytes)): ((&str, Option<&str>), _)| CountedEvent {
             name: name.to_owned(),
+            place: place.map(str::to_owned),
             events,
             bytes,
         };
@@ -354,6 +380,7 @@ impl<F: ConsumerFile> Channel<F> {
         &mut self,
         lengths: &InChannel<'_>,
         process: ProcessOf<'_>,
+        mut stacks: Option<&mut Stacks>,
         dead: bool,
         now: Instant,
         until: Instant,
@@ -362,6 +389,10 @@ impl<F: ConsumerFile> Channel<F> {
         let ring_size = format.geometry.ring_size();
         let was_late = std::mem::take(&mut self.late);
         let mut fill = 0;
+        let contexts: Vec<Field> = match (&stacks, lengths.contexts) {
+            (Some(_), Some(contexts)) => fields_of(&contexts.fields),
+            _ => Vec::new(),
+        };
         for n in 0..self.readers.len() {
             let head = self.source.positions[n].head;
             let reader = &mut self.readers[n];
@@ -397,7 +428,14 @@ impl<F: ConsumerFile> Channel<F> {
                 if let Item::Record { id, payload, .. } = item
                     && counts_record(id, payload)
                 {
-                    let tally = tallies.entry(id).or_default();
+                    let split = lengths.contexts.and_then(|of| of.split(payload));
+                    let stack = match (&mut stacks, split) {
+                        (Some(stacks), Some((bytes, _))) => {
+                            stacks.number(|to| append_stack_of(&contexts, bytes, to))
+                        }
+                        _ => 0,
+                    };
+                    let tally = tallies.entry((id, stack)).or_default();
                     tally.new_events += 1;
                     tally.new_bytes += (payload.len() as u64).next_multiple_of(8) + HEADER;
                 }

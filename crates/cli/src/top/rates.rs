@@ -18,6 +18,9 @@ pub struct Row {
     pub pid: u32,
     /// `PROVIDER:NAME`; none if the process has written no event.
     pub event: Option<String>,
+    /// The function that the event is from, with its file and line, if places are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Events in a second, in this interval.
     pub rate: f64,
     /// Events in a second, since the process was first seen.
@@ -47,7 +50,8 @@ struct Before {
     lost: u64,
     /// Losses before the process was first seen.
     lost_base: u64,
-    events: HashMap<String, Last>,
+    /// By name and place.
+    events: HashMap<(String, Option<String>), Last>,
 }
 
 /// Earlier counts of an event.
@@ -118,6 +122,7 @@ impl Before {
             process: counted.comm.clone(),
             pid: counted.pid,
             event: None,
+            place: None,
             rate: 0.0,
             mean: 0.0,
             total: 0,
@@ -130,7 +135,8 @@ impl Before {
             ended: counted.ended,
         };
         for event in &counted.events {
-            let last = self.events.entry(event.name.clone()).or_default();
+            let key = (event.name.clone(), event.place.clone());
+            let last = self.events.entry(key).or_default();
             if counted.backlog {
                 (last.events, last.bytes, last.base) = (event.events, event.bytes, event.events);
             }
@@ -138,6 +144,7 @@ impl Before {
             let bytes = event.bytes.all() - last.bytes.all();
             rows.push(Row {
                 event: Some(event.name.clone()),
+                place: event.place.clone(),
                 rate: per(seconds, new),
                 mean: per(age, event.events.all() - last.base.all()),
                 total: event.events.all().round() as u64,
@@ -167,6 +174,7 @@ mod tests {
             key: "t/1.2".into(),
             pid: 1,
             events: vec![CountedEvent {
+                place: None,
                 name: "a:b".into(),
                 events: amount(events),
                 bytes: amount(events * 16),

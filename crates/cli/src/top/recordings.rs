@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use usertrace_ctf::is_module_event;
 use usertrace_ctf::recording::without_chunk;
 use usertrace_reader::{
     Binding, Condition, Item, LossKind, ReadError, Reader, Selection, Trace, is_going_on,
 };
 
+use usertrace_symbols::{Options, append_stack};
+
+use super::places::{Code, Stacks};
 use super::{Amount, Counted, CountedEvent, Counter};
 
 /// Time between two checks for new events.
@@ -35,6 +39,8 @@ pub struct Recordings {
     /// The last step read everything.
     is_read: bool,
     problems: Vec<String>,
+    /// If places are counted.
+    code: Option<Code>,
 }
 
 #[derive(Debug, Default)]
@@ -43,22 +49,29 @@ struct Process {
     source: String,
     pid: u32,
     comm: String,
-    /// Name, number of events, and bytes.
-    events: Vec<(String, u64, u64)>,
-    /// Index into `events` by name.
-    indices: HashMap<String, usize>,
+    /// Name, number of events, and bytes, of each call stack.
+    events: Vec<(String, u32, u64, u64)>,
+    /// Index into `events` by name and stack.
+    indices: HashMap<(String, u32), usize>,
+    stacks: Stacks,
     lost: u64,
 }
 
 impl Recordings {
     /// Counts the events of all traces in or below these directories. With a condition, only events
-    /// that fulfil it count. There may be no traces yet.
+    /// that fulfil it count. With `places`, the events of each place count apart; it says where
+    /// symbols are. There may be no traces yet.
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn new(directories: &[PathBuf], condition: Option<Condition>) -> Result<Self, ReadError> {
+    pub fn new(
+        directories: &[PathBuf],
+        condition: Option<Condition>,
+        places: Option<Options>,
+    ) -> Result<Self, ReadError> {
         let selection = Selection {
             condition,
+            modules: places.is_some(),
             ..Selection::default()
         };
         Ok(Self {
@@ -70,6 +83,7 @@ impl Recordings {
             is_current: false,
             is_read: false,
             problems: Vec::new(),
+            code: places.map(Code::new),
         })
     }
 
@@ -79,25 +93,46 @@ impl Recordings {
             reader,
             processes,
             problems,
+            code,
             ..
         } = self;
         // The addresses of traces and classes identify them: they change only in `refresh`.
-        let mut known: HashMap<[usize; 2], (usize, usize)> = HashMap::new();
+        let mut known: HashMap<([usize; 2], u32), (usize, usize)> = HashMap::new();
         let mut count = 0;
         loop {
             match reader.next() {
                 None => return true,
+                Some(Item::Event(event)) if is_module_event(&event.class.name) => {
+                    if let Some(code) = code {
+                        let number = event.trace.process();
+                        if let Some(process) = processes.get_mut(&number) {
+                            process.stacks.name_all(&mut code.resolver, number);
+                            process.stacks.forget();
+                        }
+                        code.resolver.note(&event);
+                    }
+                }
                 Some(Item::Event(event)) => {
+                    let stack = match code {
+                        Some(_) => {
+                            let stacks = &mut process(processes, event.trace).stacks;
+                            stacks.number(|to| append_stack(&event, to))
+                        }
+                        None => 0,
+                    };
                     let at = [
                         std::ptr::from_ref(event.trace).addr(),
                         std::ptr::from_ref(event.class).addr(),
                     ];
-                    let (number, index) = known.entry(at).or_insert_with(|| {
+                    let (number, index) = known.entry((at, stack)).or_insert_with(|| {
                         let process = process(processes, event.trace);
-                        (event.trace.process(), process.index(&event.class.name))
+                        (
+                            event.trace.process(),
+                            process.index(&event.class.name, stack),
+                        )
                     });
                     if let Some(process) = processes.get_mut(number) {
-                        let (_, events, bytes) = &mut process.events[*index];
+                        let (.., events, bytes) = &mut process.events[*index];
                         *events += 1;
                         *bytes += HEADER + (event.contexts.len() + event.payload.len()) as u64;
                     }
@@ -140,14 +175,25 @@ impl Process {
         }
     }
 
-    fn index(&mut self, name: &str) -> usize {
-        if let Some(&index) = self.indices.get(name) {
-            return index;
+    fn index(&mut self, name: &str, stack: u32) -> usize {
+        let events = &mut self.events;
+        let index = self.indices.entry((name.to_owned(), stack));
+        *index.or_insert_with(|| {
+            events.push((name.to_owned(), stack, 0, 0));
+            events.len() - 1
+        })
+    }
+
+    /// Name, place, events and bytes, in this order.
+    fn events(&self) -> BTreeMap<(&str, Option<&str>), (u64, u64)> {
+        let mut sums = BTreeMap::new();
+        for (name, stack, events, bytes) in &self.events {
+            let place = self.stacks.name(*stack).map(|place| &**place);
+            let (all_events, all_bytes) = sums.entry((&name[..], place)).or_default();
+            *all_events += events;
+            *all_bytes += bytes;
         }
-        self.events.push((name.to_owned(), 0, 0));
-        let index = self.events.len() - 1;
-        self.indices.insert(name.to_owned(), index);
-        index
+        sums
     }
 }
 
@@ -174,18 +220,23 @@ impl Counter for Recordings {
         let ended = self.has_ended();
         let backlog = !self.is_current;
         self.is_current |= self.is_read;
+        if let Some(code) = &mut self.code {
+            for (number, process) in &mut self.processes {
+                process.stacks.name_all(&mut code.resolver, *number);
+            }
+            self.problems.extend(code.resolver.symbols.take_messages());
+        }
         let counted = |(number, process): (&usize, &Process)| {
-            let mut events: Vec<_> = process.events.iter().collect();
-            events.sort_unstable();
-            let event = |(name, events, bytes): &(String, u64, u64)| {
+            let event = |((name, place), (events, bytes)): ((&str, Option<&str>), (u64, u64))| {
                 let all = |seen| Amount {
                     seen,
                     estimated: 0.0,
                 };
                 CountedEvent {
-                    name: name.clone(),
-                    events: all(*events),
-                    bytes: all(*bytes),
+                    name: name.to_owned(),
+                    place: place.map(str::to_owned),
+                    events: all(events),
+                    bytes: all(bytes),
                 }
             };
             Counted {
@@ -195,7 +246,7 @@ impl Counter for Recordings {
                 comm: process.comm.clone(),
                 ended,
                 backlog,
-                events: events.into_iter().map(event).collect(),
+                events: process.events().into_iter().map(event).collect(),
                 lost: process.lost,
                 fill: None,
             }

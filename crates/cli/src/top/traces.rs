@@ -7,6 +7,12 @@ use std::time::{Duration, Instant};
 
 use usertrace_reader::{Binding, Condition};
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use usertrace_symbols::Options;
+
+use super::places::{Code, SharedCode};
 use super::{Counted, Counter, ProcessCounter};
 use usertrace_consumer::{
     CONTROL, ControlFs, ControlFsError, KernelFile, consumer_files, describe, event_channels,
@@ -33,6 +39,8 @@ pub struct Traces {
     reported: BTreeSet<String>,
     /// Index of the process that the next step begins with.
     turn: usize,
+    /// If places are counted.
+    code: Option<SharedCode>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +48,7 @@ struct Trace {
     /// Processes by the names of their files.
     processes: BTreeMap<String, Process>,
     condition: Option<Condition>,
+    code: Option<SharedCode>,
     /// The trace was scanned before, so processes found now are new.
     is_known: bool,
 }
@@ -55,7 +64,8 @@ struct Process {
 
 impl Traces {
     /// Counts events of the traces with these names, or of all present and future traces. With a
-    /// condition, only events that fulfil it count. Events that are in the rings already do not.
+    /// condition, only events that fulfil it count. With `places`, the events of each place count
+    /// apart; it says where symbols are. Events that are in the rings already do not count.
     ///
     /// # Errors
     /// When a named trace does not exist.
@@ -63,6 +73,7 @@ impl Traces {
         control_fs: ControlFs,
         names: Option<Vec<String>>,
         condition: Option<Condition>,
+        places: Option<Options>,
     ) -> Result<Self, ControlFsError> {
         for name in names.iter().flatten() {
             control_fs.trace(name)?;
@@ -76,6 +87,7 @@ impl Traces {
             problems: Vec::new(),
             reported: BTreeSet::new(),
             turn: 0,
+            code: places.map(|options| Rc::new(RefCell::new(Code::new(options)))),
         };
         traces.scan();
         Ok(traces)
@@ -112,6 +124,7 @@ impl Traces {
             let trace = trace.or_insert_with(|| Trace {
                 is_known: !is_first,
                 condition: self.condition.clone(),
+                code: self.code.clone(),
                 ..Trace::default()
             });
             let mut denied = Vec::new();
@@ -178,7 +191,8 @@ impl Trace {
                 let process = self.processes.entry(file.clone());
                 let process = process.or_insert_with(|| Process {
                     counter: ProcessCounter::new(name, &file)
-                        .with_condition(self.condition.clone()),
+                        .with_condition(self.condition.clone())
+                        .with_code(self.code.clone()),
                     ended: None,
                     failed: false,
                 });
@@ -253,7 +267,12 @@ impl Counter for Traces {
         let traces = self.traces.values_mut();
         let processes = traces.flat_map(|trace| trace.processes.values_mut());
         let counted = processes.map(|process| process.counter.counted());
-        counted.filter(|counted| !is_empty(counted)).collect()
+        let counted = counted.filter(|counted| !is_empty(counted)).collect();
+        if let Some(code) = &self.code {
+            let mut code = code.borrow_mut();
+            self.problems.extend(code.resolver.symbols.take_messages());
+        }
+        counted
     }
 
     fn problems(&mut self) -> Vec<String> {

@@ -260,3 +260,48 @@ fn what_is_missing_is_said() {
         "{lines:?}"
     );
 }
+
+/// Memory and locks are lines of the span that their thread is in, with the duration and the fields
+/// of both events. Text has a limited number of them, JSON all.
+///
+/// Requirements: B1, E8
+#[test]
+fn waterfall_has_what_begins_and_ends_in_spans() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut trace = SpanTrace::create(directory.path(), 7);
+    trace.request((1000, 51), [1, 0], "/a");
+    trace.enter((1000, 51), true, 1);
+    trace.malloc((2000, 51), 24, 0x20);
+    trace.lock(51, 0x99, [3000, 5000, 8000]);
+    trace.free((9000, 52), 0x20);
+    for n in 0..150 {
+        trace.other((10_000 + n, 51));
+    }
+    trace.exit((20_000, 51), true, 1);
+    trace.close((20_000, 51), true, 1);
+    trace.finish();
+    let shown_text = shown(directory.path(), &["--find", "result=0"]);
+    let lines: Vec<&str> = shown_text
+        .lines()
+        .skip_while(|line| !line.contains("libc:malloc"))
+        .collect();
+    let expected = [
+        "  1.000 µs a libc:malloc 7.000 µs: size = 24, ptr = 0x20",
+        "  2.000 µs a pthread:mutex_lock 2.000 µs: mutex = 0x99, result = 0",
+        "  4.000 µs a pthread:mutex held 3.000 µs: mutex = 0x99, result = 0",
+        "  9.000 µs a libc:read: fd = 3",
+    ];
+    assert_eq!(lines[..4], expected, "{shown_text}");
+    assert_eq!(lines.len(), 101, "{shown_text}");
+    assert_eq!(lines[100], "  and 53 further events (--json has all)");
+    let json = shown(directory.path(), &["--find", "fd=3", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let events = json["spans"][0]["events"].as_array().unwrap();
+    assert_eq!(events.len(), 153);
+    let first = serde_json::json!({
+        "event": "libc:malloc", "time": events[0]["time"], "from_ns": 1000, "duration_ns": 7000,
+        "ended_by": "libc:free", "thread": 51, "fields": {"size": "24", "ptr": "0x20"},
+    });
+    assert_eq!(events[0], first);
+    assert_eq!(events[3].get("ended_by"), None);
+}

@@ -139,11 +139,16 @@ fn slowest_request_shows_its_queries() {
             };
             assert_eq!(whole, text);
         }
-        let rows = queries.iter().map(|query| query["rows_returned"].as_str().unwrap());
+        let rows = queries
+            .iter()
+            .map(|query| query["rows_returned"].as_str().unwrap());
         assert!(rows.eq(["1", &(id % 5 + 1).to_string()]), "{tree:#}");
         if number == 0 {
             let waterfall = spans(directory.path(), &["--show", span]);
-            assert!(waterfall.contains(&format!("id = {id}, items = {}", count(id))), "{waterfall}");
+            assert!(
+                waterfall.contains(&format!("id = {id}, items = {}", count(id))),
+                "{waterfall}"
+            );
             assert_eq!(waterfall.matches(" sqlx::query:").count(), 2, "{waterfall}");
             assert!(waterfall.contains("rows_returned = "), "{waterfall}");
         }

@@ -277,7 +277,12 @@ fn calling(directory: &Path) -> (TracedProgram, Compiled, String) {
     let call = [traced.base + program.here, traced.base + program.there];
     let call = call.map(u64::to_le_bytes).concat();
     traced.event(contexts, 4, &[program.there], &call);
-    traced.malloc(contexts, &[program.here, program.there, 1 << 40], 24, 0xabc0);
+    traced.malloc(
+        contexts,
+        &[program.here, program.there, 1 << 40],
+        24,
+        0xabc0,
+    );
     traced.event(contexts, 6, &[program.there], &call);
     // Nothing is known there.
     traced.malloc(contexts, &[1 << 40], 8, 0xdef0);
@@ -314,7 +319,10 @@ fn perfetto_names_code() {
     let rows = |rows: &[Vec<Value>]| rows.iter().map(row).collect::<Vec<_>>();
     let named = ask(&[]);
     assert!(named[0].is_empty(), "{named:?}");
-    assert_eq!(rows(&named[1]), ["leak 200", "libc:malloc 0", "libc:malloc 0"]);
+    assert_eq!(
+        rows(&named[1]),
+        ["leak 200", "libc:malloc 0", "libc:malloc 0"]
+    );
     let outside = traced.base + (1 << 40);
     let expected = [
         format!("leak debug.call_site_frames[0] main ({source}:16)"),
@@ -391,9 +399,8 @@ fn tables_name_code() {
     let malloc = "from 'out/*/*/event=libc%3Amalloc/*.parquet' order by time";
     let entry = "from 'out/*/*/event=function%3Aentry/*.parquet'";
     let of_ip = format!("select ctx_ip_function, ctx_ip_file, ctx_ip_line::int {malloc}");
-    let of_stack = format!(
-        "select ctx_callstack_function, ctx_callstack_file, ctx_callstack_line {malloc}"
-    );
+    let of_stack =
+        format!("select ctx_callstack_function, ctx_callstack_file, ctx_callstack_line {malloc}");
     let of_call = format!(
         "select function_function, function_line::int, call_site_function, call_site_line::int {entry}"
     );
@@ -402,15 +409,73 @@ fn tables_name_code() {
     let expected = serde_json::json!([
         [["leak", source, 5], [null, null, null]],
         [
-            [["leak", "work", "main", outside], [source, source, source, ""], [5, 11, 16, 0]],
+            [
+                ["leak", "work", "main", outside],
+                [source, source, source, ""],
+                [5, 11, 16, 0]
+            ],
             [[], [], []],
         ],
         [["leak", 6, "main", 16]],
     ]);
     assert_eq!(serde_json::to_value(named).unwrap(), expected);
-    let columns = format!("select count(*)::int from (describe select * {malloc}) where column_name like '%!_function' escape '!'");
+    let columns = format!(
+        "select count(*)::int from (describe select * {malloc}) where column_name like '%!_function' escape '!'"
+    );
     let plain = ask(&["--symbols", "never"], &[&columns]);
-    assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::json!([[[0]]]));
+    assert_eq!(
+        serde_json::to_value(plain).unwrap(),
+        serde_json::json!([[[0]]])
+    );
+}
+
+/// `top` counts the events of each line of the program.
+///
+/// Requirements: E7, F1
+#[test]
+fn top_counts_places() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), LEAK_C, &[]);
+    leaking(&program, Contexts::Callstack).write(&directory.path().join("traces"));
+    let source = directory.path().join("shop.c");
+    let source = source.to_str().unwrap();
+    let rows = |arguments: &[&str]| -> Vec<(Value, Value, Value)> {
+        let start = ["top", "--json", "-n", "1", "-i", "0.05", "--sort", "event"];
+        let output = usertrace(directory.path(), &[&start, arguments, &["traces"]].concat());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        let interval: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(interval["problems"], serde_json::json!([]));
+        let rows = interval["rows"].as_array().unwrap().iter();
+        let row = |row: &Value| {
+            (
+                row["event"].clone(),
+                row["place"].clone(),
+                row["total"].clone(),
+            )
+        };
+        rows.map(row).collect()
+    };
+    let expected = [
+        ("libc:free".into(), Value::Null, 7.into()),
+        (
+            "libc:malloc".into(),
+            format!("leak ({source}:6)").into(),
+            10.into(),
+        ),
+        (
+            "libc:malloc".into(),
+            format!("main ({source}:16)").into(),
+            1.into(),
+        ),
+    ];
+    assert_eq!(rows(&["--places"]), expected);
+    let chosen = rows(&["--places", "-e", "libc:malloc", "--where", "size < 50"]);
+    assert_eq!(chosen, expected[2..]);
+    let plain = [
+        ("libc:free".into(), Value::Null, 7.into()),
+        ("libc:malloc".into(), Value::Null, 11.into()),
+    ];
+    assert_eq!(rows(&[]), plain);
 }
 
 /// A child of `fork` frees what it has from its parent without a message, and is blamed for its own
@@ -462,10 +527,16 @@ fn leaks_of_children_are_theirs() {
         "total: 4070 bytes in 5 blocks not freed at the end",
     ];
     let (of_child, said) = lines(parent.base);
-    assert_eq!((&of_child[..], &said[..]), (&expected.map(str::to_owned)[..], ""));
+    assert_eq!(
+        (&of_child[..], &said[..]),
+        (&expected.map(str::to_owned)[..], "")
+    );
     let (of_other, said) = lines(parent.base + (1 << 30));
     assert_eq!(of_other, expected);
-    assert!(said.contains("2 blocks were freed whose allocation is not"), "{said}");
+    assert!(
+        said.contains("2 blocks were freed whose allocation is not"),
+        "{said}"
+    );
 }
 
 /// The first line names the function that leaks, with its file and line, in each language and each

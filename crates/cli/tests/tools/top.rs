@@ -6,11 +6,12 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use usertrace_cli::top::{Counted, ProcessCounter};
+use usertrace_cli::top::{Code, Counted, ProcessCounter};
 use usertrace_consumer::{CONTROL, ConsumerFile, MAIN};
 use usertrace_ring::Positions;
 use usertrace_sys::uapi::{LttFileInfo, LttInfoChannel, LttRingPositions};
 
+use usertrace_symbols::Options;
 use usertrace_testing::RingWriter;
 
 const SUBBUF: u64 = 4096;
@@ -344,4 +345,63 @@ fn missed_events_of_a_stopped_writer_are_estimated_from_earlier_ones() {
         assert_eq!(seen, 100);
         assert!((estimated - 600.0).abs() < 30.0, "{estimated}");
     }
+}
+
+/// Each place counts apart: modules are those of the time of the event, and events without a call
+/// stack have no place.
+///
+/// Requirements: E7
+#[test]
+fn events_count_by_place() {
+    let ring = || RingWriter::new(SUBBUF, COUNT, 0);
+    let process = Rc::new(RefCell::new(Process {
+        control: ring(),
+        main: ring(),
+        dead: false,
+        during_copy: None,
+    }));
+    let describe = |line: &str| assert!(process.borrow_mut().control.meta(TIME, line), "{line}");
+    describe("1 t:number 6 u64 n");
+    describe("@1 u32 vtid;x64[] callstack");
+    describe("+10000 1000 1 - - - %2Fno%2Ffirst");
+    let write = |stack: &[u64]| {
+        let mut payload = 7u32.to_le_bytes().to_vec();
+        payload.extend((stack.len() as u32).to_le_bytes());
+        payload.extend(stack.iter().flat_map(|address| address.to_le_bytes()));
+        payload.extend(5u64.to_le_bytes());
+        assert!(process.borrow_mut().main.event(1, TIME, &payload));
+    };
+    let options = Options {
+        debuginfod: false,
+        ..Options::default()
+    };
+    let code = Rc::new(RefCell::new(Code::new(options)));
+    let mut counter = ProcessCounter::new("t", "7.3").with_code(Some(code));
+    for channel in [MAIN, CONTROL] {
+        let file = File(Rc::clone(&process), channel);
+        counter.add(channel, file, false).unwrap();
+    }
+    let mut counted = || {
+        counter
+            .step(Instant::now() + Duration::from_secs(10))
+            .unwrap();
+        let events = counter.counted().events.into_iter();
+        events
+            .map(|event| (event.place.unwrap_or_default(), event.events.seen))
+            .collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        write(&[0x10010, 0x10020]);
+    }
+    write(&[0x10020]);
+    write(&[]);
+    let place = |name: &str, count| (name.to_owned(), count);
+    let first = [place("", 1), place("first+0x10", 3), place("first+0x20", 1)];
+    assert_eq!(counted(), first);
+    describe("-10000");
+    describe("+10000 1000 1 - - - %2Fno%2Fsecond");
+    write(&[0x10010, 0x10020]);
+    write(&[0x10020]);
+    let second = [place("second+0x10", 1), place("second+0x20", 1)];
+    assert_eq!(counted(), [&first[..], &second].concat());
 }

@@ -98,7 +98,9 @@ impl Activity {
             }));
         }
         if let Some((heap, pair)) = &used.heap {
-            let change = self.heap.note(heap, process, time, stack, field, is_related);
+            let change = self
+                .heap
+                .note(heap, process, time, stack, field, is_related);
             let of_pair = &mut self.pairs.all[*pair as usize];
             of_pair.unbegun += u64::from(change.is_unknown_free);
             of_pair.unended += change.unended;

@@ -30,7 +30,9 @@ impl<'a> CodePlace<'a> {
             let all = field.frames.iter();
             all.flat_map(|(_, frames)| frames.iter()).collect()
         };
-        let stack: Vec<&Frame> = find(Area::Context, CALLSTACK).map(frames).unwrap_or_default();
+        let stack: Vec<&Frame> = find(Area::Context, CALLSTACK)
+            .map(frames)
+            .unwrap_or_default();
         let place: Vec<&Frame> = match (find(Area::Payload, FUNCTION), find(Area::Context, IP)) {
             (Some(function), _) => frames(function),
             (None, _) if !stack.is_empty() => stack.clone(),

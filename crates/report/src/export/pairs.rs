@@ -32,9 +32,7 @@ pub(super) fn slice_role(name: &str, is_event: &dyn Fn(&str) -> bool) -> (SliceR
 /// Whether an event with this stem is of a function that its first field has the address of: all
 /// functions share one event.
 pub(super) fn is_of_function(event: &Event<'_>, stem: &str) -> bool {
-    let is_address = |kind: &FieldType| {
-        matches!(kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8)
-    };
+    let is_address = |kind: &FieldType| matches!(kind, FieldType::Scalar(Scalar::Integer(kind)) if kind.hex && kind.len == 8);
     let first = event.class.fields.first();
     let provider = event.class.name.split(':').next();
     first.is_some_and(|field| is_address(&field.kind)) && provider == Some(stem)

@@ -345,7 +345,8 @@ mod tests {
         let mut act = |used: HeapUse, process, time, fields: &[u64]| {
             let value = |index: Option<usize>| Some(fields[index?]);
             let is_related = |other| other != 9;
-            heap.note(&used, process, time, 1, value, is_related).is_unknown_free
+            heap.note(&used, process, time, 1, value, is_related)
+                .is_unknown_free
         };
         for (process, time, ptr) in [(9, 5, 0xe), (1, 10, 0xa), (1, 10, 0xb), (1, 10, 0xc)] {
             assert!(!act(malloc(), process, time, &[8, ptr]));

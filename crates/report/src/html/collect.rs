@@ -276,7 +276,9 @@ impl Report {
         let mut ended = std::mem::take(&mut self.ended);
         let stack = self.profile.stack(event);
         let is_related = self.profile.code.is_related(process);
-        let step = self.activity.event(event, process, stack, is_related, &mut ended);
+        let step = self
+            .activity
+            .event(event, process, stack, is_related, &mut ended);
         self.profile
             .add(process, stack, &step, &ended, &self.activity);
         let host = match self.processes.get_mut(process as usize) {

@@ -76,7 +76,8 @@ impl Leaks {
         };
         let time = u64::try_from(event.ns).unwrap_or(0);
         let is_related = self.code.is_related(process);
-        self.heap.note(&used, process, time, stack, field, is_related);
+        self.heap
+            .note(&used, process, time, stack, field, is_related);
     }
 
     /// Takes notice of a loss.

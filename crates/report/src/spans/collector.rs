@@ -29,7 +29,7 @@ const MAX_TREE: usize = 8 << 20;
 const MAX_TREES: usize = 256 << 20;
 /// Limits of both from which on events of other sources than `tracing` are left out: spans must
 /// have room beside them.
-const MAX_TREE_OF_OTHERS: usize = MAX_TREE / 2;
+const MAX_TREE_OF_OTHERS: usize = MAX_TREE / 8;
 const MAX_TREES_OF_OTHERS: usize = MAX_TREES / 2;
 
 /// A class, with the index of its name.

@@ -147,12 +147,10 @@ impl FieldText {
             part.values()
                 .any(|(field, value)| field.name == self.name && self.is_value(value))
         };
-        tree.spans
-            .iter()
-            .any(|span| {
-                let events = span.events.iter().flat_map(Part::with_end);
-                span.fields.iter().chain(events).any(parts)
-            })
+        tree.spans.iter().any(|span| {
+            let events = span.events.iter().flat_map(Part::with_end);
+            span.fields.iter().chain(events).any(parts)
+        })
     }
 
     fn is_value(&self, value: Value<'_>) -> bool {

@@ -76,7 +76,10 @@ impl Profile {
         let place = frames
             .get(culprit(frames.iter().copied()))
             .filter(|frame| !frame.is_unknown);
-        let place: Rc<str> = place.map(|frame| frame.to_string()).unwrap_or_default().into();
+        let place: Rc<str> = place
+            .map(|frame| frame.to_string())
+            .unwrap_or_default()
+            .into();
         if self.places.len() >= MAX_PLACES {
             self.places.clear();
         }

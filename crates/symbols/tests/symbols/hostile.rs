@@ -141,7 +141,10 @@ fn origins_in_circles_have_no_name() {
 ";
     let (frames, messages) = frames(directory.path(), &format!("{source}{entries}"));
     assert!(messages.is_empty(), "{messages:?}");
-    assert!(frames.len() > 1 && frames.iter().all(|frame| !frame.is_empty()), "{frames:?}");
+    assert!(
+        frames.len() > 1 && frames.iter().all(|frame| !frame.is_empty()),
+        "{frames:?}"
+    );
     assert_eq!(frames.last().unwrap(), "main ?");
 }
 
@@ -166,7 +169,10 @@ fn large_compressed_sections_are_refused() {
         let (frames, messages) = resolve(&module(&program), program.here, &[]);
         assert_eq!(frames, ["work ?"], "{messages:?}");
         let says = format!("a compressed section is {what}");
-        assert!(messages.len() == 1 && messages[0].contains(&says), "{messages:?}");
+        assert!(
+            messages.len() == 1 && messages[0].contains(&says),
+            "{messages:?}"
+        );
     }
 }
 
@@ -180,7 +186,10 @@ fn long_names_are_cut() {
     assert_eq!(module.name().chars().count(), 256);
     let (frames, messages) = resolve(&module, 0x10, &[]);
     assert!(frames.is_empty(), "{frames:?}");
-    assert!(messages.iter().map(String::len).sum::<usize>() < 1000, "{messages:?}");
+    assert!(
+        messages.iter().map(String::len).sum::<usize>() < 1000,
+        "{messages:?}"
+    );
     let directory = tempfile::tempdir().unwrap();
     let function = "f".repeat(100_000);
     let source = LEAK_C.replace("work", &function).replace(
@@ -190,7 +199,10 @@ fn long_names_are_cut() {
     let program = compile(directory.path(), &source, &[]);
     let (frames, messages) = resolve(&crate::build::module(&program), program.here, &[]);
     assert!(messages.is_empty(), "{messages:?}");
-    assert!(frames.len() == 2 && frames.iter().all(|frame| frame.len() < 10_000), "{frames:?}");
+    assert!(
+        frames.len() == 2 && frames.iter().all(|frame| frame.len() < 10_000),
+        "{frames:?}"
+    );
     assert!(frames[1].starts_with("fff"), "{frames:?}");
 }
 

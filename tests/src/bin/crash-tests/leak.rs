@@ -21,7 +21,7 @@ __attribute__((noinline, noclone)) void lose(void)
 }
 int main(void)
 {
-	for (int n = 0; n < 3; n++)
+	for (volatile int n = 0; n < 3; n++)
 		lose();
 	free(malloc(5000));
 	if (write(1, "x", 1) == 1)
@@ -59,7 +59,7 @@ impl Leaking {
         let library = program::path("libusertrace_malloc.so");
         crash
             .before("mkdir $ltt/leak; cd $ltt/leak")
-            .before("echo 'libc:*' > main/filter; echo 'vtid callstack:8' > main/contexts")
+            .before("echo 'libc:*' > filter; echo 'vtid callstack:8' > main/contexts")
             .before("echo 1 > start")
             .before(&format!(
                 "LD_PRELOAD='{}' '{}' > /tmp/said &",
@@ -87,7 +87,11 @@ impl Leaking {
         let caller = format!("main ({}:13)", source.display());
         assert!(stdout.contains(&caller), "{stdout}");
         let id = self.program.build_id.clone().expect("a build ID");
-        let other = compile(self.directory.path(), SHOP, &["-fno-omit-frame-pointer", "-O1"]);
+        let other = compile(
+            self.directory.path(),
+            SHOP,
+            &["-fno-omit-frame-pointer", "-O1"],
+        );
         let other_id = other.build_id.clone().expect("a build ID");
         assert_ne!(id, other_id);
         // Of another build is what has the name of the build ID, and what is at the program's path.
@@ -98,8 +102,8 @@ impl Leaking {
                 std::fs::remove_file(&other.path).expect("the program");
             }
             let output = leaks(&traces, &symbols);
-            let unknown = format!("3000 bytes in 3 blocks: shop+{:#x}, shop (", self.program.here);
-            assert!(first_line(&output).starts_with(&unknown), "{output:?}");
+            let unknown = "3000 bytes in 3 blocks: shop+0x";
+            assert!(first_line(&output).starts_with(unknown), "{output:?}");
             let stderr = String::from_utf8_lossy(&output.stderr);
             let says = |text: &str| assert!(stderr.contains(text), "{stderr}");
             says("is not what was traced: it has build ID");
@@ -112,7 +116,9 @@ impl Leaking {
 
 fn leaks(traces: &Path, symbols: &Path) -> Output {
     let mut command = Command::new(program::path("usertrace"));
-    command.args(["leaks", "--debug-dir"]).args([symbols, traces]);
+    command
+        .args(["leaks", "--debug-dir"])
+        .args([symbols, traces]);
     command
         .env_remove("DEBUGINFOD_URLS")
         .env("DEBUGINFOD_CACHE_PATH", "/nonexistent");

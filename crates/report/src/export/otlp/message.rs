@@ -203,7 +203,11 @@ pub(super) fn add_code(to: &mut Vec<KeyValue>, place: &CodePlace<'_>) {
         }
     }
     if !place.stack.is_empty() {
-        let lines: Vec<String> = place.stack.iter().map(|frame| format!("at {frame:#}")).collect();
+        let lines: Vec<String> = place
+            .stack
+            .iter()
+            .map(|frame| format!("at {frame:#}"))
+            .collect();
         add_new(to, KeyValue::text("code.stacktrace", &lines.join("\n")));
     }
 }

@@ -120,7 +120,9 @@ impl StackExport {
         let mut ended = std::mem::take(&mut self.ended);
         ended.clear();
         let is_related = self.profile.code.is_related(process);
-        let step = self.activity.event(event, process, stack, is_related, &mut ended);
+        let step = self
+            .activity
+            .event(event, process, stack, is_related, &mut ended);
         self.profile
             .add(process, stack, &step, &ended, &self.activity);
         self.ended = ended;

@@ -95,7 +95,9 @@ pub(super) fn text(collected: &Collected, tree: &Tree, top: usize, columns: usiz
         }
         if let Some(more) = span.events.len().checked_sub(MAX_EVENTS + 1) {
             let more = more + 1;
-            text.push_str(&format!("{indent}and {more} further events (--json has all)\n"));
+            text.push_str(&format!(
+                "{indent}and {more} further events (--json has all)\n"
+            ));
         }
     }
     if tree.left_out > 0 {
@@ -139,7 +141,9 @@ fn event_line(event: &Happened, letters: &Letters, indent: &str, begin: i64) -> 
     let own = event.all_texts();
     let letter = letters.of_thread(event.thread);
     let name = event.name();
-    let lasted = event.duration().map(|ns| format!(" {}", duration(ns.cast_unsigned())));
+    let lasted = event
+        .duration()
+        .map(|ns| format!(" {}", duration(ns.cast_unsigned())));
     let lasted = lasted.unwrap_or_default();
     format!("{indent}{at} {letter} {name}{lasted}: {}\n", own.join(", "))
 }

@@ -8,6 +8,7 @@ use usertrace_reader::Condition;
 use super::view::Sort;
 use crate::pids;
 use crate::root::Root;
+use crate::symbols::DebugFiles;
 
 /// Show how often events come, by process and event, while they come
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,7 @@ Examples:
   usertrace top mine -e 'shop:*'        # the events of one provider in one trace
   usertrace record -o traces -- ./server & sleep 1; usertrace top --where 'status >= 500' traces
   usertrace top -b -i 10 -n 6 mine      # six times, after ten seconds each, as lines
+  usertrace top --places mine           # which lines of the program the events are from
   usertrace top --json mine | jq -c '.rows[] | [.event, .rate]'
 
 An argument is the name of a trace, or a directory that record, or a program without the patched kernel, is writing to:
@@ -31,6 +33,9 @@ events come faster than they can be counted, a part of them is: ~ is in front of
 Keys: n, m, t, l, b, f, c, i, e sort by EVENTS/S, MEAN, TOTAL, LOST/S, BYTES/S, FILL, PROCESS, PID, EVENT; r in the other order;
 g a line for each process; / shows those whose process, pid or event has a text; space pauses; arrows, page keys, home and end
 scroll; h says this; q, Esc or Ctrl-C ends it.
+
+With --places, each function that events are from has a line, with its file and line: the innermost one of the context
+callstack that is not of an allocator, a container or a lock, or else that of ip. Events without these contexts have no place.
 
 Where standard output or input is no terminal, it is as with --batch.
 
@@ -79,6 +84,13 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(super) of: pids::OfProcesses,
+
+    /// Count the events of each function and line apart
+    #[arg(long)]
+    pub(super) places: bool,
+
+    #[command(flatten)]
+    pub(super) files: DebugFiles,
 
     /// A line for each process, with all of its events
     #[arg(short = 'g', long)]

@@ -75,16 +75,29 @@ impl Args {
             }
         }
         let condition = || self.condition.clone();
+        let places = match self.places {
+            true => Some(self.files.options()?),
+            false => None,
+        };
         let mut counters: Vec<Box<dyn Counter>> = Vec::new();
         let all = self.what.is_empty();
         if all || !names.is_empty() {
             let control_fs =
                 control_fs.map_err(|error| kernel_commands::TOP.explain(error, &self.root.path))?;
             let names = (!all).then_some(names);
-            counters.push(Box::new(Traces::new(control_fs, names, condition())?));
+            counters.push(Box::new(Traces::new(
+                control_fs,
+                names,
+                condition(),
+                places.clone(),
+            )?));
         }
         if !directories.is_empty() {
-            counters.push(Box::new(Recordings::new(&directories, condition())?));
+            counters.push(Box::new(Recordings::new(
+                &directories,
+                condition(),
+                places,
+            )?));
         }
         Ok(counters)
     }

@@ -91,7 +91,10 @@ pub(super) fn has_several_traces(rows: &[Row]) -> bool {
 
 pub(super) fn event(row: &Row) -> String {
     let event = row.event.as_deref().unwrap_or("-");
-    event.to_owned()
+    match &row.place {
+        Some(place) => format!("{event} {place}"),
+        None => event.to_owned(),
+    }
 }
 
 fn fill(row: &Row) -> String {

@@ -40,7 +40,9 @@ impl View {
         if !self.filter.is_empty() {
             rows.retain(|row| {
                 let event = row.event.as_deref().unwrap_or_default();
-                format!("{} {} {event}", row.process, row.pid).contains(&self.filter)
+                let place = row.place.as_deref().unwrap_or_default();
+                let text = format!("{} {} {event} {place}", row.process, row.pid);
+                text.contains(&self.filter)
             });
         }
         rows.sort_by(|a, b| {
@@ -54,10 +56,13 @@ impl View {
                 Sort::Fill => most(|row| row.fill.unwrap_or(-1.0)),
                 Sort::Process => a.process.cmp(&b.process),
                 Sort::Pid => a.pid.cmp(&b.pid),
-                Sort::Event => a.event.cmp(&b.event),
+                Sort::Event => (&a.event, &a.place).cmp(&(&b.event, &b.place)),
             };
             let order = if self.reverse { order.reverse() } else { order };
-            let name = |row: &Row| (row.source.clone(), row.pid, row.event.clone());
+            let name = |row: &Row| {
+                let (event, place) = (row.event.clone(), row.place.clone());
+                (row.source.clone(), row.pid, event, place)
+            };
             order.then_with(|| name(a).cmp(&name(b)))
         });
         rows
@@ -87,6 +92,7 @@ pub(super) fn by_process(rows: &[Row]) -> Vec<Row> {
     }
     let name = |(row, events): (Row, usize)| Row {
         event: Some(output::count(events, "event", "events")),
+        place: None,
         ..row
     };
     processes.into_values().map(name).collect()
@@ -102,6 +108,7 @@ pub(super) mod tests {
             process: format!("p{pid}"),
             pid,
             event: Some(event.into()),
+            place: None,
             rate,
             mean: 100.0 - rate,
             total: 10,
