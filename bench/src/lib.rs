@@ -24,8 +24,7 @@ pub use self::program::{now, report_processor, report_start, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
     Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, Noise,
-    PROCESSES,
-    Results, StartUp, Starts, ToDisk, Volume,
+    PROCESSES, Results, StartUp, Starts, ToDisk, Volume,
 };
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

@@ -304,7 +304,9 @@ fn an_event_has_the_same_time_in_several_traces() {
         .map(|&slot| {
             let mut last = std::collections::BTreeMap::new();
             let seen = fake.events(0, slot);
-            let seen = seen.iter().filter(|seen| seen.event.name == "test:numbered");
+            let seen = seen
+                .iter()
+                .filter(|seen| seen.event.name == "test:numbered");
             seen.map(|seen| {
                 let before = last.insert(seen.ring, seen.time);
                 assert!(
