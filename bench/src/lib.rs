@@ -26,8 +26,8 @@ pub use self::picture::picture;
 pub use self::program::{now, report_processor, report_start, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
-    Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, PROCESSES,
-    Results, StartUp, Starts, ToDisk, Volume,
+    Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, Noise,
+    PROCESSES, Results, StartUp, Starts, ToDisk, Volume,
 };
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

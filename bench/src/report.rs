@@ -33,6 +33,7 @@ pub fn report(results: &Results) -> String {
         machine.rustc,
         machine.lttng.as_deref().unwrap_or("without LTTng-UST"),
     );
+    noise(&mut text, results);
     targets(&mut text, results);
     events(&mut text, results);
     idle(&mut text, results);
@@ -41,6 +42,29 @@ pub fn report(results: &Results) -> String {
     to_disk(&mut text, results);
     start_up(&mut text, results);
     text
+}
+
+/// How far two measurements of the same code differ. No smaller difference means anything.
+fn noise(text: &mut String, results: &Results) {
+    if results.events.noise.is_empty() {
+        return;
+    }
+    text.push_str(
+        "## Noise of the machine\n\nThe floor beside the same floor, in turns, before all other measurements:\n\n\
+         | threads | the second in the first's time (quartiles) | slowest tenth of batches in the fastest's time |\n|---|---|---|\n",
+    );
+    for noise in &results.events.noise {
+        let _ = writeln!(
+            text,
+            "| {} | {:.2} ({:.2}–{:.2}) | {:.2} |",
+            noise.threads,
+            noise.same,
+            noise.same_quartiles[0],
+            noise.same_quartiles[1],
+            noise.spread
+        );
+    }
+    text.push_str("\nDifferences between rows below that are smaller mean nothing.\n\n");
 }
 
 fn targets(text: &mut String, results: &Results) {

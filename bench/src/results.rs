@@ -40,6 +40,9 @@ pub enum EventWriter {
 /// Results of the event benchmark.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Events {
+    /// The noise of the machine, before all else; for one thread, and for two.
+    #[serde(default)]
+    pub noise: Vec<Noise>,
     /// Each kind of event.
     pub events: Vec<Event>,
     /// The first lap through fresh buffers.
@@ -48,6 +51,19 @@ pub struct Events {
     pub first_prefault: Option<FirstLap>,
     /// An event that no trace wants.
     pub idle: Option<Idle>,
+}
+
+/// The noise of the machine: the floor beside a second contestant that is the same.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Noise {
+    /// Number of threads that write at the same time.
+    pub threads: usize,
+    /// The second one in turns of the first; the median.
+    pub same: f64,
+    /// The quartiles.
+    pub same_quartiles: [f64; 2],
+    /// The slowest tenth of the floor's batches, in turns of its fastest tenth.
+    pub spread: f64,
 }
 
 /// Costs of one kind of event. All ratios are medians of batches that ran next to each other.

@@ -32,7 +32,7 @@ words! {
 /// # Safety
 /// `words` must point to `count` words.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn usertrace_record_words(
+pub unsafe extern "C-unwind" fn usertrace_record_words(
     words: *const u64,
     count: usize,
     callsite: &'static Callsite,

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use usertrace_bench::{Event, EventWriter, Events, median, quantile};
+use usertrace_bench::{Event, EventWriter, Events, Noise, median, quantile};
 
 use self::contest::{Contestant, contest, pin, ratios, timed};
 use self::contexts::InContext;
@@ -121,7 +121,10 @@ fn main() {
     let ours = Ours::attach();
     let floors = Floors::new();
 
-    let mut events = Events::default();
+    let mut events = Events {
+        noise: noise(&floors, rounds),
+        ..Events::default()
+    };
     match &lttng {
         Some(lttng) => measure_beside_lttng(&mut events.events, &ours, &floors, lttng, rounds),
         None => measure_alone(&mut events.events, &ours, &floors, rounds),
@@ -150,6 +153,34 @@ fn main() {
         let text = serde_json::to_string_pretty(&events).expect("plain data");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
+}
+
+/// The noise of the machine: the floor beside itself.
+fn noise(floors: &Floors, rounds: usize) -> Vec<Noise> {
+    let of = |threads| {
+        let times = contest(&[floor(floors, MAIN), floor(floors, MAIN)], threads, rounds);
+        let same = ratios(&times[1], &times[0]);
+        Noise {
+            threads,
+            same: median(&same),
+            same_quartiles: [quantile(&same, 0.25), quantile(&same, 0.75)],
+            spread: quantile(&times[0], 0.9) / quantile(&times[0], 0.1),
+        }
+    };
+    let noise = Vec::from([1, 2].map(of));
+    noise
+        .iter()
+        .for_each(|noise| eprintln!("{}", noise_line(noise)));
+    noise
+}
+
+fn noise_line(noise: &Noise) -> String {
+    let [low, high] = noise.same_quartiles;
+    format!(
+        "noise, {} threads: the floor is {:.2} floors (quartiles {low:.2} to {high:.2}); its slowest tenth takes {:.2} \
+         times as long as its fastest",
+        noise.threads, noise.same, noise.spread
+    )
 }
 
 /// Our events, in turns with LTTng-UST in each of its configurations.
@@ -379,6 +410,9 @@ fn criterion(ours: &Ours, floors: &Floors, lttng: Option<&Lttng>) {
 }
 
 fn say(events: &Events) {
+    for noise in &events.noise {
+        println!("{}", noise_line(noise));
+    }
     for event in &events.events {
         println!(
             "{:?} {}, {}, {} threads: {:.1} ns, {:.2} floors, {:.2} of ours",

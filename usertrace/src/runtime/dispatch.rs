@@ -196,6 +196,11 @@ fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
     if mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0 {
         return record_together(callsite, words, mask);
     }
+    record_each_in_turn(callsite, words)
+}
+
+#[inline(always)]
+fn record_each_in_turn(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_each(
         callsite,
         // SAFETY: `record_each` passes an open channel, and the id that the call site has there.
@@ -209,37 +214,61 @@ fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
 fn record_together(callsite: &Callsite, words: &[u64], mask: u32) -> Outcome {
     // Pairs with the store of the mask, as in `record_each`.
     fence(Ordering::Acquire);
-    let mut places = slots(mask).map(|slot| {
+    let place = |slot| {
         // SAFETY: the slot is one of a mask, and the channel the call site's.
         unsafe { current::place(slot, callsite.channel(slot)) }
-    });
-    let first = places.next().and_then(|(rseq, first)| Some((rseq?, first)));
-    let together = first.map(|(rseq, first)| {
-        let rest = places.map(|(_, channel)| channel);
-        Together::new(rseq, std::iter::once(first).chain(rest))
-    });
-    record_each(
+    };
+    let first = slots(mask).next();
+    let Some(rseq) = first.and_then(|slot| place(slot).0) else {
+        return record_each_in_turn(callsite, words);
+    };
+    let mut together = Together::new(rseq);
+    let (mut added, mut left) = (0u32, 0u32);
+    for slot in slots(mask) {
+        let word = if together.add(place(slot).1) {
+            &mut added
+        } else {
+            &mut left
+        };
+        *word |= 1 << slot;
+    }
+    // SAFETY: as in `record_words`, for each slot and its channel.
+    let refused = unsafe { together.write(slots(added).map(|slot| callsite.id(slot)), words) };
+    for (n, slot) in slots(added).enumerate() {
+        left |= (refused >> n & 1) << slot;
+    }
+    let outcome = if added & !left == 0 {
+        Outcome::Off
+    } else {
+        Outcome::Recorded
+    };
+    if left == 0 {
+        return outcome;
+    }
+    record_left(callsite, words, (left, outcome))
+}
+
+/// Writes an event to the slots in which [`record_together`] did not.
+#[cold]
+#[inline(never)]
+fn record_left(callsite: &Callsite, words: &[u64], (left, outcome): (u32, Outcome)) -> Outcome {
+    record_slots(
         callsite,
-        |rseq, channel, id| {
-            let done = rseq.zip(together.as_ref()).is_some_and(|(rseq, together)| {
-                // SAFETY: as in `record_words_slow`.
-                unsafe { together.try_write(rseq, channel, id, words) }
-            });
-            if done {
-                return Ok(());
-            }
-            // SAFETY: as in `record_words_slow`.
-            unsafe { writer::try_write_words(rseq, channel, id, words) }
-        },
+        (left, outcome),
+        // SAFETY: `record_slots` passes an open channel, and the id that the call site has there.
+        |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
 }
 
 /// The slots of a mask without flags.
+#[inline(always)]
 fn slots(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let slot = (mask != 0).then_some(mask.trailing_zeros() as usize)?;
         mask &= mask - 1;
+        // SAFETY: the bits of slots are the lowest.
+        unsafe { std::hint::assert_unchecked(slot < SLOTS) };
         Some(slot)
     })
 }
@@ -271,7 +300,7 @@ fn record_each<'a>(
     write: impl Fn(Option<Rseq>, &Channel, &AtomicU16) -> Result<(), Refusal>,
     payload: impl Fn() -> Payload<'a>,
 ) -> Outcome {
-    let mut mask = callsite.mask();
+    let mask = callsite.mask();
     // Pairs with the store of the mask: the runtime's state and the slot's were stored before.
     fence(Ordering::Acquire);
     if mask & FLAGGED != 0 {
@@ -284,7 +313,17 @@ fn record_each<'a>(
         }
         return record_flagged(callsite, mask, payload);
     }
-    let mut outcome = Outcome::Off;
+    record_slots(callsite, (mask, Outcome::Off), write, payload)
+}
+
+/// Likewise, for the slots of a mask that the caller has loaded. `outcome`: that in other slots.
+#[inline(always)]
+fn record_slots<'a>(
+    callsite: &Callsite,
+    (mut mask, mut outcome): (u32, Outcome),
+    write: impl Fn(Option<Rseq>, &Channel, &AtomicU16) -> Result<(), Refusal>,
+    payload: impl Fn() -> Payload<'a>,
+) -> Outcome {
     while mask != 0 {
         let slot = mask.trailing_zeros() as usize;
         // SAFETY: the slot's bit was in the mask, whose remaining bits are all those of slots.

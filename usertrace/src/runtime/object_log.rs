@@ -43,7 +43,10 @@ struct Change {
     size: AtomicU64,
     /// Not 0: an event's address led to it, so walks may not find it: there are namespaces.
     is_by_address: AtomicU32,
-    reserved: AtomicU32,
+    /// An element of the list of changes that are loaded objects, which are in any order; only for
+    /// the lock's holder. It has nothing to do with this change, but is here so that the list and
+    /// the changes begin in one page.
+    live: AtomicU32,
     /// Hash of everything else that identifies it; 0: it was unloaded.
     identity: AtomicU64,
 }
@@ -63,9 +66,8 @@ pub(super) struct ObjectLog {
     /// Bytes that the changes take in the control channel of a trace.
     described: AtomicU32,
     reserved: AtomicU32,
-    /// The changes that are loaded objects, in any order; only for the lock's holder.
+    /// Length of the list [`Change::live`].
     nr_live: AtomicU32,
-    live: [AtomicU32; MAX_CHANGES],
     /// What the linker had counted at the last walk.
     loaded: AtomicU64,
     unloaded: AtomicU64,
@@ -85,6 +87,11 @@ pub(super) struct Writer<'a> {
 }
 
 impl ObjectLog {
+    /// An element of the list of loaded objects.
+    fn live(&self, place: u32) -> &AtomicU32 {
+        &self.changes[place as usize % MAX_CHANGES].live
+    }
+
     /// Number of changes so far.
     pub(super) fn count(&self) -> u32 {
         // Pairs with the store in `append`.
@@ -211,10 +218,10 @@ impl Writer<'_> {
     /// The changes that are loaded objects, with their places in the list of them.
     fn live(&self) -> impl Iterator<Item = (usize, &Change)> {
         let count = self.objects.nr_live.load(Ordering::Relaxed) as usize;
-        let live = self.objects.live.iter().take(count).enumerate();
+        let live = self.objects.changes.iter().take(count).enumerate();
         let counted = self.counted();
-        live.filter_map(move |(place, number)| {
-            let number = number.load(Ordering::Relaxed) as usize;
+        live.filter_map(move |(place, element)| {
+            let number = element.live.load(Ordering::Relaxed) as usize;
             Some((place, counted.get(number)?))
         })
     }
@@ -289,8 +296,8 @@ impl Writer<'_> {
             change.is_loaded.store(0, Ordering::Relaxed);
             let base = change.base.load(Ordering::Relaxed);
             let last = objects.nr_live.load(Ordering::Relaxed).saturating_sub(1);
-            let moved = objects.live[last as usize % MAX_CHANGES].load(Ordering::Relaxed);
-            objects.live[place].store(moved, Ordering::Relaxed);
+            let moved = objects.live(last).load(Ordering::Relaxed);
+            objects.live(place as u32).store(moved, Ordering::Relaxed);
             objects.nr_live.store(last, Ordering::Relaxed);
             self.append_unloaded(base);
         }
@@ -396,7 +403,7 @@ impl Writer<'_> {
             .store((identity != 0).into(), Ordering::Relaxed);
         if identity != 0 {
             // There is room: no more changes are live than there are.
-            self.objects.live[nr_live as usize % MAX_CHANGES].store(count, Ordering::Relaxed);
+            self.objects.live(nr_live).store(count, Ordering::Relaxed);
             self.objects.nr_live.store(nr_live + 1, Ordering::Relaxed);
         }
         // Pairs with the load in `count`.

@@ -33,23 +33,18 @@ pub struct Shared {
     /// Must stay the first field.
     layout: u64,
     pub(super) state: AtomicPtr<State>,
-    pub(super) modules: Modules,
     /// The fallback; the type is `Fallback`.
     pub(super) fast: AtomicPtr<c_void>,
     /// Not 0: the process is about to end.
     pub(super) exiting: AtomicU32,
     /// Not 0: tracing of this process is paused.
     pub(super) paused: AtomicU32,
-    /// The rules that a control channel set for this process.
-    pub(super) process_rules: ProcessRules,
     /// Not 0: the process has reported what is wrong with its environment.
     pub(super) reported: AtomicU32,
     /// Incremented when a module goes.
     pub(super) departures: AtomicU32,
     /// The registry's lock; NULL before the first probe or control channel.
     pub(super) registry: AtomicPtr<RegistryState>,
-    /// Contexts that the program defines.
-    pub(crate) apps: Apps,
     /// The last stamp that a state got.
     pub(super) stamps: AtomicU64,
     /// The table of probes; NULL before the first probe.
@@ -58,6 +53,12 @@ pub struct Shared {
     pub(crate) control: AtomicPtr<Control>,
     /// The log of loaded objects; NULL before the first walk.
     pub(super) objects: AtomicPtr<ObjectLog>,
+    pub(super) modules: Modules,
+    // Most processes write to none of these, which would cost each of them memory.
+    /// Contexts that the program defines.
+    pub(crate) apps: Apps,
+    /// The rules that a control channel set for this process.
+    pub(super) process_rules: ProcessRules,
 }
 
 #[cfg(not(feature = "fallback"))]

@@ -58,14 +58,13 @@ pub(super) struct SlotState {
 /// The state of one process, which its children do not inherit.
 ///
 /// It lies in memory that `fork` wipes in the child, so all zeros must mean that nothing is known.
+///
+/// A page costs memory once it is written to. So what all processes write comes first, and arrays
+/// of which most processes use the first elements at most come after it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct State {
-    /// The only part that the event path reads. Indexed by channel first, so that channels that
-    /// most traces lack lie in pages that stay untouched.
-    pub(super) channels: [[Channel; SLOTS]; CHANNELS],
-    pub(super) slots: [SlotState; SLOTS],
-    /// Its holder may change everything else here.
+    /// Its holder may change everything else here but the channels.
     lock: CoalescingLock,
     /// Not 0: the areas are mapped.
     pub(super) attached: AtomicU32,
@@ -98,32 +97,36 @@ pub(super) struct State {
     pub(super) bad: AtomicU32,
     /// The invalid value of `bad`.
     pub(super) bad_value: AtomicU64,
-    /// The contexts of each channel, indexed as `channels` is.
-    pub(super) contexts: [[List; SLOTS]; CHANNELS],
     /// Changes each time that threads must query their contexts again.
     pub(super) stamp: AtomicU64,
-    /// Threads that write to rings without an rseq sequence.
-    pub(super) readers: Readers,
-    /// The conditions of all traces.
-    pub(super) conditions: ConditionTable,
     /// Not 0: the conditions are not those of the current routing.
     pub(super) conditions_stale: AtomicU32,
     /// Generation of the modules at the last update.
     pub(super) modules: AtomicU32,
-    /// Ids of events whose library was unloaded.
-    event_ids: UnsafeCell<EventIdCache>,
+    /// The sequence of [`ProcessRules`](super::process_rules::ProcessRules) that `process_rules`
+    /// was copied from.
+    pub(super) process_rules_seen: AtomicU32,
+    /// The only part that the event path reads. Indexed by channel first, so that channels that
+    /// most traces lack lie in pages that stay untouched.
+    pub(super) channels: [[Channel; SLOTS]; CHANNELS],
+    pub(super) slots: [SlotState; SLOTS],
     /// The buffer in which descriptions are composed.
     text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
-    /// Memory for compiling conditions.
-    scratch: UnsafeCell<Scratch>,
-    spare_stack: UnsafeCell<SpareStack>,
     /// The rules of each slot that the current routing follows.
     rules: [UnsafeCell<Rules>; SLOTS],
     /// The rules that replace all of them if `process_rules_seen` is not 0.
     process_rules: UnsafeCell<Rules>,
-    /// The sequence of [`ProcessRules`](super::process_rules::ProcessRules) that `process_rules`
-    /// was copied from.
-    pub(super) process_rules_seen: AtomicU32,
+    /// The contexts of each channel, indexed as `channels` is.
+    pub(super) contexts: [[List; SLOTS]; CHANNELS],
+    /// Threads that write to rings without an rseq sequence.
+    pub(super) readers: Readers,
+    /// Ids of events whose library was unloaded.
+    event_ids: UnsafeCell<EventIdCache>,
+    /// The conditions of all traces.
+    pub(super) conditions: ConditionTable,
+    /// Memory for compiling conditions.
+    scratch: UnsafeCell<Scratch>,
+    spare_stack: UnsafeCell<SpareStack>,
 }
 
 // SAFETY: all fields are atomic but `text`, `scratch`, `spare_stack`, `rules`, `process_rules` and

@@ -669,7 +669,11 @@ impl Channel {
         let control = self.control.load(Ordering::Relaxed);
         let stride = self.control_stride.load(Ordering::Relaxed);
         // SAFETY: as in `ring_at`.
-        let control = unsafe { &*control.add(cpu as usize * stride as usize).cast::<Control>() };
+        let control = unsafe {
+            &*control
+                .add(cpu as usize * stride as usize)
+                .cast::<Control>()
+        };
         Some((control, epoch))
     }
 

@@ -19,7 +19,7 @@ use super::payload::{Cursor, Payload};
 use super::prefault::{self, Prefault};
 use super::refusal::{Dropped, Refusal};
 use super::reserve_commit::WaitOutcome;
-use super::ring_index::{CPU_ID, CPU_ID_WITH_CONTEXT, MM_CID, MM_CID_WITH_CONTEXT, NO_INDEX};
+use super::ring_index::{CPU_ID_WITH_CONTEXT, MM_CID, MM_CID_WITH_CONTEXT, NO_INDEX};
 use super::rseq::{self, Advance, Rseq, Start, Step, TRIES};
 use super::{thread, wait};
 use crate::clock::{self, Source};
@@ -106,19 +106,6 @@ pub(super) unsafe fn record_words<const INDEX: i32>(
     // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
     // as this function's caller promises.
     unsafe { record_made::<INDEX>(rseq, channel, id, 8 * words.len(), &fill) }
-}
-
-/// The state of this CPU's ring, for a record whose time is read afterwards.
-#[inline(always)]
-pub(super) fn start_here(rseq: Rseq, channel: &Channel) -> Option<Start> {
-    let cpu = rseq.index::<CPU_ID>();
-    let (control, epoch) = channel.control_at(cpu)?;
-    Some(Start {
-        epoch,
-        cpu,
-        control,
-        head: control.head.load(Ordering::Relaxed),
-    })
 }
 
 /// A long record, at the place in the ring where it is to be reserved.

@@ -5,61 +5,87 @@
 //! reads the clock, and each sequence compares the head: if it is the same, no record came into the
 //! ring since, so all its times are earlier ones.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use super::channel::{Channel, LONGEST};
-use super::percpu;
+use super::ring_index::CPU_ID;
 use super::rseq::{self, Rseq, Start, Step};
 use crate::clock;
 
-/// Channels whose rings are looked at beforehand, at most.
+/// Channels of an event, at most.
 const MOST: usize = 4;
 
-/// The rings of the first channels of an event, and the time after they were looked at.
+/// Channels of an event, and the state of their rings of one CPU.
 #[derive(Debug)]
 pub(crate) struct Together<'a> {
-    starts: [Option<(&'a Channel, Start)>; MOST],
-    time: u64,
+    rseq: Rseq,
+    cpu: u32,
+    count: usize,
+    // Not initialised before they are used, which would take as long as a record.
+    starts: [MaybeUninit<(&'a Channel, Start)>; MOST],
 }
 
 impl<'a> Together<'a> {
-    /// Looks at the rings of this CPU, and then at the clock.
+    /// No channel yet.
     #[inline(always)]
-    pub(crate) fn new(rseq: Rseq, channels: impl Iterator<Item = &'a Channel>) -> Self {
-        let mut starts = [None; MOST];
-        for (start, channel) in starts.iter_mut().zip(channels) {
-            *start = percpu::start_here(rseq, channel).map(|start| (channel, start));
-        }
-        // The clock is read after the loads of the heads.
-        fence(Ordering::Acquire);
+    pub(crate) fn new(rseq: Rseq) -> Self {
         Self {
-            starts,
-            time: clock::cycles(),
+            rseq,
+            cpu: rseq.index::<CPU_ID>(),
+            count: 0,
+            starts: [const { MaybeUninit::uninit() }; MOST],
         }
     }
 
-    /// Writes a record into one of the channels, and reports whether it did.
-    ///
-    /// # Safety
-    /// As [`try_write_words`](super::try_write_words)'s.
+    /// Adds a channel, and reports whether it did: there may be too many, or no ring for this CPU.
     #[inline(always)]
-    pub(crate) unsafe fn try_write(
-        &self,
-        rseq: Rseq,
-        channel: &Channel,
-        id: &AtomicU16,
-        payload: &[u64],
-    ) -> bool {
-        let mut starts = self.starts.iter().flatten();
-        let Some((_, start)) = starts.find(|(of, _)| std::ptr::eq(*of, channel)) else {
+    pub(crate) fn add(&mut self, channel: &'a Channel) -> bool {
+        let Some(place) = self.starts.get_mut(self.count) else {
             return false;
         };
-        if 8 + 8 * payload.len() as u64 > LONGEST {
+        let Some((control, epoch)) = channel.control_at(self.cpu) else {
             return false;
+        };
+        let start = Start {
+            epoch,
+            cpu: self.cpu,
+            control,
+            head: control.head.load(Ordering::Relaxed),
+        };
+        place.write((channel, start));
+        self.count += 1;
+        true
+    }
+
+    /// Writes the record into each channel for which there is an id, in the order in which they
+    /// were added. Returns a bit for each of them that it was not written to.
+    ///
+    /// # Safety
+    /// As [`try_write_words`](super::try_write_words)'s, for each channel and its id.
+    #[inline(always)]
+    pub(crate) unsafe fn write<'b>(
+        &self,
+        ids: impl Iterator<Item = &'b AtomicU16>,
+        payload: &[u64],
+    ) -> u32 {
+        if 8 + 8 * payload.len() as u64 > LONGEST {
+            return (1 << self.count) - 1;
         }
-        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
-        // payload, as this function's caller promises. `start` is of a ring of this channel.
-        let step = unsafe { rseq::record_at(rseq, channel, id, payload, (start, self.time)) };
-        step == Step::Done
+        // The clock is read after the loads of the heads.
+        fence(Ordering::Acquire);
+        let time = clock::cycles();
+        let mut left = 0;
+        for ((n, start), id) in self.starts[..self.count].iter().enumerate().zip(ids) {
+            // SAFETY: `add` initialised the first `count`.
+            let (channel, start) = unsafe { start.assume_init_ref() };
+            // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+            // payload, as this function's caller promises. `start` is of a ring of this channel.
+            let step = unsafe { rseq::record_at(self.rseq, channel, id, payload, (start, time)) };
+            if step != Step::Done {
+                left |= 1 << n;
+            }
+        }
+        left
     }
 }

@@ -251,6 +251,88 @@ fn several_traces() {
     assert_eq!(usertrace::stats().filter(|trace| trace.active).count(), 15);
 }
 
+/// Number of events that the handler of [`an_event_has_the_same_time_in_several_traces`] wrote.
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn write_from_a_handler(_: libc::c_int) {
+    let number = HANDLED.fetch_add(1, Ordering::Relaxed);
+    event!(numbered, 1 << 32 | number);
+}
+
+/// An event in several traces costs one time stamp. Times in a ring never go back, even if a
+/// handler writes events in the middle of another one.
+///
+/// Requirements: A3, A7
+fn an_event_has_the_same_time_in_several_traces() {
+    let fake = attach(Sizes {
+        subbuf_size: [4096, 1 << 16],
+        subbuf_count: [4, 32],
+    });
+    let slots: [usize; 5] = std::array::from_fn(|_| fake.create().unwrap());
+    slots.iter().for_each(|&slot| fake.start(slot));
+    update();
+    // SAFETY: the handler writes an event, and counts.
+    unsafe {
+        libc::signal(
+            libc::SIGALRM,
+            write_from_a_handler as extern "C" fn(libc::c_int) as usize,
+        );
+        let every = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 50,
+        };
+        let timer = libc::itimerval {
+            it_interval: every,
+            it_value: every,
+        };
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+    }
+    // 16 bytes each, in a ring of 2 MiB. Until some handlers came, but no longer than the ring.
+    let mut count = 0;
+    while count < 50_000 && (count < 1000 || HANDLED.load(Ordering::Relaxed) < 100) {
+        assert_eq!(event!(numbered, count), Outcome::Recorded);
+        count += 1;
+    }
+    // SAFETY: ends the timer.
+    unsafe {
+        let timer: libc::itimerval = std::mem::zeroed();
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+    }
+    let handled = HANDLED.load(Ordering::Relaxed);
+    let times: Vec<std::collections::BTreeMap<u64, u64>> = slots
+        .iter()
+        .map(|&slot| {
+            let mut last = std::collections::BTreeMap::new();
+            let seen = fake.events(0, slot);
+            let seen = seen
+                .iter()
+                .filter(|seen| seen.event.name == "test:numbered");
+            seen.map(|seen| {
+                let before = last.insert(seen.ring, seen.time);
+                assert!(
+                    before <= Some(seen.time),
+                    "a step back in ring {}",
+                    seen.ring
+                );
+                let number = u64::from_le_bytes(seen.payload[..].try_into().unwrap());
+                (number, seen.time)
+            })
+            .collect()
+        })
+        .collect();
+    for of_slot in &times {
+        let numbers = (0..count).chain((0..handled).map(|number| 1 << 32 | number));
+        assert!(of_slot.keys().copied().eq(numbers));
+    }
+    let same = |&number: &u64| {
+        // Of those beyond the fourth, each has a time of its own.
+        let of = |slot: usize| times[slot][&number];
+        (1..4).all(|slot| of(slot) == of(0))
+    };
+    let same = (0..count).filter(same).count() as u64;
+    assert!(same > count / 2, "{same} of {count} events");
+}
+
 /// The kernel reuses the slot of a removed trace only after this process has acknowledged the
 /// removal.
 ///
@@ -2054,6 +2136,7 @@ fn main() -> ExitCode {
         arguments_are_evaluated_only_when_wanted,
         init_finds_an_active_trace,
         several_traces,
+        an_event_has_the_same_time_in_several_traces,
         slot_is_reused_after_acknowledgement,
         removal_and_start_in_one_update,
         one_update_moves_a_slot_to_its_next_trace,

@@ -4,6 +4,8 @@
 //! processor has nothing to do: then the program waits for its reader. A ring of a CPU says where
 //! its writers are.
 
+use crate::os::thread;
+
 /// A set of processors.
 #[derive(Clone, Copy)]
 struct Set(libc::cpu_set_t);
@@ -49,12 +51,10 @@ impl CpuAvoidance {
     /// Moves the worker to another CPU, if it runs on one on which events were just written, and
     /// there are others.
     pub(super) fn step(&self, busy: &[u32]) {
-        // SAFETY: the call accesses no memory.
-        let here = unsafe { libc::sched_getcpu() };
-        let Some(allowed) = self
-            .0
-            .filter(|_| busy.iter().any(|&cpu| cpu as i32 == here))
-        else {
+        // Not the C library's function: that relies on the thread's rseq area, which the kernel
+        // does not update in daemons (`spawn.rs`).
+        let here = thread::cpu();
+        let Some(allowed) = self.0.filter(|_| busy.contains(&here)) else {
             return;
         };
         let mut idle = allowed;

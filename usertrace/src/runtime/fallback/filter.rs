@@ -1,5 +1,9 @@
 //! The filter of the trace for its info area: rules for events, and contexts.
 
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use syscalls::Errno;
 use usertrace_sys::count::CountRequest;
 use usertrace_sys::filter::{
     ALL, Filter, RuleError, Written, add_rule, begins_with_all, put, written,
@@ -15,6 +19,7 @@ use super::super::status::NoFallback;
 use super::layout::{CHANNELS, TABLES};
 use crate::context::Kind;
 use crate::os::signal::SignalMaskGuard;
+use crate::os::{fork_private, memory};
 
 /// What the environment says is to be counted: the sizes of cells of the channels that count it.
 /// Their rules are added to the filter.
@@ -43,9 +48,45 @@ pub(super) fn cell_sizes(
     Ok(sizes)
 }
 
+/// A filter in a mapping of its own, until it is dropped. On the stack it would make the program's
+/// stack larger for good.
+#[derive(Debug)]
+pub(super) struct MappedFilter(NonNull<Filter>);
+
+impl MappedFilter {
+    /// A filter without rules.
+    pub(super) fn new() -> Result<Self, NoFallback> {
+        let memory = fork_private::map_kept().ok_or(NoFallback::Memory(Errno::ENOMEM))?;
+        Ok(Self(memory))
+    }
+}
+
+impl Deref for MappedFilter {
+    type Target = Filter;
+
+    fn deref(&self) -> &Filter {
+        // SAFETY: `new` mapped it, and zeros are a filter without rules, which a test shows.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for MappedFilter {
+    fn deref_mut(&mut self) -> &mut Filter {
+        // SAFETY: as in `deref`; the mapping is this object's alone.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for MappedFilter {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped it, and no reference outlives this object.
+        unsafe { memory::unmap(self.0.as_ptr().cast(), size_of::<Filter>()) };
+    }
+}
+
 /// The filter that the environment specifies, in the kernel's form.
-pub(super) fn filter(settings: &env::Fast) -> Result<Filter, NoFallback> {
-    let mut filter = Filter::new();
+pub(super) fn filter(settings: &env::Fast) -> Result<MappedFilter, NoFallback> {
+    let mut filter = MappedFilter::new()?;
     // As in `record -e`.
     let mut patterns = patterns(settings.filter).peekable();
     if begins_with_all(patterns.peek().map(|first| first.pattern)) {
@@ -99,6 +140,11 @@ mod tests {
             ..env::Fast::DEFAULT
         };
         Ok(super::filter(&settings)?.rules().to_vec())
+    }
+
+    #[test]
+    fn zeros_are_a_filter_without_rules() {
+        assert_eq!(MappedFilter::new().unwrap().rules(), Filter::new().rules());
     }
 
     /// Requirements: E4

@@ -29,14 +29,17 @@ pub(super) const PAGE: usize = 4096;
 pub(super) const PAGE: usize = 65536;
 
 /// Offsets in the info area: its head and the slot, the trace with its channels, and the filter.
+/// There is one of each, so they are adjacent: with few channels and a short filter, all of it is
+/// in one page.
 pub(super) const INFO_SLOT: usize = size_of::<LttInfo>();
-pub(super) const INFO_TRACE: usize = 4096;
+pub(super) const INFO_TRACE: usize = INFO_SLOT + size_of::<LttInfoSlot>();
 pub(super) const INFO_CHANNELS: usize = size_of::<LttInfoTrace>();
-pub(super) const INFO_FILTER: usize = 2 * 4096;
-const INFO_LEN: usize = 3 * 4096;
-const _: () = assert!(INFO_SLOT + size_of::<LttInfoSlot>() <= INFO_TRACE);
-const _: () = assert!(INFO_CHANNELS + limits::CHANNELS * size_of::<LttInfoChannel>() <= 4096);
-const _: () = assert!(size_of::<LttInfoFilter>() + RULES_LEN <= INFO_LEN - INFO_FILTER);
+pub(super) const INFO_TRACE_LEN: usize =
+    INFO_CHANNELS + limits::CHANNELS * size_of::<LttInfoChannel>();
+pub(super) const INFO_FILTER: usize = INFO_TRACE + INFO_TRACE_LEN;
+pub(super) const INFO_FILTER_LEN: usize = size_of::<LttInfoFilter>() + RULES_LEN;
+const INFO_LEN: usize = INFO_FILTER + INFO_FILTER_LEN;
+const _: () = assert!(INFO_TRACE_LEN.is_multiple_of(8) && INFO_FILTER_LEN.is_multiple_of(8));
 const STRIDE: usize = size_of::<LttRingControl>();
 /// Channels with rings: control and main. Those that count follow.
 pub(super) const CHANNELS: usize = 2;

@@ -118,7 +118,9 @@ impl Pool {
 
     /// Writes the info area, before any other code reads it.
     pub(super) fn write_info(&self, trace: &LttInfoTrace, nr_cpus: u32, filter: &Filter) {
-        use super::layout::{INFO_CHANNELS, INFO_FILTER, INFO_SLOT, INFO_TRACE};
+        use super::layout::{
+            INFO_CHANNELS, INFO_FILTER, INFO_FILTER_LEN, INFO_SLOT, INFO_TRACE, INFO_TRACE_LEN,
+        };
         let nr_channels = self.layout.nr_channels();
         let info = LttInfo {
             magic: LTT_INFO_MAGIC,
@@ -132,9 +134,9 @@ impl Pool {
             slot_offset: INFO_SLOT as u32,
             slot_stride: size_of::<LttInfoSlot>() as u32,
             trace_offset: INFO_TRACE as u32,
-            trace_stride: 4096,
+            trace_stride: INFO_TRACE_LEN as u32,
             filter_offset: INFO_FILTER as u32,
-            filter_stride: 4096,
+            filter_stride: INFO_FILTER_LEN as u32,
             channel_offset: INFO_CHANNELS as u32,
             channel_stride: size_of::<LttInfoChannel>() as u32,
             rules_size: RULES_LEN as u32,

@@ -1,6 +1,8 @@
 //! Starts the daemons, as processes that the traced program does not notice.
 
+use std::ffi::c_void;
 use std::fs::OpenOptions;
+use std::mem::ManuallyDrop;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 
@@ -9,8 +11,9 @@ use usertrace_ctf::recording::{DAEMON, RUNNING, WRITE_NOW};
 use usertrace_os::{files, process::pidfd_open};
 
 use super::header::DetachState;
-use crate::os::file;
 use crate::os::process::{fork, wait};
+use crate::os::signal::SignalMaskGuard;
+use crate::os::{file, memory};
 
 /// Ends the process at once, without handlers of `atexit`.
 pub(super) fn exit(code: i32) -> ! {
@@ -31,7 +34,18 @@ pub(super) fn detached(
 ) -> Result<(), Errno> {
     let parent = std::process::id();
     let adopts = adopts_orphans();
-    let child = if threads() == Some(1) {
+    let is_alone = threads() == Some(1);
+    if is_alone && !adopts {
+        let intermediate = Intermediate {
+            parent,
+            directory,
+            detach_state,
+            body,
+        };
+        // SAFETY: this process has one thread, as just counted.
+        return unsafe { intermediate.run() };
+    }
+    let child = if is_alone {
         // SAFETY: this process has one thread, as just counted.
         unsafe { fork(0) }?
     } else {
@@ -55,6 +69,11 @@ pub(super) fn detached(
     if adopts {
         return wait_until_detached(child, detach_state);
     }
+    wait_for_intermediate(child, detach_state)
+}
+
+/// Waits for the end of the intermediate process, and returns its result.
+fn wait_for_intermediate(child: u32, detach_state: &DetachState) -> Result<(), Errno> {
     match wait(child) {
         Ok(status) => start_result(status),
         // Another thread of the program waits for all children, and was faster.
@@ -62,6 +81,82 @@ pub(super) fn detached(
         Err(errno) => Err(errno),
     }
 }
+
+/// The intermediate process, if this process has one thread.
+///
+/// It uses this process's memory, as a child of `vfork` does, so it needs no copy of that: the
+/// daemon's copy is the only one. Meanwhile this process waits.
+struct Intermediate<'a, F> {
+    parent: u32,
+    directory: Option<&'a Path>,
+    detach_state: &'a DetachState,
+    body: F,
+}
+
+impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
+    /// Runs it, and returns when the daemon has detached.
+    ///
+    /// # Safety
+    /// This process must have one thread.
+    unsafe fn run(self) -> Result<(), Errno> {
+        // A handler of the program would run in the wrong process. The daemon's signals are blocked
+        // until it has reset them.
+        let _held = SignalMaskGuard::new();
+        let stack = memory::map_zeros(STACK)?;
+        // A daemon that uses up its stack must not go on in other memory. If that fails, it will
+        // not notice, as it will not need so much.
+        // SAFETY: the lower end of the new mapping.
+        let _ = unsafe { memory::protect(stack, GUARD, libc::PROT_NONE) };
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the child has a stack of its own, and this thread is stopped until the child has
+        // ended. So what it has borrowed stays valid. It shares no descriptors: those that it
+        // closes stay open here. There is no other thread, as this function's caller promises.
+        let child = unsafe {
+            libc::clone(
+                Self::start,
+                stack.wrapping_add(STACK).cast(),
+                libc::CLONE_VM | libc::CLONE_VFORK,
+                (&raw mut *this).cast(),
+            )
+        };
+        let result = match child {
+            -1 => Err(last_errno()),
+            child => wait_for_intermediate(child as u32, this.detach_state),
+        };
+        // SAFETY: the child has ended, and the daemon has a copy.
+        unsafe { memory::unmap(stack, STACK) };
+        if child == -1 {
+            // No other process has it. SAFETY: this is the only use.
+            drop(unsafe { ManuallyDrop::take(&mut this) });
+        }
+        result
+    }
+
+    extern "C" fn start(this: *mut c_void) -> libc::c_int {
+        // SAFETY: `run` passed the address of such an object, and waits.
+        let this = unsafe { &mut *this.cast::<ManuallyDrop<Self>>() };
+        let pidfd = detach(this.parent);
+        this.detach_state
+            .set_done(lock_running_file(this.directory));
+        // SAFETY: this process has one thread.
+        match unsafe { fork(libc::SIGCHLD) } {
+            Ok(0) => {
+                // SAFETY: this is the daemon's copy, and its only use.
+                let this = unsafe { ManuallyDrop::take(this) };
+                (this.body)(pidfd);
+                exit(0)
+            }
+            Ok(_) => exit(0),
+            Err(errno) => exit(errno.into_raw() & 0x7f),
+        }
+    }
+}
+
+/// Bytes of the daemons' stack. Only those in use are memory.
+const STACK: usize = 1 << 20;
+
+/// Bytes at its end that are not accessible, a multiple of every page size.
+const GUARD: usize = 64 << 10;
 
 /// Whether orphans below this process become its children.
 fn adopts_orphans() -> bool {
