@@ -321,15 +321,24 @@ const CASES: &[(&str, &[Case])] = &[
     (
         "docs/how-to/services.md",
         &[
-            case("apt install", TestedElsewhere("scripts/machine test story"), ""),
+            case(
+                "apt install",
+                TestedElsewhere("scripts/machine test story"),
+                "",
+            ),
             case(
                 "usertrace service enable --malloc --pthread",
                 TestedElsewhere("likewise"),
                 "",
             ),
             case(
-                "usertrace service enable --malloc postgresql@",
-                TestedElsewhere("likewise"),
+                "usertrace service enable --malloc openvpn@",
+                TestedElsewhere("guest-tests, examples of the manual"),
+                "",
+            ),
+            case(
+                "echo \"LD_PRELOAD",
+                TestedElsewhere("scripts/machine test story"),
                 "",
             ),
             case("chgrp", TestedElsewhere("likewise"), ""),

@@ -130,7 +130,7 @@ pub fn with_services(line: &str) -> String {
     let is_enabled = !line.contains("service enable");
     let enable = "usertrace service enable --malloc redis-server --root units";
     format!(
-        "mkdir -p units/usr/lib/systemd/system && for unit in redis-server postgresql@; do \
+        "mkdir -p units/usr/lib/systemd/system && for unit in redis-server openvpn@; do \
          printf '[Service]\\nExecStart=/bin/sh\\n' >units/usr/lib/systemd/system/$unit.service; done && {}{line} --root units",
         if is_enabled {
             format!("{enable} && ")

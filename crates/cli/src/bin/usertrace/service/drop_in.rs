@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::calls::Grant;
 use super::name::ServiceName;
 
 /// The name of its file, which sorts behind an administrator's `override.conf`.
@@ -16,14 +15,12 @@ pub(super) const FILE: &str = "usertrace.conf";
 /// The first line. What does not begin so is somebody else's.
 const FIRST_LINE: &str =
     "# Made by usertrace service enable, and removed by usertrace service disable.";
-/// The last column of a line of system calls.
-const WIDTH: usize = 100;
-
 /// What a drop-in is to say.
 #[derive(Debug)]
 pub(super) struct DropIn<'a> {
     pub(super) libraries: &'a [PathBuf],
-    pub(super) grant: Option<Grant>,
+    /// What to assign to the filter of system calls.
+    pub(super) calls: Vec<String>,
     /// Make the libraries' directories visible in the root directory of the service.
     pub(super) bind: bool,
 }
@@ -61,36 +58,16 @@ impl DropIn<'_> {
                 let _ = writeln!(text, "BindReadOnlyPaths={}", directory.display());
             }
         }
-        match &self.grant {
-            None => {}
-            Some(Grant::Allow(calls)) => list(&mut text, "SystemCallFilter=", calls),
-            Some(Grant::RefuseOthers(calls)) => {
+        for calls in &self.calls {
+            if calls.is_empty() {
                 text.push_str(
-                    "# This systemd has no names for the calls of the trace buffers. So the unit's list of allowed\n\
-                     # calls becomes the list of all others that systemd knows, which are refused.\n\
-                     SystemCallFilter=\n",
+                    "# This systemd has no names for the calls of the trace buffers. So the unit's list of\n\
+                     # allowed calls becomes one of refused calls, with the same exceptions.\n",
                 );
-                list(&mut text, "SystemCallFilter=~", calls);
             }
+            let _ = writeln!(text, "SystemCallFilter={calls}");
         }
         Ok(text)
-    }
-}
-
-/// Adds lines that begin so, with these calls.
-fn list(text: &mut String, begin: &str, calls: &[String]) {
-    let mut line = String::new();
-    for call in calls {
-        if !line.is_empty() && line.len() + 1 + call.len() > WIDTH {
-            text.push_str(&std::mem::take(&mut line));
-            text.push('\n');
-        }
-        line.push_str(if line.is_empty() { begin } else { " " });
-        line.push_str(call);
-    }
-    if !line.is_empty() {
-        text.push_str(&line);
-        text.push('\n');
     }
 }
 
@@ -168,11 +145,12 @@ mod tests {
         paths.iter().map(PathBuf::from).collect()
     }
 
-    fn text(libraries: &[&str], grant: Option<Grant>, bind: bool) -> anyhow::Result<String> {
+    fn text(libraries: &[&str], calls: &[&str], bind: bool) -> anyhow::Result<String> {
         let libraries = paths(libraries);
+        let calls = calls.iter().map(|calls| (*calls).to_owned()).collect();
         DropIn {
             libraries: &libraries,
-            grant,
+            calls,
             bind,
         }
         .text()
@@ -188,49 +166,29 @@ mod tests {
             "{FIRST_LINE}\n[Service]\nEnvironment=LD_PRELOAD={}\n",
             libraries.join(":")
         );
-        assert_eq!(text(&libraries, None, false).unwrap(), preload);
+        assert_eq!(text(&libraries, &[], false).unwrap(), preload);
         assert_eq!(
-            text(&libraries, None, true).unwrap(),
+            text(&libraries, &[], true).unwrap(),
             format!("{preload}BindReadOnlyPaths=/usr/lib/usertrace\n")
         );
-        let calls = || ["prctl", "rseq"].map(str::to_owned).to_vec();
         assert_eq!(
-            text(&libraries, Some(Grant::Allow(calls())), false).unwrap(),
+            text(&libraries, &["prctl rseq"], false).unwrap(),
             format!("{preload}SystemCallFilter=prctl rseq\n")
         );
-        let refusing = text(&libraries, Some(Grant::RefuseOthers(calls())), false).unwrap();
-        assert!(
-            refusing.ends_with("\nSystemCallFilter=\nSystemCallFilter=~prctl rseq\n"),
-            "{refusing}"
-        );
-    }
-
-    #[test]
-    fn long_lists_are_broken() {
-        let calls: Vec<_> = (0..50).map(|n| format!("call_{n:02}")).collect();
-        let text = text(
-            &["/l/a.so"],
-            Some(Grant::RefuseOthers(calls.clone())),
-            false,
-        )
-        .unwrap();
-        let lines = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("SystemCallFilter=~"));
-        let lines: Vec<_> = lines.collect();
-        assert!(lines.len() > 1 && text.lines().all(|line| line.len() <= WIDTH));
-        assert_eq!(lines.join(" "), calls.join(" "));
+        let refusing = text(&libraries, &["", "~@known", "prctl"], false).unwrap();
+        let end = "\nSystemCallFilter=\nSystemCallFilter=~@known\nSystemCallFilter=prctl\n";
+        assert!(refusing.ends_with(end), "{refusing}");
     }
 
     #[test]
     fn paths_that_the_linker_would_split_are_refused() {
         assert!(
-            text(&["/a%b/c.so"], None, false)
+            text(&["/a%b/c.so"], &[], false)
                 .unwrap()
                 .contains("LD_PRELOAD=/a%%b/c.so\n")
         );
         for path in ["/a b/c.so", "/a:b.so", "/a\"b.so", "/a\nb.so", ""] {
-            assert!(text(&[path], None, false).is_err(), "{path}");
+            assert!(text(&[path], &[], false).is_err(), "{path}");
         }
     }
 
@@ -243,7 +201,7 @@ mod tests {
         assert!(remove(&directory, &name).is_err());
         let made = text(
             &["/l/libusertrace_malloc.so", "/l/libusertrace_dl.so"],
-            None,
+            &[],
             false,
         )
         .unwrap();

@@ -20,6 +20,8 @@ use crate::preload::Wanted;
 use crate::status::{NOT_ENABLED, WRONG_COMMAND_LINE};
 use crate::{obstacle, output};
 
+/// Debian's program that starts PostgreSQL, with no variables but those of a file of its own.
+const PG_CTLCLUSTER: &str = "pg_ctlcluster";
 /// Programs of units that only group others.
 const NO_PROGRAMS: [&str; 2] = ["/bin/true", "/usr/bin/true"];
 
@@ -54,7 +56,7 @@ enum Command {
 #[command(after_help = "\
 Examples:
   usertrace service enable --malloc redis-server
-  usertrace service enable --malloc --pthread --dl postgresql@     # all instances of the template
+  usertrace service enable --malloc --pthread --dl openvpn@     # all instances of the template
 
 It writes a drop-in, /etc/systemd/system/UNIT.service.d/usertrace.conf, and reloads systemd. If the unit allows only certain
 system calls, the drop-in adds those of the library. It restarts nothing: the last line that it prints is the command that does.
@@ -179,13 +181,10 @@ impl Enable {
         self.check_programs(&unit, &files)?;
         let filter = unit.system_call_filter();
         // A unit without a filter needs no answer of systemd.
-        let grant = match filter.is_empty() {
-            true => None,
-            false => calls::grant(&filter, &systemd::sets()?),
-        };
+        let has_names = !filter.is_empty() && systemd::has_names()?;
         let text = DropIn {
             libraries: &libraries,
-            grant,
+            calls: calls::assignments(&filter, has_names),
             bind: unit.has_other_root(),
         };
         let file = drop_in::write(&directory, &text.text()?)?;
@@ -216,6 +215,21 @@ impl Enable {
                 ),
                 None => bail!("service {name:?} runs no program: {}", programs.join(", ")),
             }
+        }
+        let is_cluster = |program: &String| Path::new(program).ends_with(PG_CTLCLUSTER);
+        if programs.iter().any(is_cluster) {
+            let libraries: Vec<_> = self
+                .wanted
+                .installed()?
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            bail!(
+                "service {:?} is started by {PG_CTLCLUSTER}, which passes no variables on (add the line LD_PRELOAD = '{}' to \
+                 /etc/postgresql/VERSION/CLUSTER/environment)",
+                unit.name.as_str(),
+                libraries.join(":")
+            );
         }
         if self.root.path == Path::new("/") {
             for program in programs {

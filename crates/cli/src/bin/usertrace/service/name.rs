@@ -41,7 +41,7 @@ impl ServiceName {
         let prefix = name.strip_suffix(SUFFIX).unwrap_or_default();
         let begins_well = !prefix.is_empty() && !prefix.starts_with(['.', '@']);
         if !begins_well || !name.chars().all(is_valid) || name.len() > MAX_LENGTH {
-            bail!("{text:?} is no name of a service (like \"nginx\" or \"postgresql@17-main\")");
+            bail!("{text:?} is no name of a service (like \"nginx\" or \"openvpn@office\")");
         }
         Ok(Self(name))
     }
