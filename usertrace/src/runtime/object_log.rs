@@ -193,7 +193,7 @@ impl Writer<'_> {
         let mut live = 0;
         for (number, change) in self.counted().iter().enumerate() {
             if change.is_loaded.load(Ordering::Relaxed) != 0 {
-                objects.live[live as usize].store(number as u32, Ordering::Relaxed);
+                objects.live(live).store(number as u32, Ordering::Relaxed);
                 live += 1;
             }
         }
@@ -661,7 +661,7 @@ mod tests {
         assert_eq!(live(&writer), [1, 2, 3].into());
         drop(writer);
         // It was about to add a fourth one, and had begun to remove the second one.
-        log.live[3].store(log.count(), Ordering::Relaxed);
+        log.live(3).store(log.count(), Ordering::Relaxed);
         log.nr_live.store(4, Ordering::Relaxed);
         log.changes[1].is_loaded.store(0, Ordering::Relaxed);
         let parent = (u64::from(os::process::id()) + 1) << 32 | 1;
