@@ -226,7 +226,10 @@ fn stacks_cost_no_more_than_heaptracks() {
         traces.wait();
         let mut theirs = command();
         theirs.env("LD_PRELOAD", heaptrack);
-        theirs.env("DUMP_HEAPTRACK_OUTPUT", directory.path().join("heaptrack"));
+        theirs.env(
+            "DUMP_HEAPTRACK_OUTPUT",
+            directory.path().join(format!("heaptrack-{name}")),
+        );
         let theirs = processor_time(&mut theirs);
         println!(
             "{name}: {alone:.2} s alone, {ours:.2} s with stacks, {theirs:.2} s under heaptrack: \
