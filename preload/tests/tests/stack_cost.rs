@@ -167,7 +167,7 @@ fn processor_time(command: &mut Command) -> f64 {
     used() - before
 }
 
-/// Builds the libraries with optimisation, and returns what `LD_PRELOAD` has to be. Paths in it must
+/// Builds the libraries with optimisation, and returns the value of `LD_PRELOAD`. Paths in it must
 /// have neither blanks nor colons.
 fn optimised(directory: &Path) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
