@@ -8,21 +8,17 @@ use std::time::Duration;
 use usertrace_testing::babeltrace;
 use usertrace_tests::redis;
 use usertrace_tests::running::Running;
-use usertrace_tests_preload::{Libraries, Traces};
+use usertrace_tests_preload::Traces;
 
 /// Requests of an hour at a thousand per second, in nine kinds.
 const REQUESTS: u64 = 400_000;
 
 /// Makes a program write its stacks to a flight recorder, as files of all would be large.
-fn flight<'a>(traces: &Traces, libraries: &Libraries, command: &'a mut Command) -> &'a mut Command {
+fn flight<'a>(traces: &Traces, preload: &str, command: &'a mut Command) -> &'a mut Command {
     traces
-        .of(libraries.of(command))
+        .of(command.env("LD_PRELOAD", preload))
         .env("USERTRACE_MODE", "overwrite")
         .env("USERTRACE_CONTEXTS", "callstack")
-}
-
-fn libraries() -> Libraries {
-    Libraries::new(&["malloc", "dl"])
 }
 
 /// The longest call stack, and how many events there are at the end.
@@ -43,9 +39,10 @@ fn deepest(traces: &Traces) -> (usize, usize) {
 #[test]
 #[ignore = "full tier: minutes of load"]
 fn redis_has_stacks_for_an_hour_of_requests() {
-    let (traces, libraries) = (Traces::new(), libraries());
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let (traces, preload) = (Traces::new(), optimised(directory.path()));
     let _ = redis::serve(REQUESTS, |command| {
-        flight(&traces, &libraries, command);
+        flight(&traces, &preload, command);
     });
     // Debian builds it without frame pointers.
     let (deepest, count) = deepest(&traces);
@@ -130,12 +127,13 @@ fn threads(directory: &Path) -> PathBuf {
 #[ignore = "full tier: ten million events each"]
 fn programs_have_stacks_for_an_hour_of_allocations() {
     // At 3,000 allocations and releases per second.
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let preload = optimised(directory.path());
     let mut threaded = Command::new(threads(directory.path()));
     threaded.arg("32");
     for mut command in [python(40), threaded] {
-        let (traces, libraries) = (Traces::new(), libraries());
-        let command = flight(&traces, &libraries, command.stdin(Stdio::null()));
+        let traces = Traces::new();
+        let command = flight(&traces, &preload, command.stdin(Stdio::null()));
         let output = command.output().unwrap();
         assert!(
             output.status.success() && output.stderr.is_empty(),
@@ -216,13 +214,7 @@ fn stacks_cost_about_as_much_as_heaptracks() {
     ] {
         let alone = processor_time(&mut command());
         let traces = Traces::new();
-        let libraries = Libraries::new(&["malloc", "dl"]);
-        let mut ours = command();
-        let ours = traces.of(libraries.of(&mut ours));
-        let ours = ours
-            .env("USERTRACE_MODE", "block")
-            .env("USERTRACE_CONTEXTS", "callstack");
-        let ours = processor_time(ours);
+        let ours = processor_time(flight(&traces, &preload, &mut command()));
         traces.wait();
         let mut theirs = command();
         theirs.env("LD_PRELOAD", heaptrack);
