@@ -2,8 +2,8 @@
 //!
 //! The walk begins in this function and steps through the library's own frames, by unwind tables,
 //! up to the place of the event. So nothing has to store all registers there. In events of preload
-//! libraries, it skips most of these frames. Without unwind tables, it begins with the frame pointer
-//! that the event stored.
+//! libraries, it skips most of these frames. Without unwind tables, it begins with the frame
+//! pointer that the event stored.
 //!
 //! Tables and frame pointers may lead anywhere: see `stack.rs` for the memory that is read. Each
 //! frame lies above the last one, and there are at most [`MAX_FRAMES`].

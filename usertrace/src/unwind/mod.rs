@@ -1,5 +1,5 @@
-//! Steps from the frame of a function to that of its caller, by the unwind tables of loaded objects,
-//! or by the frame pointer. Async-signal-safe: allocates nothing, takes no lock.
+//! Steps from the frame of a function to that of its caller: by the unwind tables of loaded
+//! objects, or by the frame pointer. Async-signal-safe: allocates nothing, takes no lock.
 //!
 //! `table.rs` finds the rule of an instruction, `cache.rs` remembers it, and `rule.rs` is what they
 //! have in common. Rules are data of loaded files, and memory of the stack may contain anything. So

@@ -136,8 +136,8 @@ impl Registers {
         }
     }
 
-    /// Where the rule of the frame is looked up: the instruction behind a call may belong to another
-    /// function.
+    /// Where the rule of the frame is looked up: the instruction behind a call may belong to
+    /// another function.
     #[inline(always)]
     fn rule_address(self) -> usize {
         self.ip - usize::from(!self.is_interrupted)

@@ -135,8 +135,8 @@ pub(super) struct PlainRule {
 }
 
 impl PlainRule {
-    /// The rule of a word; none if it is not plain. Without the detour through [`Rule`], it stays in
-    /// registers.
+    /// The rule of a word; none if it is not plain. Without the detour through [`Rule`], it stays
+    /// in registers.
     #[inline(always)]
     pub(super) fn of_word(word: u64) -> Option<Self> {
         const MASK: u64 = 3
