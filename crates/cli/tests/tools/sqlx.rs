@@ -18,7 +18,8 @@ fn build() -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = Path::new(env!("CARGO_BIN_EXE_usertrace")).parent().unwrap();
     let target = target.join("sqlx");
-    let status = Command::new(env!("CARGO"))
+    // By the proxy of rustup, if there is one: a crate names a compiler of its own.
+    let status = Command::new("cargo")
         .args(["build", "--quiet", "--locked", "--manifest-path"])
         .arg(repository.join("tracing/sqlx/Cargo.toml"))
         .arg("--target-dir")
