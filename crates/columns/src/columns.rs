@@ -235,8 +235,8 @@ impl Columns {
         })
     }
 
-    /// Adds columns for functions, files and lines to all fields with code addresses. Must be called
-    /// before the first event.
+    /// Adds columns for functions, files and lines to all fields with code addresses. Must be
+    /// called before the first event.
     pub fn name_code(&mut self) {
         self.names_code = true;
     }

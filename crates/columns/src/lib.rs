@@ -7,7 +7,8 @@
 //!
 //! Each event is a row of the table of its kind, with a typed column for each field. Losses are
 //! rows of a table of their own, `event=lost`. Functions, files and lines at code addresses have
-//! columns as well, if the caller finds them ([`Columns::named_event`]). `docs/how-to/columns.md` describes the columns.
+//! columns as well, if the caller finds them ([`Columns::named_event`]). `docs/how-to/columns.md`
+//! describes the columns.
 //!
 //! This is a crate of its own, and not a part of `usertrace-report`: with `parquet` come 12
 //! packages that nothing else here needs, and a command that is built without its feature `parquet`

@@ -60,7 +60,8 @@ impl Rows {
         (self.origins, self.others) = (Origins::default(), 0);
     }
 
-    /// Adds a row of an event with these fields, and the functions at its addresses. Returns how much memory it takes.
+    /// Adds a row of an event with these fields, and the functions at its addresses. Returns how
+    /// much memory it takes.
     #[inline]
     pub(crate) fn event(
         &mut self,

@@ -8,7 +8,8 @@ use usertrace_sys::printable;
 
 use crate::build_id::BuildId;
 
-/// Maximum number of characters of a name. Files have at most 255 bytes, but a trace may say anything.
+/// Maximum number of characters of a name. Those of files have at most 255 bytes, but a trace may
+/// say anything.
 const MAX_NAME: usize = 255;
 
 /// An object, wherever and in however many processes it is loaded.
@@ -77,7 +78,8 @@ impl Module {
         self.identity.debug_link.as_ref()
     }
 
-    /// The last part of its path, printable. If it is longer than names of files are, its beginning.
+    /// The last part of its path, printable. If it is longer than names of files are, its
+    /// beginning.
     #[must_use]
     pub fn name(&self) -> String {
         let path = self.path();

@@ -67,8 +67,8 @@ impl Activity {
         }
     }
 
-    /// Follows an event of a process. `stack` is any id of its call stack. `is_related` says whether
-    /// another process may have forked this one. Appends the spans that it ended.
+    /// Follows an event of a process. `stack` is any id of its call stack. `is_related` says
+    /// whether another process may have forked this one. Appends the spans that it ended.
     pub(crate) fn event(
         &mut self,
         event: &Event<'_>,

@@ -1,8 +1,8 @@
 //! Writes events as a Perfetto trace: packets of track events.
 //!
 //! Each process has a track. Below it, each known thread has a track, or else each ring. Fields
-//! become debug annotations, and so do the functions at code addresses. A begin event and its end event in the same thread become a slice; all
-//! other events are instants.
+//! become debug annotations, and so do the functions at code addresses. A begin event and its end
+//! event in the same thread become a slice; all other events are instants.
 //!
 //! A root span of `tracing` has an asynchronous track below its process, with its children in it or
 //! below it (`span_tracks.rs`). A flow leads from the span to each slice of a thread in it, and one

@@ -27,7 +27,8 @@ impl Class {
         Some(Self::new(number, event, role, role.ids(), name))
     }
 
-    /// The class of an event that has no ids of spans, and happens in the one that its thread is in.
+    /// The class of an event that has no ids of spans, and happens in the one that its thread is
+    /// in.
     pub(crate) fn of_thread(number: u32, event: &Event<'_>) -> Self {
         Self::new(number, event, Role::InSpan, 0, &event.class.name)
     }

@@ -15,8 +15,8 @@
 //! threads at once count once. *Idle* is the rest of its duration. *In children* is the time while
 //! at least one direct child was open; it ends with the span.
 //!
-//! Other events of a thread that is in a span are events of that span, as those of `tracing` are. If
-//! two of them begin and end something, the first one has the other one with it.
+//! Other events of a thread that is in a span are events of that span, as those of `tracing` are.
+//! If two of them begin and end something, the first one has the other one with it.
 
 pub(crate) mod ids;
 pub(crate) mod live;

@@ -59,8 +59,8 @@ impl Code {
         })
     }
 
-    /// Says whether another process may have forked this one, itself or by others, or been forked by
-    /// it.
+    /// Says whether another process may have forked this one, itself or by others, or been forked
+    /// by it.
     pub(crate) fn is_related(&self, process: u32) -> impl Fn(u32) -> bool {
         let modules = &self.resolver.modules;
         move |other| modules.are_loaded_alike(process as usize, other as usize)
