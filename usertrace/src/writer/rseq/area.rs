@@ -87,8 +87,8 @@ impl Rseq {
         NonZeroIsize::new(raw).map(|offset| Self { offset })
     }
 
-    /// The CPU number in the thread's area; very large in an area that is not registered. A sequence
-    /// finds out whether the thread may write there.
+    /// The CPU number in the thread's area; very large in an area that is not registered. A
+    /// sequence finds out whether the thread may write there.
     #[inline(always)]
     pub(in crate::writer) fn cpu(self) -> u32 {
         let area = thread::thread_pointer().wrapping_offset(self.offset.get());
