@@ -365,7 +365,7 @@ fn counted_and_rejected_events_are_few_instructions_without_locks_or_calls() {
 }
 
 /// The payload is loaded by single words: a load of parts of two stores would wait for both to
-/// leave the store buffer, which takes longer than all the rest. Nothing else is on the way, either.
+/// leave the store buffer, which takes longer than all the rest. There is no lock or call, either.
 ///
 /// Requirements: A3, B6
 #[test]

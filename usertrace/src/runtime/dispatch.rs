@@ -11,7 +11,7 @@ use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
     PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
 };
-use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq, Together};
+use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
 use crate::{context, control, probe};
 
 /// The bits of masks that are not those of slots.
@@ -216,28 +216,20 @@ fn record_together(callsite: &Callsite, words: &[u64], mask: u32) -> Outcome {
     fence(Ordering::Acquire);
     let place = |slot| {
         // SAFETY: the slot is one of a mask, and the channel the call site's.
-        unsafe { current::place(slot, callsite.channel(slot)) }
+        unsafe {
+            std::hint::assert_unchecked(slot < SLOTS);
+            current::place(slot, callsite.channel(slot))
+        }
     };
-    let first = slots(mask).next();
-    let Some(rseq) = first.and_then(|slot| place(slot).0) else {
+    let Some(rseq) = place(mask.trailing_zeros() as usize).0 else {
         return record_each_in_turn(callsite, words);
     };
-    let mut together = Together::new(rseq);
-    let (mut added, mut left) = (0u32, 0u32);
-    for slot in slots(mask) {
-        let word = if together.add(place(slot).1) {
-            &mut added
-        } else {
-            &mut left
-        };
-        *word |= 1 << slot;
-    }
     // SAFETY: as in `record_words`, for each slot and its channel.
-    let refused = unsafe { together.write(slots(added).map(|slot| callsite.id(slot)), words) };
-    for (n, slot) in slots(added).enumerate() {
-        left |= (refused >> n & 1) << slot;
-    }
-    let outcome = if added & !left == 0 {
+    let left = unsafe {
+        let channel = |slot| place(slot).1;
+        writer::write_together(rseq, mask, channel, |slot| callsite.id(slot), words)
+    };
+    let outcome = if left == mask {
         Outcome::Off
     } else {
         Outcome::Recorded
@@ -259,18 +251,6 @@ fn record_left(callsite: &Callsite, words: &[u64], (left, outcome): (u32, Outcom
         |rseq, channel, id| unsafe { writer::try_write_words(rseq, channel, id, words) },
         || Payload::Words(words),
     )
-}
-
-/// The slots of a mask without flags.
-#[inline(always)]
-fn slots(mut mask: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let slot = (mask != 0).then_some(mask.trailing_zeros() as usize)?;
-        mask &= mask - 1;
-        // SAFETY: the bits of slots are the lowest.
-        unsafe { std::hint::assert_unchecked(slot < SLOTS) };
-        Some(slot)
-    })
 }
 
 /// Writes an event whose payload `fill` composes in the ring.

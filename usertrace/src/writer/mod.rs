@@ -63,7 +63,7 @@ pub(crate) use self::remembered::Remembered;
 pub(crate) use self::route::Route;
 pub(crate) use self::rseq::has_mm_cid;
 pub(crate) use self::thread::{get_here, is_lent, set_here, thread_pointer};
-pub(crate) use self::together::Together;
+pub(crate) use self::together::write_together;
 pub(crate) use self::wakeup::{ReaderWakeup, WakeupMethod};
 
 /// The CPU that the calling thread ran on a moment ago. Async-signal-safe; leaves `errno` alone.

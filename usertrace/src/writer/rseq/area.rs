@@ -87,6 +87,16 @@ impl Rseq {
         NonZeroIsize::new(raw).map(|offset| Self { offset })
     }
 
+    /// The CPU number in the thread's area; very large in an area that is not registered. A
+    /// sequence finds out whether the thread may write there.
+    #[inline(always)]
+    pub(in crate::writer) fn cpu(self) -> u32 {
+        let area = thread::thread_pointer().wrapping_offset(self.offset.get());
+        let field = area.wrapping_add(CPU_ID as usize).cast::<AtomicU32>();
+        // SAFETY: within the area, which each thread has at this offset, registered or not.
+        unsafe { (*field).load(Ordering::Relaxed) }
+    }
+
     /// Index of the ring that the thread could write to a moment ago: its CPU, or the field at
     /// `INDEX` of its area. No ring has the index if the thread may write to none. [`NO_INDEX`] if
     /// the thread has no registered area, or the area no such field.
