@@ -26,8 +26,10 @@ fn option(level: &str) -> String {
     format!("lockdown={level}")
 }
 
-/// Parts of the names of guest tests: of the control file system, areas, and consumers.
-const GUEST_TESTS: &str = "traces_ second_recorder snapshot_ filter";
+/// Parts of the names of guest tests: of the control file system, programs, and consumers. None of
+/// them looks into the kernel's memory.
+const GUEST_TESTS: &str =
+    "only_traces_can sixteen_traces info_follows_traces second_recorder snapshot_has filter";
 
 /// The control file system, the areas and consumers work as without lockdown. `confidentiality`
 /// forbids what shows more of the kernel: its memory, and its own events.
