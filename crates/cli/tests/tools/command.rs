@@ -1311,7 +1311,7 @@ fn doctor_examines_machine() {
     );
     let kernel = finding(&found, "lockdown");
     assert!(
-        kernel[0] == "lacking" && kernel[1].contains("record --kernel"),
+        kernel[0] == "lacking" && kernel[1].contains("/proc/kcore"),
         "{kernel:?}"
     );
     fs::write(&lockdown, "none [integrity] confidentiality\n").unwrap();

@@ -39,7 +39,7 @@ pub enum FtraceError {
     /// tracefs is not available.
     #[error(
         "the kernel's own events need tracefs, which is not mounted (mount -t tracefs tracefs /sys/kernel/tracing), or \
-         which this kernel does not have (CONFIG_FTRACE)"
+         which this kernel does not have (CONFIG_FTRACE) or forbids (lockdown=confidentiality)"
     )]
     NoTracefs,
     /// A file in tracefs cannot be used.

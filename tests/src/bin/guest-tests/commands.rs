@@ -163,6 +163,8 @@ fn shell_commands_control_traces() {
             .output()
             .expect("bash");
         let said = String::from_utf8_lossy(&ran.stdout).replace("line 2:", "line 1:");
+        // Kernels of distributions have names of errors in their log (CONFIG_SYMBOLIC_ERRNAME).
+        let said = said.replace("refused: -EINVAL", "refused: -22");
         seen += &format!("$ {command}\n{}\n", said.trim_end_matches('\n'));
         expected += &format!("$ {command}\n{output}\n");
     }

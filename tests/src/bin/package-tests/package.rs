@@ -80,8 +80,8 @@ fn dpkg_deb(arguments: &[OsString]) -> String {
 pub(crate) fn guest(image: PathBuf) -> Guest {
     Guest::with_kernel(KernelConfig::Release, image)
         .memory_mib(1024)
-        // Distributions watch for processors and tasks that make no progress. On a busy host, those of
-        // an emulated machine make none for a while.
+        // Distributions watch for processors and tasks that make no progress. On a busy host, those
+        // of an emulated machine make none for a while.
         .append("nowatchdog sysctl.kernel.hung_task_timeout_secs=0")
         // It has more to do at boot than the harness's own, on a machine that may be busy.
         .silence(Duration::from_secs(300))

@@ -22,6 +22,9 @@ const MIN_USEFUL_LIMIT: u64 = 16 << 20;
 /// Remedy if this user cannot read the control file system.
 const REMEDY: &str = "as root, or of the group of the control file system";
 
+/// Remedy if a lockdown for confidentiality forbids something.
+const UNLOCK: &str = "lockdown=integrity on the kernel's command line";
+
 /// Say what this machine can do, what is missing, and how to get it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -236,6 +239,11 @@ impl Args {
         let name = "kernel events";
         let found = Tracefs::find_below(&self.system);
         let (what, remedy) = match &found {
+            Err(FtraceError::NoTracefs)
+                if Lockdown::of(&self.system) == Lockdown::Confidentiality =>
+            {
+                ("forbidden by lockdown", UNLOCK.to_owned())
+            }
             Err(FtraceError::NoTracefs) => (
                 "no tracefs: record --kernel needs it",
                 "as root: mount -t tracefs tracefs /sys/kernel/tracing (CONFIG_FTRACE)".to_owned(),
@@ -296,10 +304,10 @@ impl Args {
             level @ Lockdown::Confidentiality => Some(Finding::lacking(
                 name,
                 format!(
-                    "{level}: no kernel events (record --kernel), no traces of the previous boot (extract --previous-boot), \
-                     and a crash kernel must be signed"
+                    "{level}: no kernel events, no extract of /proc/kcore or of the previous boot, and a crash kernel \
+                     must be signed"
                 ),
-                "lockdown=integrity on the kernel's command line",
+                UNLOCK,
             )),
         }
     }
