@@ -19,6 +19,6 @@ until_done() {
 events() {
     local program=$1
     shift
-    usertrace view --symbols never ${since:+--from "$since"} "$@" 2>/dev/null | grep -m 1000 -c ":$program:(" || true
+    usertrace view --symbols never ${since:+--from "$since"} "$@" 2>/dev/null | grep -m 1000 -c "[ :]$program:(" || true
 }
 recordings=/var/lib/usertrace
