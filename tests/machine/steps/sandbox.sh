@@ -2,7 +2,7 @@
 library=/usr/lib/usertrace/libusertrace_malloc.so
 number=1000000
 counts() {
-    usertrace view --symbols never --from "$since" --where "size >= $1 && size < $1 + 1000" $recordings/services 2>/dev/null | grep -c ' libc:malloc:' || true
+    usertrace view --symbols never --from "$since" --where "size >= $1 && size < $(($1 + 1000))" $recordings/services 2>/dev/null | grep -c ' libc:malloc:' || true
 }
 # marked: waits until an event that is written now was recorded, and so all before it.
 marker=5000000
