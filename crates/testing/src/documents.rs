@@ -337,7 +337,7 @@ const CASES: &[(&str, &[Case])] = &[
                 "",
             ),
             case(
-                "echo \"LD_PRELOAD",
+                "cd /etc/postgresql",
                 TestedElsewhere("scripts/machine test story"),
                 "",
             ),

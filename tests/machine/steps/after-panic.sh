@@ -22,5 +22,8 @@ echo "$one events; from the saved dump, too"
 journalctl --no-pager -u usertrace-crash | tail -n 10
 journalctl --no-pager -u usertrace-crash | grep -q "${traces##*/}" || fail "the journal does not say where the traces are"
 # The machine records again.
-systemctl is-active usertrace redis-server nginx
+until_done "the daemon runs" systemctl is-active usertrace
+systemctl is-active redis-server nginx
 usertrace service list
+usertrace status services
+usertrace list services | grep -q '^services: active' || fail "the trace was not started again"

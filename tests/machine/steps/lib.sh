@@ -15,10 +15,10 @@ until_done() {
         sleep 1
     done
 }
-# events PROCNAME DIRECTORY...: counts the events of a program in traces.
+# events PROGRAM DIRECTORY...: counts the events of a program in traces, up to 1000: reading all of them can take minutes.
 events() {
     local program=$1
     shift
-    usertrace view --no-symbols "$@" 2>/dev/null | grep -c " $program:" || true
+    usertrace view --symbols never ${since:+--from "$since"} "$@" 2>/dev/null | grep -m 1000 -c "[ :]$program:(" || true
 }
 recordings=/var/lib/usertrace

@@ -2,6 +2,7 @@
 chunks() { ls -d $recordings/services/*Z-?????? 2>/dev/null | wc -l; }
 su postgres -c 'pgbench --quiet -i -s 1 postgres' >/dev/null 2>&1
 round=0
+since=$(date +%s)
 while :; do
     redis-benchmark -q -n 1000 -t set,get,lpush >/dev/null
     su postgres -c 'pgbench -n -t 20 -c 2 postgres' >/dev/null
@@ -16,8 +17,9 @@ for program in redis-server postgres nginx; do
     echo "$program: $count events"
     [ "$count" -gt 0 ] || fail "no events of $program"
 done
-# Finished chunks are complete by themselves.
+# Finished chunks are complete by themselves; another reader takes the last one.
 for chunk in $recordings/services/*Z-??????; do
-    babeltrace2 "$chunk" >/dev/null
+    last=$chunk
 done
+babeltrace2 "$last" >/dev/null
 journalctl -b -u usertrace --no-pager | tail -n 5

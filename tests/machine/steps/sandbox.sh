@@ -1,11 +1,13 @@
 # One setting of a unit at a time. A program writes 100 events, which are recorded.
+usertrace service disable probe >/dev/null 2>&1 || true
 library=/usr/lib/usertrace/libusertrace_malloc.so
 number=1000000
 counts() {
-    usertrace view --where "size >= $1 && size < $1 + 1000" $recordings/services 2>/dev/null | grep -c ' libc:malloc:' || true
+    usertrace view --symbols never --from "$since" --where "size >= $1 && size < $(($1 + 1000))" $(ls -d $recordings/services/* | tail -n 2) 2>/dev/null | grep -c ' libc:malloc:' || true
 }
 # marked: waits until an event that is written now was recorded, and so all before it.
 marker=5000000
+since=$(date +%s)
 marked() {
     LD_PRELOAD=$library numbered $marker 1 0 >/dev/null
     until [ "$(counts $marker)" = 1 ]; do sleep 1; done
@@ -18,6 +20,7 @@ try() {
     local result=$1 expected=$2 how=$3 setting found
     shift 3
     number=$((number + 1000))
+    since=$(date +%s)
     {
         printf '[Service]\nType=oneshot\nExecStart=/usr/local/bin/numbered %s 100 0\n' $number
         [ "$how" = enable ] || printf 'Environment=LD_PRELOAD=%s\n' "$library"
@@ -26,13 +29,15 @@ try() {
     systemctl daemon-reload
     [ "$how" != enable ] || usertrace service enable --malloc probe >/dev/null
     systemctl start probe 2>/dev/null || true
+    until [ "$(systemctl show -P ActiveState probe)" != activating ]; do sleep 1; done
     found="$(systemctl show -P Result probe) $(systemctl show -P ExecMainStatus probe)"
     marked
-    echo "RESULT $how $*: result $found, $(counts $number) events"
-    case "$found $(counts $number)" in
+    found="$found $(counts $number)"
+    echo "RESULT $how $*: $found events"
+    case "$found" in
     "$result "*" $expected") ;;
     *)
-        failures="$failures; $how $*: $found $(counts $number), expected $result $expected"
+        failures="$failures; $how $*: $found, expected $result $expected"
         journalctl -b -u probe --no-pager | tail -n 3
         ;;
     esac
@@ -41,13 +46,26 @@ try() {
 }
 
 try success 100 enable
-# What happens without the drop-in's filter: the process is killed, or its calls are refused and it runs untraced.
-try core-dump 0 preload SystemCallFilter=@system-service
+# What happens without the drop-in's filter: systemd refuses calls that it does not know, and does not kill for them. The
+# program runs untraced.
+try success 0 preload SystemCallFilter=@system-service
 try success 0 preload SystemCallFilter=@system-service SystemCallErrorNumber=EPERM
 try success 100 preload SystemCallFilter=~@mount
 try success 100 enable SystemCallFilter=@system-service
 try success 100 enable SystemCallFilter=@system-service SystemCallErrorNumber=EPERM
 try success 100 enable 'SystemCallFilter=~@mount @process'
+# The drop-in refuses nothing that the unit allows.
+printf '[Service]\nExecStart=/usr/local/bin/numbered 1 1 0\nSystemCallFilter=@system-service\nSystemCallFilter=~@privileged @resources\n' \
+    >/etc/systemd/system/probe.service
+systemctl daemon-reload
+filter() { systemctl show -P SystemCallFilter probe | tr -d '~' | tr ' ' '\n' | sort; }
+filter >/root/allowed
+usertrace service enable --malloc probe >/dev/null
+filter >/root/refused
+[ -s /root/allowed ] && [ -s /root/refused ] && [ -z "$(comm -12 /root/allowed /root/refused)" ] ||
+    failures="$failures; the filters overlap: $(comm -12 /root/allowed /root/refused | tr '\n' ' ')"
+usertrace service disable probe >/dev/null
+
 for setting in MemoryDenyWriteExecute=yes PrivateUsers=yes ProtectKernelTunables=yes ProtectSystem=strict ProtectHome=yes \
     PrivateTmp=yes PrivateNetwork=yes PrivateDevices=yes ProtectProc=invisible ProcSubset=pid NoNewPrivileges=yes \
     DynamicUser=yes RestrictNamespaces=yes RestrictAddressFamilies=none LockPersonality=yes RestrictRealtime=yes \
@@ -77,8 +95,9 @@ rm /etc/apparmor.d/probe
 number=$((number + 1000))
 if podman run --rm --network none --security-opt seccomp=unconfined --env LD_PRELOAD=$library --rootfs /:O numbered $number 100 0; then
     marked
-    echo "RESULT podman, seccomp=unconfined: $(counts $number) events"
-    [ "$(counts $number)" = 100 ] || failures="$failures; podman"
+    found=$(counts $number)
+    echo "RESULT podman, seccomp=unconfined: $found events"
+    [ "$found" = 100 ] || failures="$failures; podman"
 else
     echo "RESULT podman does not run here"
 fi

@@ -71,8 +71,9 @@ impl DropIn<'_> {
     }
 }
 
-/// The names of the libraries that a drop-in preloads: `malloc`, `pthread`, and so on. `None`: there
-/// is no drop-in.
+/// The names of the libraries that a drop-in preloads: `malloc`, `pthread`, and so on.
+///
+/// `None`: there is no drop-in.
 ///
 /// # Errors
 ///
