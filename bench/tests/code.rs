@@ -370,9 +370,11 @@ fn counted_and_rejected_events_are_few_instructions_without_locks_or_calls() {
 /// Requirements: A3, B6
 #[test]
 fn payload_in_memory_is_copied_without_waiting_for_stores() {
-    let (library, _) = Program::of_c();
-    let code = library.code();
-    let paths = code.recorded(library.function(|name| name == "usertrace_record_words"));
+    let program = Program::build();
+    let code = program.code();
+    let record =
+        program.function(|name| name.contains("dispatch") && name.contains("12record_words"));
+    let paths = code.recorded(record);
     let mut factory = InstructionInfoFactory::new();
     let mut copies = 0;
     for path in &paths {
