@@ -80,6 +80,9 @@ fn dpkg_deb(arguments: &[OsString]) -> String {
 pub(crate) fn guest(image: PathBuf) -> Guest {
     Guest::with_kernel(KernelConfig::Release, image)
         .memory_mib(1024)
+        // It patches its own code far more than the harness's own, at which QEMU's parallel
+        // processors fail now and then (int3).
+        .take_turns(true)
         // Distributions watch for processors and tasks that make no progress. On a busy host, those
         // of an emulated machine make none for a while.
         .append("nowatchdog sysctl.kernel.hung_task_timeout_secs=0")
