@@ -291,3 +291,140 @@ impl Unit {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const SHIPPED: &str = "usr/lib/systemd/system";
+
+    struct Root(tempfile::TempDir);
+
+    impl Root {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn write(&self, path: &str, text: &str) -> &Self {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            self
+        }
+
+        fn link(&self, path: &str, target: &str) -> &Self {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(target, path).unwrap();
+            self
+        }
+
+        fn files(&self) -> SystemdFiles {
+            SystemdFiles::new(self.0.path().to_owned())
+        }
+
+        fn unit(&self, name: &str) -> anyhow::Result<Unit> {
+            let unit = self
+                .files()
+                .unit(&ServiceName::new(name)?, "usertrace.conf")?;
+            self.files().check_preload(&unit)?;
+            Ok(unit)
+        }
+
+        fn error(&self, name: &str) -> String {
+            self.unit(name).unwrap_err().to_string()
+        }
+    }
+
+    #[test]
+    fn services_are_found_by_aliases_and_templates() {
+        let root = Root::new();
+        let unit = "[Service]\nExecStart=-/usr/bin/a --b\n";
+        root.write(&format!("{SHIPPED}/a.service"), unit)
+            .write(&format!("{SHIPPED}/t@.service"), unit)
+            .link(
+                "etc/systemd/system/b.service",
+                "/usr/lib/systemd/system/a.service",
+            )
+            .link("etc/systemd/system/loop.service", "pool.service")
+            .link("etc/systemd/system/pool.service", "loop.service");
+        for (name, own) in [
+            ("a", "a.service"),
+            ("b", "a.service"),
+            ("t@1", "t@1.service"),
+            ("t@", "t@.service"),
+        ] {
+            let found = root.unit(name).unwrap();
+            assert_eq!(found.name.as_str(), own);
+            assert_eq!(found.programs(), ["/usr/bin/a"]);
+        }
+        assert!(
+            root.error("c")
+                .contains("there is no service \"c.service\"")
+        );
+        assert!(root.error("loop").contains("lead to each other"));
+    }
+
+    #[test]
+    fn masked_services_are_refused() {
+        let root = Root::new();
+        root.write(&format!("{SHIPPED}/a.service"), "[Service]\n")
+            .link("etc/systemd/system/a.service", "/dev/null")
+            .write("run/systemd/system/empty.service", "");
+        assert!(root.error("a").contains("is masked by"));
+        assert!(root.error("empty").contains("is masked by"));
+    }
+
+    #[test]
+    fn a_service_with_a_preload_of_its_own_is_refused() {
+        let root = Root::new();
+        let unit = |name: &str, text: &str| {
+            root.write(
+                &format!("{SHIPPED}/{name}.service"),
+                &format!("[Service]\n{text}\n"),
+            );
+        };
+        unit("sets", "Environment=A=1 \"LD_PRELOAD=/lib/x.so\"");
+        unit("removes", "UnsetEnvironment=LD_PRELOAD");
+        unit("file", "EnvironmentFile=-/etc/default/file");
+        unit("reset", "Environment=LD_PRELOAD=/lib/x.so\nEnvironment=");
+        unit("other", "Environment=XLD_PRELOAD=1 LD_PRELOADS=2");
+        root.write("etc/default/file", "# comment\nLD_PRELOAD=/lib/y.so\n");
+        assert!(root.error("sets").contains("sets LD_PRELOAD=/lib/x.so in"));
+        assert!(root.error("removes").contains("removes LD_PRELOAD in"));
+        assert!(root.error("file").contains("/etc/default/file"));
+        assert!(root.unit("reset").is_ok() && root.unit("other").is_ok());
+        // In a drop-in, also of the prefix; but not in this command's own.
+        root.write(
+            "etc/systemd/system/other.service.d/usertrace.conf",
+            "[Service]\nEnvironment=LD_PRELOAD=/l\n",
+        );
+        assert!(root.unit("other").is_ok());
+        root.write(
+            "run/systemd/system/other.service.d/z.conf",
+            "[Service]\nEnvironment=LD_PRELOAD=/z\n",
+        );
+        assert!(root.error("other").contains("sets LD_PRELOAD=/z in"));
+        // A file of the same name in a directory that comes first replaces it.
+        root.link("etc/systemd/system/other.service.d/z.conf", "/dev/null");
+        assert!(root.unit("other").is_ok());
+    }
+
+    #[test]
+    fn filters_are_read_in_order() {
+        let root = Root::new();
+        root.write(
+            &format!("{SHIPPED}/a.service"),
+            "[Service]\nSystemCallFilter=read\nSystemCallFilter=\nSystemCallFilter=@system-service\nRootDirectory=/srv\n",
+        )
+        .write("etc/systemd/system/a.service.d/b.conf", "[Service]\nSystemCallFilter=~@resources\n");
+        let unit = root.unit("a").unwrap();
+        assert_eq!(
+            unit.system_call_filter(),
+            ["@system-service", "~@resources"]
+        );
+        assert!(unit.has_other_root());
+    }
+}
