@@ -423,7 +423,7 @@ fn hostile_unwind_tables_do_no_harm() {
         let bad = directory.join(format!("bad{number}.so"));
         let mut command = Command::new("objcopy");
         for (section, kinds) in [(".eh_frame", 1), (".eh_frame_hdr", 2)] {
-            if number % 3 + 1 & kinds == 0 {
+            if (number % 3 + 1) & kinds == 0 {
                 continue;
             }
             let contents = directory.join("contents");

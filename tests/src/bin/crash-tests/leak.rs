@@ -71,7 +71,7 @@ impl Leaking {
 
     /// `usertrace leaks` names the function, the file and the line out of the dump, though the
     /// program is no longer there. Files of another build are not used, and a message says so.
-    pub(crate) fn is_found(self, crashed: &Crashed) {
+    pub(crate) fn check_is_found(self, crashed: &Crashed) {
         let traces = crashed.extract("for-leaks").join("leak");
         std::fs::remove_file(&self.program.path).expect("the program");
         let symbols = self.directory.path().join("symbols");

@@ -158,7 +158,7 @@ fn modules_and_call_stacks_survive_a_panic() {
         .before("echo 'vpid ip callstack:4' > main/contexts; echo 1 > start")
         .numbered(&["--panic", "--events", "100"]);
     crashed.expect_symbols("crash", "numbered", 100);
-    leaking.is_found(&crashed);
+    leaking.check_is_found(&crashed);
 }
 
 /// Two traces, one of them stopped, and two processes, one of them dead.
