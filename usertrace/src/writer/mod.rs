@@ -114,6 +114,8 @@ pub(crate) unsafe fn try_write_routed(
 
 /// The event path for a payload of any length that the caller has in memory.
 ///
+/// For rings of concurrency ids, processes without an update signal follow traces here.
+///
 /// # Safety
 /// `channel` was opened as [`Channel::open`] requires. `id` is 0, or the id of an event with such a
 /// payload, or that of a metadata record.
@@ -130,6 +132,7 @@ pub(crate) unsafe fn try_write_words(
         Some(rseq) => unsafe {
             match percpu::record_words::<CPU_ID>(rseq, channel, id, payload) {
                 Err(Refusal::NoRing) if channel.is_by::<MM_CID>() => {
+                    hooks::follow_traces();
                     percpu::record_words::<MM_CID>(rseq, channel, id, payload)
                 }
                 result => result,
@@ -158,6 +161,7 @@ pub(crate) unsafe fn try_write_made(
         Some(rseq) => unsafe {
             match percpu::record_made::<CPU_ID>(rseq, channel, id, len, fill) {
                 Err(Refusal::NoRing) if channel.is_by::<MM_CID>() => {
+                    hooks::follow_traces();
                     percpu::record_made::<MM_CID>(rseq, channel, id, len, fill)
                 }
                 result => result,
@@ -200,8 +204,9 @@ pub(crate) unsafe fn write_slowly(
 ) -> Result<(), Dropped> {
     let written = match rseq {
         _ if refusal == Refusal::Lost => Err(Dropped::Lost),
-        // The refusal may be that of a ring of a CPU. SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload, as this function's caller
-        // promises.
+        // The refusal may be that of a ring of a CPU.
+        // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a
+        // payload, as this function's caller promises.
         Some(rseq) if channel.is_by::<MM_CID>() => unsafe {
             percpu::write::<MM_CID>(rseq, channel, id, payload, Refusal::Again)
         },
