@@ -141,11 +141,12 @@ pub fn with_services(line: &str) -> String {
 }
 
 /// Starts such a program before the example, which gets its process id. The program opens its
-/// control channel after its start, and its trace comes with its events.
+/// control channel after its start, and its trace comes with its events. The directory may be that
+/// of an earlier example, so only a command that finds the program in it says that it is there.
 pub fn beside_program(line: &str) -> String {
     format!(
         "USERTRACE_CONTROL=thread USERTRACE_BACKEND=fast USERTRACE_OUTPUT=traces USERTRACE_SUBBUF_SIZE=4k ./server & \
-         until usertrace ctl $! list >/dev/null 2>&1 && [ -d traces ]; do sleep 0.1; done; {}",
+         until usertrace ctl $! list >/dev/null 2>&1 && usertrace start traces >/dev/null 2>&1; do sleep 0.1; done; {}",
         line.replace("4711", "$!")
     )
 }

@@ -7,7 +7,7 @@ chmod g+w,+t /sys/kernel/ltt
 chgrp -R tracing /sys/kernel/ltt/services
 find /sys/kernel/ltt/services -type d -exec chmod g+rwx {} +
 # The rights are for programs that come later.
-systemctl restart redis-server
+systemctl restart redis-server nginx postgresql@17-main
 until_done "redis answers" redis-cli ping
 su reader -c 'cd && usertrace snapshot services -o snapshot'
 count=$(su reader -c 'cd && usertrace view snapshot' | grep -c redis-server || true)
