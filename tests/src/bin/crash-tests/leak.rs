@@ -62,7 +62,8 @@ impl Leaking {
             .before("echo 'libc:*' > filter; echo 'vtid callstack:8' > main/contexts")
             .before("echo 1 > start")
             .before(&format!(
-                "LD_PRELOAD='{}' '{}' > /tmp/said &",
+                // The library's path may have a space, at which the dynamic linker splits.
+                "ln -s '{}' /tmp/malloc.so; LD_PRELOAD=/tmp/malloc.so '{}' > /tmp/said &",
                 library.display(),
                 self.program.path.display()
             ))
