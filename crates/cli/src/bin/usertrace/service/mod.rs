@@ -168,7 +168,7 @@ impl Enable {
         }
         let files = self.root.files();
         let unit = files.unit(&ServiceName::new(&self.service)?, drop_in::FILE)?;
-        let directory = files.drop_in_directory(&unit.name);
+        let directory = files.drop_in_directory(&unit.name)?;
         if let Some(libraries) = drop_in::libraries(&directory)? {
             bail!(
                 "service {:?} is enabled already, with {} (usertrace service disable {} first)",
@@ -250,7 +250,7 @@ impl Disable {
             Some(service) => vec![own_name(&files, &ServiceName::new(service)?)],
         };
         for name in &names {
-            drop_in::remove(&files.drop_in_directory(name), name)?;
+            drop_in::remove(&files.drop_in_directory(name)?, name)?;
             output::print(&format!("removed the drop-in of {name}\n"))?;
         }
         if names.is_empty() || !self.root.is_live() {
@@ -271,7 +271,7 @@ impl Status {
         // An instance may be enabled by its template.
         let candidates = std::iter::once(name.clone()).chain(name.template());
         for candidate in candidates {
-            let Some(libraries) = drop_in::libraries(&files.drop_in_directory(&candidate))? else {
+            let Some(libraries) = drop_in::libraries(&files.drop_in_directory(&candidate)?)? else {
                 continue;
             };
             let mut text = format!("{name}: enabled with {}\n", libraries.join(", "));
@@ -312,7 +312,7 @@ impl List {
 fn enabled(files: &SystemdFiles) -> anyhow::Result<Vec<(ServiceName, Vec<String>)>> {
     let mut services = Vec::new();
     for name in files.with_drop_in(drop_in::FILE)? {
-        match drop_in::libraries(&files.drop_in_directory(&name)) {
+        match drop_in::libraries(&files.drop_in_directory(&name)?) {
             Ok(Some(libraries)) => services.push((name, libraries)),
             Ok(None) => {}
             Err(error) => output::error(&error),

@@ -72,8 +72,27 @@ impl SystemdFiles {
     }
 
     /// The directory for an administrator's drop-ins to a service.
-    pub(super) fn drop_in_directory(&self, name: &ServiceName) -> PathBuf {
-        self.root.join(ADMINISTRATOR).join(format!("{name}.d"))
+    ///
+    /// # Errors
+    ///
+    /// There is no root directory, or a link in it leads out of it. An image could so have files of
+    /// this machine changed.
+    pub(super) fn drop_in_directory(&self, name: &ServiceName) -> anyhow::Result<PathBuf> {
+        let directory = self.root.join(ADMINISTRATOR).join(format!("{name}.d"));
+        let root = fs::canonicalize(&self.root)
+            .with_context(|| format!("cannot read {}", self.root.display()))?;
+        let existing = directory
+            .ancestors()
+            .find_map(|path| fs::canonicalize(path).ok());
+        if let Some(place) = existing.filter(|place| !place.starts_with(&root)) {
+            bail!(
+                "{} is at {}, which is not below {}",
+                directory.display(),
+                place.display(),
+                self.root.display()
+            );
+        }
+        Ok(directory)
     }
 
     /// The services for which an administrator has a drop-in of this name.
@@ -95,7 +114,7 @@ impl SystemdFiles {
                 .then(|| ServiceName::new(name).ok());
             if let Some(name) = name.flatten()
                 && self
-                    .drop_in_directory(&name)
+                    .drop_in_directory(&name)?
                     .join(drop_in)
                     .symlink_metadata()
                     .is_ok()
@@ -365,6 +384,31 @@ mod tests {
                 .contains("there is no service \"c.service\"")
         );
         assert!(root.error("loop").contains("lead to each other"));
+    }
+
+    /// An image has no files of this machine changed, by a link at any level.
+    #[test]
+    fn drop_ins_stay_below_the_root() {
+        let name = ServiceName::new("a").unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let target = outside.path().to_str().unwrap();
+        let links = [
+            "etc",
+            "etc/systemd/system",
+            "etc/systemd/system/a.service.d",
+        ];
+        for link in links {
+            let root = Root::new();
+            assert!(root.files().drop_in_directory(&name).is_ok(), "{link}");
+            root.link(link, target);
+            let error = root.files().drop_in_directory(&name).unwrap_err();
+            assert!(error.to_string().contains("which is not below"), "{error}");
+        }
+        let root = Root::new();
+        root.write("usr/systemd/x", "").link("etc", "usr");
+        assert!(root.files().drop_in_directory(&name).is_ok());
+        let none = SystemdFiles::new(outside.path().join("none"));
+        assert!(none.drop_in_directory(&name).is_err());
     }
 
     #[test]
