@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::fs::OpenOptions;
-use std::mem::ManuallyDrop;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 
@@ -32,48 +31,30 @@ pub(super) fn detached(
     detach_state: &DetachState,
     body: impl FnOnce(Option<OwnedFd>),
 ) -> Result<(), Errno> {
-    let parent = std::process::id();
     let adopts = adopts_orphans();
-    let is_alone = threads() == Some(1);
-    if is_alone && !adopts {
-        let intermediate = Intermediate {
-            parent,
-            directory,
-            detach_state,
-            body,
-        };
-        // SAFETY: this process has one thread, as just counted.
-        return unsafe { intermediate.run() };
-    }
-    let child = if is_alone {
+    let mut intermediate = Intermediate {
+        parent: std::process::id(),
+        adopts,
+        directory,
+        detach_state,
+        body: Some(body),
+    };
+    let child = if threads() != Some(1) {
+        fork_beside_threads()?
+    } else if adopts {
         // SAFETY: this process has one thread, as just counted.
         unsafe { fork(0) }?
     } else {
-        fork_beside_threads()?
+        // SAFETY: likewise.
+        unsafe { intermediate.start_in_this_memory() }?
     };
     if child == 0 {
-        let pidfd = detach(parent);
-        detach_state.set_done(lock_running_file(directory));
-        if adopts {
-            body(pidfd);
-            exit(0);
-        }
-        // SAFETY: a child of `fork` has one thread.
-        match unsafe { fork(libc::SIGCHLD) } {
-            Ok(0) => body(pidfd),
-            Ok(_) => exit(0),
-            Err(errno) => exit(errno.into_raw() & 0x7f),
-        }
-        exit(0);
+        // SAFETY: this is the new process.
+        unsafe { intermediate.become_daemon() };
     }
     if adopts {
         return wait_until_detached(child, detach_state);
     }
-    wait_for_intermediate(child, detach_state)
-}
-
-/// Waits for the end of the intermediate process, and returns its result.
-fn wait_for_intermediate(child: u32, detach_state: &DetachState) -> Result<(), Errno> {
     match wait(child) {
         Ok(status) => start_result(status),
         // Another thread of the program waits for all children, and was faster.
@@ -82,23 +63,26 @@ fn wait_for_intermediate(child: u32, detach_state: &DetachState) -> Result<(), E
     }
 }
 
-/// The intermediate process, if this process has one thread.
-///
-/// It uses this process's memory, as a child of `vfork` does, so it needs no copy of that: the
-/// daemon's copy is the only one. Meanwhile this process waits.
+/// The process between the program and the daemon, whose end makes the daemon an orphan. If this
+/// process adopts orphans, it becomes the daemon itself.
 struct Intermediate<'a, F> {
     parent: u32,
+    adopts: bool,
     directory: Option<&'a Path>,
     detach_state: &'a DetachState,
-    body: F,
+    /// The daemon takes it out of its copy of the memory.
+    body: Option<F>,
 }
 
 impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
-    /// Runs it, and returns when the daemon has detached.
+    /// Starts the intermediate process, and returns its id when it has ended.
+    ///
+    /// It uses this process's memory, as a child of `vfork` does, so it needs no copy of that: the
+    /// daemon's copy is the only one. Meanwhile this process waits.
     ///
     /// # Safety
     /// This process must have one thread.
-    unsafe fn run(self) -> Result<(), Errno> {
+    unsafe fn start_in_this_memory(&mut self) -> Result<u32, Errno> {
         // A handler of the program would run in the wrong process. The daemon's signals are blocked
         // until it has reset them.
         let _held = SignalMaskGuard::new();
@@ -107,7 +91,6 @@ impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
         // not notice, as it will not need so much.
         // SAFETY: the lower end of the new mapping.
         let _ = unsafe { memory::protect(stack, GUARD, libc::PROT_NONE) };
-        let mut this = ManuallyDrop::new(self);
         // SAFETY: the child has a stack of its own, and this thread is stopped until the child has
         // ended. So what it has borrowed stays valid. It shares no descriptors: those that it
         // closes stay open here. There is no other thread, as this function's caller promises.
@@ -116,39 +99,44 @@ impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
                 Self::start,
                 stack.wrapping_add(STACK).cast(),
                 libc::CLONE_VM | libc::CLONE_VFORK,
-                (&raw mut *this).cast(),
+                std::ptr::from_mut(self).cast(),
             )
         };
-        let result = match child {
+        let started = match child {
             -1 => Err(last_errno()),
-            child => wait_for_intermediate(child as u32, this.detach_state),
+            child => Ok(child as u32),
         };
         // SAFETY: the child has ended, and the daemon has a copy.
         unsafe { memory::unmap(stack, STACK) };
-        if child == -1 {
-            // No other process has it. SAFETY: this is the only use.
-            drop(unsafe { ManuallyDrop::take(&mut this) });
-        }
-        result
+        started
     }
 
     extern "C" fn start(this: *mut c_void) -> libc::c_int {
-        // SAFETY: `run` passed the address of such an object, and waits.
-        let this = unsafe { &mut *this.cast::<ManuallyDrop<Self>>() };
-        let pidfd = detach(this.parent);
-        this.detach_state
-            .set_done(lock_running_file(this.directory));
-        // SAFETY: this process has one thread.
-        match unsafe { fork(libc::SIGCHLD) } {
-            Ok(0) => {
-                // SAFETY: this is the daemon's copy, and its only use.
-                let this = unsafe { ManuallyDrop::take(this) };
-                (this.body)(pidfd);
-                exit(0)
+        // SAFETY: `start_in_this_memory` passed the address of such an object, and waits. This is
+        // the new process.
+        unsafe { (*this.cast::<Self>()).become_daemon() }
+    }
+
+    /// Detaches this process, and runs `body` in it or in its child.
+    ///
+    /// # Safety
+    /// This process must be the one that was just started, so it has one thread.
+    unsafe fn become_daemon(&mut self) -> ! {
+        let pidfd = detach(self.parent);
+        let running = lock_running_file(self.directory);
+        self.detach_state.set_done(running);
+        if !self.adopts {
+            // SAFETY: this process has one thread, as this function's caller promises.
+            match unsafe { fork(libc::SIGCHLD) } {
+                Ok(0) => {}
+                Ok(_) => exit(0),
+                Err(errno) => exit(errno.into_raw() & 0x7f),
             }
-            Ok(_) => exit(0),
-            Err(errno) => exit(errno.into_raw() & 0x7f),
         }
+        if let Some(body) = self.body.take() {
+            body(pidfd);
+        }
+        exit(0)
     }
 }
 
