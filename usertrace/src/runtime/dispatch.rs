@@ -44,13 +44,10 @@ pub fn record<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) ->
     }
 }
 
-/// Writes the event by the slow path. Passes short payloads in registers, so that the fast path
-/// needs no stack memory for them.
+/// Writes an event of at most four words by the slow path. Passes them in registers, so that the
+/// fast path needs no stack memory for them.
 #[inline(always)]
 fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -> Outcome {
-    if WORDS > 4 {
-        return record_words(callsite, &payload);
-    }
     let word = |at: usize| payload.get(at).copied().unwrap_or_default();
     record_four(word(0), word(1), word(2), word(3), callsite, WORDS)
 }

@@ -143,7 +143,7 @@ macro_rules! record_sequence {
         aborted: $aborted:expr,
         need_subbuf: $need_subbuf:expr,
         need_time: $need_time:expr,
-        identify: [$($identify:literal),*]
+        identify: [$($identify:expr),*]
         len: [$($len:literal),*]
         copy: [$($copy:expr),*]
         operands: [$($operands:tt)*]
@@ -207,6 +207,16 @@ macro_rules! record_sequence {
     };
 }
 
+/// The `identify` of [`record_sequence`] for the route of an event.
+macro_rules! id_of_route {
+    () => {
+        "ldr {tmp}, [{id}, {one}]
+        cmp {channel}, {tmp}, lsr {ID_BITS}
+        b.ne {refused}
+        and {tmp}, {tmp}, {ID_MASK}"
+    };
+}
+
 /// Stores a record with a short payload of constant length, and reports whether it did. The slow
 /// path finds out why not.
 ///
@@ -229,12 +239,7 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 aborted: false,
                 need_subbuf: false,
                 need_time: false,
-                identify: [
-                    "ldr {tmp}, [{id}, {one}]",
-                    "cmp {channel}, {tmp}, lsr {ID_BITS}",
-                    "b.ne {refused}",
-                    "and {tmp}, {tmp}, {ID_MASK}"
-                ]
+                identify: [id_of_route!()]
                 len: ["add {at}, {at}, {LEN} - 1"]
                 copy: [$($copy,)* "add {head}, {head}, {LEN}"]
                 operands: [
@@ -314,7 +319,7 @@ macro_rules! words_sequence {
         aborted: $aborted:expr,
         need_subbuf: $need_subbuf:expr,
         need_time: $need_time:expr,
-        identify: [$($identify:literal),* $(,)?]
+        identify: [$($identify:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         record_sequence! {
@@ -360,12 +365,7 @@ pub(in crate::writer) unsafe fn record_routed(
             aborted: false,
             need_subbuf: false,
             need_time: false,
-            identify: [
-                "ldr {tmp}, [{id}, {one}]",
-                "cmp {channel}, {tmp}, lsr {ID_BITS}",
-                "b.ne {refused}",
-                "and {tmp}, {tmp}, {ID_MASK}"
-            ]
+            identify: [id_of_route!()]
             operands: [
                 ID_BITS = const ID_BITS,
                 ID_MASK = const (1 << ID_BITS) - 1,

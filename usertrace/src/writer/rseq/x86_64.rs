@@ -116,8 +116,8 @@ macro_rules! record_sequence {
         need_subbuf: $need_subbuf:expr,
         need_time: $need_time:expr,
         identify: [$($identify:literal),* $(,)?]
-        name: [$($name:literal),* $(,)?]
-        block: [$($block:literal),* $(,)?]
+        name: [$($name:expr),* $(,)?]
+        block: [$($block:expr),* $(,)?]
         room: [$($room:literal),*]
         copy: [$($copy:expr),* $(,)?]
         commit: [$($commit:literal),*]
@@ -177,6 +177,27 @@ macro_rules! record_sequence {
     };
 }
 
+/// The `name` of [`record_sequence`] for the route of an event. The route is loaded once, after the
+/// number of rings, as x86 does not reorder loads, and late enough for the id to need no register.
+macro_rules! id_of_route {
+    () => {
+        "mov rax, qword ptr [{route}]
+        mov dx, ax
+        shr rax, {ID_BITS}
+        cmp rax, {channel}
+        jne {refused}"
+    };
+}
+
+/// The `block` of [`record_sequence`] for a channel that a route leads to: faster than a
+/// multiplication, for which the time stamp would wait.
+macro_rules! block_of_route {
+    () => {
+        "mov {control}, {cpu}
+        shl {control}, {STRIDE_BITS}"
+    };
+}
+
 /// Stores a record with a payload of constant length, in registers, and reports whether it did. The
 /// slow path finds out why not.
 ///
@@ -200,17 +221,8 @@ pub(in crate::writer) unsafe fn record<const WORDS: usize>(
                 need_subbuf: false,
                 need_time: false,
                 identify: []
-                // The route is loaded once, after the number of rings, as x86 does not reorder
-                // loads, and late enough for the id to need no register.
-                name: [
-                    "mov rax, qword ptr [{route}]",
-                    "mov dx, ax",
-                    "shr rax, {ID_BITS}",
-                    "cmp rax, {channel}",
-                    "jne {refused}",
-                ]
-                // Faster than a multiplication, for which the time stamp would wait.
-                block: ["mov {control}, {cpu}", "shl {control}, {STRIDE_BITS}"]
+                name: [id_of_route!()]
+                block: [block_of_route!()]
                 room: ["cmp rax, {LEN}"]
                 copy: [$($copy),*]
                 commit: ["add qword ptr [{control} + {HEAD}], {LEN}"]
@@ -327,8 +339,8 @@ macro_rules! words_sequence {
         need_subbuf: $need_subbuf:expr,
         need_time: $need_time:expr,
         identify: [$($identify:literal),* $(,)?]
-        name: [$($name:literal),* $(,)?]
-        block: [$($block:literal),* $(,)?]
+        name: [$($name:expr),* $(,)?]
+        block: [$($block:expr),* $(,)?]
         operands: [$($operands:tt)*]
     ) => {
         record_sequence! {
@@ -377,14 +389,8 @@ pub(in crate::writer) unsafe fn record_routed(
             need_subbuf: false,
             need_time: false,
             identify: []
-            name: [
-                "mov rax, qword ptr [{route}]",
-                "mov dx, ax",
-                "shr rax, {ID_BITS}",
-                "cmp rax, {channel}",
-                "jne {refused}",
-            ]
-            block: ["mov {control}, {cpu}", "shl {control}, {STRIDE_BITS}"]
+            name: [id_of_route!()]
+            block: [block_of_route!()]
             operands: [
                 route = in(reg) std::ptr::from_ref(route),
                 ID_BITS = const ID_BITS,
