@@ -4,7 +4,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use usertrace::clock::cycles;
+
+use crate::process::Priority;
 
 const TRACES: &str = "/sys/kernel/ltt";
 
@@ -60,4 +63,22 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
         .with_context(|| path.display().to_string())?;
     file.write_all(format!("{text}\n").as_bytes())
         .with_context(|| format!("{text} > {}", path.display()))
+}
+
+/// Writes a line to a control file before any process runs that this wakes. Returns the
+/// instructions of the call.
+pub(crate) fn counted_write(path: &Path, text: &str) -> Result<u64> {
+    let line = format!("{text}\n");
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let before_others = Priority::raise()?;
+    let begin = cycles();
+    let written = file.write(line.as_bytes());
+    let end = cycles();
+    drop(before_others);
+    ensure!(
+        written.with_context(|| format!("{text} > {}", path.display()))? == line.len(),
+        "{text} > {}: not all of it",
+        path.display()
+    );
+    Ok(end - begin)
 }

@@ -9,22 +9,20 @@
 //! one of them, and the others are idle: the results have what a call does, but not what its
 //! processors wait for each other.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write, pipe};
+use std::fs::{self, File};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::ptr::null_mut;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use usertrace::clock::cycles;
 use usertrace_bench::{Growth, GrowthRow, median};
-use usertrace_sys::files;
 use usertrace_sys::uapi::LttRingPositions;
+use usertrace_sys::{Calls, files};
 
-use crate::control::{Trace, write};
+use crate::control::{Trace, counted_write, write};
 use crate::kernel::{self, Traced, register};
-use crate::process::{Priority, Process, apart, fork};
+use crate::process::{Process, all_sleep, apart, until_ready};
 use crate::{last_error, no, ours};
 
 /// The geometry of the rings: slightly larger than the records of all batches of events.
@@ -67,7 +65,7 @@ fn row(sleepers: &mut Vec<Process>, count: usize) -> Result<GrowthRow> {
     while sleepers.len() < count {
         sleepers.push(sleeper()?);
     }
-    all_sleep(sleepers)?;
+    all_sleep(sleepers, LIMIT)?;
     let by_process = |instructions: u64| instructions as f64 / count as f64;
 
     // The first start fixes the channels and makes the tables; the next ones are measured, too.
@@ -76,13 +74,13 @@ fn row(sleepers: &mut Vec<Process>, count: usize) -> Result<GrowthRow> {
     trace.set_geometry(SUBBUF_SIZE, SUBBUFS)?;
     let (mut starts, mut stops) = (Vec::new(), Vec::new());
     for _ in 0..TIMES {
-        starts.push(by_process(written(&trace.start_file(), "1")?));
-        all_sleep(sleepers)?;
-        stops.push(by_process(written(&trace.start_file(), "0")?));
-        all_sleep(sleepers)?;
+        starts.push(by_process(counted_write(&trace.start_file(), "1")?));
+        all_sleep(sleepers, LIMIT)?;
+        stops.push(by_process(counted_write(&trace.start_file(), "0")?));
+        all_sleep(sleepers, LIMIT)?;
     }
     write(&trace.start_file(), "1")?;
-    all_sleep(sleepers)?;
+    all_sleep(sleepers, LIMIT)?;
     let memory_taken = free.saturating_sub(free_memory()?) as f64 / count as f64;
     let memory = accounted()? as f64 / count as f64;
 
@@ -99,11 +97,11 @@ fn row(sleepers: &mut Vec<Process>, count: usize) -> Result<GrowthRow> {
     let snapshot = by_process(positions_of_all(&trace, count)?);
 
     write(&trace.start_file(), "0")?;
-    all_sleep(sleepers)?;
+    all_sleep(sleepers, LIMIT)?;
     let begin = cycles();
     drop(trace);
     let destroy = by_process(cycles() - begin);
-    all_sleep(sleepers)?;
+    all_sleep(sleepers, LIMIT)?;
     Ok(GrowthRow {
         processes: count,
         event,
@@ -143,12 +141,11 @@ fn configured_processors() -> Result<usize> {
 /// Starts a process that takes the buffer of each trace, writes to two pages of it, and sleeps
 /// until the next signal for an update.
 fn sleeper() -> Result<Process> {
-    let (mut from, mut to) = pipe()?;
-    let process = fork(|| {
+    until_ready(|ready| {
         kernel::handle(libc::SIGUSR1)?;
         let all = block_signal()?;
         let (calls, areas) = register(libc::SIGUSR1.cast_unsigned())?;
-        to.write_all(&[1])?;
+        ready()?;
         loop {
             let mut buffer = None;
             calls.update(&mut buffer).map_err(no)?;
@@ -165,11 +162,7 @@ fn sleeper() -> Result<Process> {
             // SAFETY: the call only reads the set.
             unsafe { libc::sigsuspend(&raw const all) };
         }
-    })?;
-    drop(to);
-    from.read_exact(&mut [0])
-        .context("a process could not request buffers")?;
-    Ok(process)
+    })
 }
 
 /// Blocks the signal for updates, so that it comes only while the process sleeps, and returns the
@@ -187,36 +180,12 @@ fn block_signal() -> Result<libc::sigset_t> {
     }
 }
 
-fn all_sleep(processes: &[Process]) -> Result<()> {
-    let begun = Instant::now();
-    for process in processes {
-        while !process.sleeps()? {
-            ensure!(begun.elapsed() < LIMIT, "a process does not sleep");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-    Ok(())
-}
-
-/// Instructions of a write to a control file, before any process that it wakes.
-fn written(path: &Path, text: &str) -> Result<u64> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    let before_others = Priority::raise()?;
-    let begin = cycles();
-    let written = file.write(text.as_bytes());
-    let end = cycles();
-    drop(before_others);
-    ensure!(written? == text.len(), "{text} > {}", path.display());
-    Ok(end - begin)
-}
-
 /// Instructions of `alloc_tracebuf`, of the `ltt_update` that returns a buffer, and of the end of
 /// the process.
 fn life() -> Result<[f64; 3]> {
-    let (mut from, mut to) = pipe()?;
-    let process = fork(|| {
+    let [alloc, update, last] = apart(|| {
         // Discovers the calls, whose first use reads a file.
-        let calls = usertrace_sys::Calls::discover()?;
+        let calls = Calls::discover()?;
         let begin = cycles();
         calls.alloc_tracebuf(0).map_err(no)?;
         let allocated = cycles();
@@ -225,26 +194,10 @@ fn life() -> Result<[f64; 3]> {
         let updated = cycles();
         let buffer = buffer.context("no buffer")?;
         calls.switch(buffer).map_err(no)?;
-        let mut bytes = Vec::new();
-        for number in [allocated - begin, updated - allocated, cycles()] {
-            bytes.extend_from_slice(&number.to_ne_bytes());
-        }
-        Ok(to.write_all(&bytes)?)
+        let numbers = [allocated - begin, updated - allocated, cycles()];
+        Ok(numbers.map(|number| number as f64))
     })?;
-    drop(to);
-    let mut bytes = [0; 24];
-    from.read_exact(&mut bytes)?;
-    process.join()?;
-    let ended = cycles();
-    let number = |at: usize| {
-        let bytes = bytes[8 * at..][..8].try_into();
-        u64::from_ne_bytes(bytes.expect("it has eight bytes"))
-    };
-    Ok([
-        number(0) as f64,
-        number(1) as f64,
-        (ended - number(2)) as f64,
-    ])
+    Ok([alloc, update, cycles() as f64 - last])
 }
 
 /// Instructions of opening all consumer files of `main`, and reading where their rings are.

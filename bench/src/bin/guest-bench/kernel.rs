@@ -5,12 +5,10 @@
 //! areas that were not used before.
 
 use std::ffi::c_int;
-use std::fs::OpenOptions;
 use std::hint::black_box;
-use std::io::{Read, Write, pipe};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{NonNull, null_mut};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use syscalls::{Sysno, raw};
@@ -19,8 +17,8 @@ use usertrace_bench::{Faults, IdleCalls, PROCESSES, Starts, median};
 use usertrace_sys::Calls;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LttInfo, LttInfoChannel, LttTracebuf};
 
-use crate::control::{Trace, write};
-use crate::process::{Priority, Process, apart, fork};
+use crate::control::{Trace, counted_write, write};
+use crate::process::{Process, all_sleep, apart, until_ready};
 use crate::{counts, last_error, mean, no, turn};
 
 /// Pages of the ring, and of the file that it is compared with.
@@ -291,53 +289,30 @@ impl Sleepers {
             .map(|_| {
                 // This reads a file for each process, so it comes before the preparation of what is
                 // measured.
-                self.all_sleep()?;
+                all_sleep(&self.processes, LIMIT)?;
                 let trace = Trace::create("starts")?;
-                let path = trace.start_file();
-                let mut file = OpenOptions::new().write(true).open(&path)?;
-                let before_others = Priority::raise()?;
-                let begin = cycles();
-                let written = file.write(b"1\n");
-                let end = cycles();
-                drop(before_others);
-                ensure!(written? == 2, "1 > {}", path.display());
-                write(&path, "0")?;
-                Ok((end - begin) as f64)
+                let instructions = counted_write(&trace.start_file(), "1")?;
+                write(&trace.start_file(), "0")?;
+                Ok(instructions as f64)
             })
             .collect::<Result<_>>()?;
         Ok(median(&starts[1..]))
-    }
-
-    fn all_sleep(&self) -> Result<()> {
-        let begun = Instant::now();
-        for process in &self.processes {
-            while !process.sleeps()? {
-                ensure!(begun.elapsed() < LIMIT, "a process does not sleep");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        Ok(())
     }
 }
 
 /// Starts a process that requests buffers, and then only sleeps and handles the signal.
 fn sleeper(signo: u32) -> Result<Process> {
-    let (mut from, mut to) = pipe()?;
-    let process = fork(|| {
+    until_ready(|ready| {
         if signo != 0 {
             handle(signo.cast_signed())?;
         }
         register(signo)?;
-        to.write_all(&[1])?;
+        ready()?;
         loop {
             // SAFETY: `pause` has no arguments.
             unsafe { libc::pause() };
         }
-    })?;
-    drop(to);
-    from.read_exact(&mut [0])
-        .context("a process could not request buffers")?;
-    Ok(process)
+    })
 }
 
 /// Handles a signal by doing nothing. `alloc_tracebuf` refuses signals that would end the process.

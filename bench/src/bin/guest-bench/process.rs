@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::fs;
 use std::io::{Read, Write, pipe};
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -53,6 +54,30 @@ pub(crate) fn fork(body: impl FnOnce() -> Result<()>) -> Result<Process> {
     }
 }
 
+/// Starts a child that runs `body`, and returns when that has called its argument.
+pub(crate) fn until_ready(
+    body: impl FnOnce(&mut dyn FnMut() -> Result<()>) -> Result<()>,
+) -> Result<Process> {
+    let (mut from, mut to) = pipe()?;
+    let process = fork(|| body(&mut || Ok(to.write_all(&[1])?)))?;
+    drop(to);
+    from.read_exact(&mut [0])
+        .context("a process could not request buffers")?;
+    Ok(process)
+}
+
+/// Waits until the kernel shows all of them as sleeping.
+pub(crate) fn all_sleep(processes: &[Process], limit: Duration) -> Result<()> {
+    let begun = Instant::now();
+    for process in processes {
+        while !process.sleeps()? {
+            ensure!(begun.elapsed() < limit, "a process does not sleep");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
 impl Process {
     /// Waits for its end, which must be successful.
     pub(crate) fn join(self) -> Result<()> {
@@ -66,7 +91,7 @@ impl Process {
     }
 
     /// Whether the kernel shows it as sleeping.
-    pub(crate) fn sleeps(&self) -> Result<bool> {
+    fn sleeps(&self) -> Result<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0))?;
         // The name before the state may contain any character.
         let state = stat.rsplit_once(") ").context("a state")?.1;
