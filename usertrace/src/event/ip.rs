@@ -163,21 +163,29 @@ pub fn use_ip(callsite: &Callsite, mask: u32, caller: impl Into<Caller>) {
     }
 }
 
+/// All of a naked function: goes on with another one, whose further arguments are the caller's frame
+/// pointer and stack pointer.
+macro_rules! go_on_with_registers {
+    ($function:ident) => {{
+        #[cfg(target_arch = "x86_64")]
+        std::arch::naked_asm!(
+            "mov rdx, rbp",
+            "lea rcx, [rsp + 8]",
+            "jmp {}",
+            sym $function,
+        );
+        #[cfg(target_arch = "aarch64")]
+        std::arch::naked_asm!("mov x2, x29", "mov x3, sp", "b {}", sym $function);
+    }};
+}
+
 /// Stores the address of an event that is about to be written, and the frame of the function that
 /// calls this.
 #[doc(hidden)]
 #[cold]
 #[unsafe(naked)]
 pub extern "C" fn set_ip(callsite: &Callsite, ip: usize) {
-    #[cfg(target_arch = "x86_64")]
-    std::arch::naked_asm!(
-        "mov rdx, rbp",
-        "lea rcx, [rsp + 8]",
-        "jmp {set}",
-        set = sym set_inside,
-    );
-    #[cfg(target_arch = "aarch64")]
-    std::arch::naked_asm!("mov x2, x29", "mov x3, sp", "b {set}", set = sym set_inside);
+    go_on_with_registers!(set_inside);
 }
 
 /// Stores the address of an event that is about to be written, in the caller of the function that
@@ -186,15 +194,7 @@ pub extern "C" fn set_ip(callsite: &Callsite, ip: usize) {
 #[cold]
 #[unsafe(naked)]
 pub extern "C" fn set_ip_of_caller(callsite: &Callsite, ip: usize) {
-    #[cfg(target_arch = "x86_64")]
-    std::arch::naked_asm!(
-        "mov rdx, rbp",
-        "lea rcx, [rsp + 8]",
-        "jmp {set}",
-        set = sym set_below,
-    );
-    #[cfg(target_arch = "aarch64")]
-    std::arch::naked_asm!("mov x2, x29", "mov x3, sp", "b {set}", set = sym set_below);
+    go_on_with_registers!(set_below);
 }
 
 extern "C" fn set_inside(callsite: &Callsite, ip: usize, frame: usize, stack_pointer: usize) {

@@ -28,6 +28,19 @@ struct Process {
     during_copy: Option<During>,
 }
 
+impl Process {
+    /// A process that has written nothing.
+    fn new() -> Rc<RefCell<Self>> {
+        let ring = || RingWriter::new(SUBBUF, COUNT, 0);
+        Rc::new(RefCell::new(Self {
+            control: ring(),
+            main: ring(),
+            dead: false,
+            during_copy: None,
+        }))
+    }
+}
+
 #[derive(Clone)]
 struct File(Rc<RefCell<Process>>, &'static str);
 
@@ -119,13 +132,7 @@ impl Run {
 
     /// Likewise, of which only events count that fulfil a condition.
     fn chosen(before: u64, from_now: bool, condition: Option<&str>) -> Self {
-        let ring = || RingWriter::new(SUBBUF, COUNT, 0);
-        let process = Rc::new(RefCell::new(Process {
-            control: ring(),
-            main: ring(),
-            dead: false,
-            during_copy: None,
-        }));
+        let process = Process::new();
         assert!(
             process
                 .borrow_mut()
@@ -353,13 +360,7 @@ fn missed_events_of_a_stopped_writer_are_estimated_from_earlier_ones() {
 /// Requirements: E7
 #[test]
 fn events_count_by_place() {
-    let ring = || RingWriter::new(SUBBUF, COUNT, 0);
-    let process = Rc::new(RefCell::new(Process {
-        control: ring(),
-        main: ring(),
-        dead: false,
-        during_copy: None,
-    }));
+    let process = Process::new();
     let describe = |line: &str| assert!(process.borrow_mut().control.meta(TIME, line), "{line}");
     describe("1 t:number 6 u64 n");
     describe("@1 u32 vtid;x64[] callstack");
