@@ -10,7 +10,7 @@
 //! - [`open_metrics`] parses metrics.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`], [`exited`], [`seccomp`] and [`containers`] are for tests
-//!   that run programs; [`shop`] checks the trace of one.
+//!   that run programs; [`shop`] checks the trace of one, and [`requests`] puts a server under load.
 //!
 //! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program
 //! cannot have the library twice. So the library itself has the simulated kernel for tests, as
@@ -42,6 +42,7 @@ pub mod open_metrics;
 pub mod processes;
 mod relay_log;
 pub mod relayd;
+pub mod requests;
 mod ring_writer;
 pub mod runs;
 pub mod seccomp;

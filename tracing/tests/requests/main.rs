@@ -6,10 +6,8 @@
 mod server;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +15,7 @@ use libtest_mimic::{Arguments, Trial};
 use usertrace::Status;
 use usertrace_reader::{Item, LossKind, Reader, Selection};
 use usertrace_report::spans::{Collected, Collector, Ending, Options, Span, Tree};
+use usertrace_testing::requests::{self, Server};
 
 /// Environment variable of the process that is the server.
 const VARIABLE: &str = "REQUESTS_TEST";
@@ -43,42 +42,18 @@ fn main() -> ExitCode {
 
 /// Runs the server with clients that send requests at once, and records it.
 fn record(directory: &Path) {
-    let mut server = Command::new(std::env::current_exe().unwrap())
-        .env(VARIABLE, "1")
-        .env("USERTRACE_BACKEND", "fast")
-        .env("USERTRACE_OUTPUT", directory)
-        .env("USERTRACE_CONTEXTS", "vtid,procname")
-        // No event may be lost, however slow the machine is.
-        .env("USERTRACE_MODE", "block")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    output.read_line(&mut line).unwrap();
-    let port: u16 = line.trim().parse().unwrap();
-    thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            scope.spawn(move || (0..REQUESTS).for_each(|n| request(port, client * REQUESTS + n)));
-        }
-    });
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let server = Server::start(command.env(VARIABLE, "1"), directory);
+    server.load(CLIENTS, REQUESTS, request);
     // The late spans end.
     thread::sleep(Duration::from_millis(200));
-    drop(server.stdin.take());
-    assert!(server.wait().unwrap().success());
+    server.end();
 }
 
 /// Sends a request of this id, and checks the answer.
 fn request(port: u16, id: u64) {
     let kind = KINDS[id as usize % KINDS.len()];
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let text = format!(
-        "GET /{kind}/{id} HTTP/1.1\r\nhost: test\r\nx-id: {id}\r\nconnection: close\r\n\r\n"
-    );
-    stream.write_all(text.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = requests::get(port, &format!("/{kind}/{id}"), id);
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(answer.ends_with(&format!("\r\n\r\n{id}")), "{answer}");
 }

@@ -1,14 +1,13 @@
 //! The queries of a server's requests: axum, tower-http and sqlx under load (B1, E8).
 
 use std::env;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use usertrace_testing::requests::{self, Server};
 
 const CLIENTS: u64 = 8;
 const REQUESTS: u64 = 25;
@@ -34,13 +33,7 @@ fn build() -> PathBuf {
 
 /// Sends a request of this id, and checks the answer.
 fn request(port: u16, id: u64) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let text = format!(
-        "GET /items/{id} HTTP/1.1\r\nhost: test\r\nx-id: {id}\r\nconnection: close\r\n\r\n"
-    );
-    stream.write_all(text.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = requests::get(port, &format!("/items/{id}"), id);
     let expected = format!("\r\n\r\n{} {}", count(id), id % 5 + 1);
     assert!(answer.ends_with(&expected), "{answer}");
 }
@@ -52,28 +45,11 @@ fn count(id: u64) -> u64 {
 
 /// Records the server while clients send requests at once.
 fn record(server: &Path, directory: &Path) {
-    let mut server = Command::new(server)
-        .arg(directory.join("items.db"))
-        .env("USERTRACE_BACKEND", "fast")
-        .env("USERTRACE_OUTPUT", directory.join("traces"))
-        .env("USERTRACE_CONTEXTS", "vtid,procname")
-        // No event may be lost, however slow the machine is.
-        .env("USERTRACE_MODE", "block")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    output.read_line(&mut line).unwrap();
-    let port: u16 = line.trim().parse().unwrap();
-    thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            scope.spawn(move || (0..REQUESTS).for_each(|n| request(port, client * REQUESTS + n)));
-        }
-    });
-    drop(server.stdin.take());
-    assert!(server.wait().unwrap().success());
+    let mut command = Command::new(server);
+    command.arg(directory.join("items.db"));
+    let server = Server::start(&mut command, &directory.join("traces"));
+    server.load(CLIENTS, REQUESTS, request);
+    server.end();
 }
 
 /// Runs `usertrace spans`. The fallback's daemon may still be writing.
