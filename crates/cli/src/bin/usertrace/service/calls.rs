@@ -6,18 +6,17 @@ pub(super) const TRACING: [&str; 3] = ["alloc_tracebuf", "ltt_switch", "ltt_upda
 /// The other system calls of the library, with the kernel's buffers.
 const OTHERS: &str = "futex getcpu getcwd getpid gettid madvise membarrier mmap mprotect munmap \
                       nanosleep newfstatat prctl readlinkat rseq rt_sigprocmask tgkill uname";
-/// What systemd allows with each list of allowed calls.
+/// The calls that systemd adds to each list of allowed calls.
 const DEFAULT_SET: &str = "@default";
 /// All calls that systemd knows.
 pub(super) const KNOWN_SET: &str = "@known";
 
-/// What a drop-in must assign to `SystemCallFilter=`, besides the assignments of the unit, so that
-/// the filter allows what the library needs. `has_names`: systemd knows the calls of the trace
-/// buffers.
+/// The assignments to `SystemCallFilter=` in a drop-in, besides those of the unit, so that the
+/// filter allows the library's calls. `has_names`: systemd knows the calls of the trace buffers.
 ///
 /// Without their names, a list of allowed calls cannot have them. A list of refused calls allows
-/// what it does not name. So the former becomes the latter: it refuses all calls that systemd
-/// knows, and then makes the same exceptions as the unit.
+/// all calls that it does not name. So the drop-in turns a list of allowed calls into a list of
+/// refused calls: all that systemd knows, with the unit's exceptions.
 pub(super) fn assignments(unit: &[&str], has_names: bool) -> Vec<String> {
     let Some(first) = unit.first() else {
         return Vec::new();

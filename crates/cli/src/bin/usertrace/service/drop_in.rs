@@ -1,25 +1,26 @@
 //! The drop-in that makes systemd preload the libraries into a service.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use usertrace_os::files;
 
 use super::name::ServiceName;
 
 /// The name of its file, which sorts behind an administrator's `override.conf`.
 pub(super) const FILE: &str = "usertrace.conf";
-/// The first line. What does not begin so is somebody else's.
+/// The first line. A file that begins with another line is somebody else's.
 const FIRST_LINE: &str =
     "# Made by usertrace service enable, and removed by usertrace service disable.";
-/// What a drop-in is to say.
+/// The contents of a drop-in.
 #[derive(Debug)]
 pub(super) struct DropIn<'a> {
     pub(super) libraries: &'a [PathBuf],
-    /// What to assign to the filter of system calls.
+    /// Assignments to the filter of system calls.
     pub(super) calls: Vec<String>,
     /// Make the libraries' directories visible in the root directory of the service.
     pub(super) bind: bool,
@@ -38,7 +39,8 @@ impl DropIn<'_> {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+%@".contains(c);
             if path.is_empty() || !path.chars().all(is_plain) {
                 bail!(
-                    "{library:?} cannot be preloaded into a service: its path has special characters"
+                    "{library:?} cannot be preloaded into a service: \
+                     its path has special characters"
                 );
             }
             // Percent signs are systemd's specifiers.
@@ -61,8 +63,8 @@ impl DropIn<'_> {
         for calls in &self.calls {
             if calls.is_empty() {
                 text.push_str(
-                    "# This systemd has no names for the calls of the trace buffers. So the unit's list of\n\
-                     # allowed calls becomes one of refused calls, with the same exceptions.\n",
+                    "# This systemd has no names for the calls of the trace buffers. So the unit's \
+                     list of\n# allowed calls becomes one of refused calls, with the same exceptions.\n",
                 );
             }
             let _ = writeln!(text, "SystemCallFilter={calls}");
@@ -80,7 +82,9 @@ impl DropIn<'_> {
 /// The file cannot be read, or is somebody else's.
 pub(super) fn libraries(directory: &Path) -> anyhow::Result<Option<Vec<String>>> {
     let file = directory.join(FILE);
-    let text = match fs::read_to_string(&file) {
+    // An image may have anything there.
+    let opened = files::open(OpenOptions::new().read(true), &file);
+    let text = match opened.and_then(io::read_to_string) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text.with_context(|| format!("cannot read {}", file.display()))?,
     };
@@ -217,6 +221,10 @@ mod tests {
         assert!(!directory.exists());
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join(FILE), "[Service]\n").unwrap();
+        assert!(libraries(&directory).is_err() && remove(&directory, &name).is_err());
+        // A FIFO is not waited for.
+        fs::remove_file(directory.join(FILE)).unwrap();
+        nix::unistd::mkfifo(&directory.join(FILE), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(libraries(&directory).is_err() && remove(&directory, &name).is_err());
     }
 }

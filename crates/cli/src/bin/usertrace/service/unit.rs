@@ -1,11 +1,12 @@
 //! A service's unit: its files, and what they set.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use usertrace_os::files;
 
 use super::name::ServiceName;
 use super::unit_file::{service_settings, words};
@@ -211,8 +212,7 @@ impl SystemdFiles {
             .ok()
             .filter(|target| target.is_absolute());
         let target = target.map_or_else(|| file.to_owned(), |target| self.below(&target));
-        let text =
-            fs::read(&target).with_context(|| format!("cannot read {}", target.display()))?;
+        let text = read(&target).with_context(|| format!("cannot read {}", target.display()))?;
         let text = String::from_utf8_lossy(&text);
         let setting = |(name, value)| Setting {
             name,
@@ -257,7 +257,7 @@ impl SystemdFiles {
         for setting in unit.last_ones("EnvironmentFile") {
             let file = self.below(Path::new(setting.value.trim_start_matches('-')));
             // Patterns are rare, and a file that is not there sets nothing.
-            let Ok(text) = fs::read(&file) else { continue };
+            let Ok(text) = read(&file) else { continue };
             let text = String::from_utf8_lossy(&text);
             if let Some(line) = text.lines().map(str::trim).find(|line| assigns(line)) {
                 return refuse(format!("sets {line} in {}", file.display()));
@@ -309,6 +309,13 @@ impl Unit {
             })
             .collect()
     }
+}
+
+/// Reads a regular file. An image may have anything in its place.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files::open(OpenOptions::new().read(true), path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
