@@ -39,10 +39,10 @@ pub struct GrowthRow {
     /// The `write()` that starts a trace, divided by the number of processes: it sends a signal to
     /// each.
     pub start: f64,
-    /// The `write()` that stops it, divided likewise.
+    /// The `write()` that stops it, divided by the number of processes.
     pub stop: f64,
-    /// What a snapshot asks the kernel for: opens each process's consumer file and reads the
-    /// positions of its rings; for each process.
+    /// The part of a snapshot that depends on the number of rings: each process's consumer file is
+    /// opened, and the positions of its rings are read; for each process.
     pub snapshot: f64,
     /// `rmdir` of the trace, with the events of all processes; for each process.
     pub destroy: f64,

@@ -50,8 +50,10 @@ fn noise(text: &mut String, results: &Results) {
         return;
     }
     text.push_str(
-        "## Noise of the machine\n\nThe floor beside the same floor, in turns, before all other measurements:\n\n\
-         | threads | the second in the first's time (quartiles) | slowest tenth of batches in the fastest's time |\n|---|---|---|\n",
+        "## Noise of the machine\n\n\
+         The floor beside the same floor, in turns, before all other measurements:\n\n\
+         | threads | the second in the first's time (quartiles) \
+         | slowest tenth of batches in the fastest's time |\n|---|---|---|\n",
     );
     for noise in &results.events.noise {
         let _ = writeln!(

@@ -177,8 +177,8 @@ fn noise(floors: &Floors, rounds: usize) -> Vec<Noise> {
 fn noise_line(noise: &Noise) -> String {
     let [low, high] = noise.same_quartiles;
     format!(
-        "noise, {} threads: the floor is {:.2} floors (quartiles {low:.2} to {high:.2}); its slowest tenth takes {:.2} \
-         times as long as its fastest",
+        "noise, {} threads: the floor is {:.2} floors (quartiles {low:.2} to {high:.2}); its \
+         slowest tenth takes {:.2} times as long as its fastest",
         noise.threads, noise.same, noise.spread
     )
 }

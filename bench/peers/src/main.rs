@@ -96,7 +96,7 @@ fn main() {
         // SAFETY: there is one thread.
         Contestant::new(BATCH, |thread| unsafe { floors.events::<4>(thread, BATCH) }),
         // Twice: the noise of the machine.
-        // SAFETY: likewise.
+        // SAFETY: there is one thread.
         Contestant::new(BATCH, |thread| unsafe { floors.events::<4>(thread, BATCH) }),
         Contestant::new(BATCH, |_| ours::layer(BATCH)).prepared(|| ours.read()),
         Contestant::new(BATCH, |_| with_default(&layer, || by_tracing(BATCH)))

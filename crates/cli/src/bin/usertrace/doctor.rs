@@ -304,8 +304,8 @@ impl Args {
             level @ Lockdown::Confidentiality => Some(Finding::lacking(
                 name,
                 format!(
-                    "{level}: no kernel events, no extract of /proc/kcore or of the previous boot, and a crash kernel \
-                     must be signed"
+                    "{level}: no kernel events, no extract of /proc/kcore or of the previous \
+                     boot, and a crash kernel must be signed"
                 ),
                 UNLOCK,
             )),

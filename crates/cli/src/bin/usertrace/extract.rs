@@ -424,8 +424,8 @@ fn previous_boot(control_fs: &Path) -> anyhow::Result<Option<PathBuf>> {
             // No permission of files gives this error.
             if opened.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
                 anyhow::bail!(
-                    "cannot read {}: the kernel is locked down (confidentiality), and the memory may have belonged to \
-                     anything; boot with lockdown=integrity",
+                    "cannot read {}: the kernel is locked down (confidentiality), and the memory \
+                     may have belonged to anything; boot with lockdown=integrity",
                     path.display()
                 );
             }

@@ -49,7 +49,7 @@ impl Lockdown {
 /// A rule by which the kernel refuses crash kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KexecRule {
-    /// What it demands, and why.
+    /// The demand, and its reason.
     pub(crate) what: String,
     /// How to load one all the same.
     pub(crate) remedy: &'static str,
@@ -64,7 +64,8 @@ pub(crate) fn kexec_rule(system: &Path) -> Option<KexecRule> {
     if is_set("kexec_load_disabled") {
         return Some(KexecRule {
             what: "none can be until a restart (kernel.kexec_load_disabled is 1)".to_owned(),
-            remedy: "set kernel.kexec_load_disabled only after the crash kernel is loaded (see /etc/sysctl.d), and restart",
+            remedy: "set kernel.kexec_load_disabled only after the crash kernel is loaded (see \
+                     /etc/sysctl.d), and restart",
         });
     }
     let why = match Lockdown::of(system) {
@@ -74,8 +75,8 @@ pub(crate) fn kexec_rule(system: &Path) -> Option<KexecRule> {
     };
     Some(KexecRule {
         what: format!("only a signed one can be ({why})"),
-        remedy: "as root: kexec -p -s, with an image signed by a key that the kernel trusts; kdump-tools: \
-                 KDUMP_KEXEC_ARGS=-s in /etc/default/kdump-tools (docs/how-to/kernel-package.md)",
+        remedy: "as root: kexec -p -s, with an image signed by a key that the kernel trusts; \
+                 kdump-tools: KDUMP_KEXEC_ARGS=-s in /etc/default/kdump-tools (docs/how-to/kernel-package.md)",
     })
 }
 
