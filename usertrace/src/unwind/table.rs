@@ -434,7 +434,12 @@ mod tests {
                         let rule = find(address as usize, &tables);
                         assert_eq!(rule, expected, "{address:#x}: {row:?}");
                     }
-                    rows += 1;
+                    // On AArch64, a function that calls none need not store its return address.
+                    let is_stored = !matches!(
+                        row.register(RETURN_ADDRESS),
+                        None | Some(RegisterRule::SameValue)
+                    );
+                    rows += usize::from(is_stored);
                     rules += usize::from(expected.is_some());
                     signals +=
                         usize::from(matches!(expected, Some(Rule::Table(rule)) if rule.is_signal));
@@ -448,7 +453,9 @@ mod tests {
                 rules > 10_000 && rules * 100 > rows * 99,
                 "{rules} of {rows}"
             );
-            assert!(signals > 0 && ends > 0);
+            // Where signals return to is in no object under qemu-user.
+            assert!(signals > 0 || cfg!(not(target_arch = "x86_64")));
+            assert!(ends > 0);
         }
     }
 
