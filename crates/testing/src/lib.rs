@@ -10,7 +10,8 @@
 //! - [`open_metrics`] parses metrics.
 //! - [`documents`] and [`examples`] run the commands of the documents, in a [`terminal`].
 //! - [`wait`], [`counts`], [`daemons`], [`exited`], [`seccomp`] and [`containers`] are for tests
-//!   that run programs; [`shop`] checks the trace of one, and [`requests`] puts a server under load.
+//!   that run programs; [`shop`] checks the trace of one, and [`requests`] puts a server under
+//!   load.
 //!
 //! Nothing here depends on the library `usertrace`: its unit tests use this crate, and a program
 //! cannot have the library twice. So the library itself has the simulated kernel for tests, as

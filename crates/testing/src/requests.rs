@@ -14,8 +14,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that prints its port and serves until its standard input ends. Its trace goes
-    /// to a directory.
+    /// Starts a server that prints its port and serves until its standard input ends. Its trace
+    /// goes to a directory.
     pub fn start(command: &mut Command, traces: &Path) -> Self {
         let mut process = command
             .env("USERTRACE_BACKEND", "fast")
@@ -34,8 +34,8 @@ impl Server {
         Self { process, port }
     }
 
-    /// Calls `request` with the port and an id: `each` times in each of the clients, with ids from 0
-    /// on.
+    /// Calls `request` with the port and an id: `each` times in each of the clients, with ids from
+    /// 0 on.
     pub fn load(&self, clients: u64, each: u64, request: impl Fn(u16, u64) + Sync) {
         let (port, request) = (self.port, &request);
         thread::scope(|scope| {

@@ -163,8 +163,8 @@ pub fn use_ip(callsite: &Callsite, mask: u32, caller: impl Into<Caller>) {
     }
 }
 
-/// All of a naked function: goes on with another one, whose further arguments are the caller's frame
-/// pointer and stack pointer.
+/// All of a naked function: goes on with another one, whose further arguments are the caller's
+/// frame pointer and stack pointer.
 macro_rules! go_on_with_registers {
     ($function:ident) => {{
         #[cfg(target_arch = "x86_64")]
