@@ -100,7 +100,7 @@ pub fn growth_picture(guests: &[Growth]) -> String {
                     .rows
                     .iter()
                     .map(|row| (row.processes as f64, value(row)));
-                (format!("{} CPUs", guest.processors), points.collect())
+                (format!("{} CPU", guest.processors), points.collect())
             });
             Chart {
                 title: title.replace('`', ""),
