@@ -3,6 +3,7 @@
 
 mod drawing;
 mod imports;
+mod locks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -129,8 +130,8 @@ const INCLUDES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Each crate, and which of our crates it uses. Tests may use more.
-fn uses() -> BTreeMap<String, BTreeSet<String>> {
+/// The packages of the workspace, as `cargo metadata` describes them.
+fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
         .current_dir(repository())
@@ -138,6 +139,11 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Each crate, and which of our crates it uses. Tests may use more.
+fn uses() -> BTreeMap<String, BTreeSet<String>> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let of = |package: &serde_json::Value| {
         let dependencies = package["dependencies"].as_array().unwrap().iter();
@@ -146,12 +152,7 @@ fn uses() -> BTreeMap<String, BTreeSet<String>> {
         let ours = names.filter(|used| used.starts_with("usertrace")).collect();
         (text(&package["name"]), ours)
     };
-    metadata["packages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(of)
-        .collect()
+    packages().iter().map(of).collect()
 }
 
 #[test]
