@@ -10,7 +10,7 @@
 
 use super::stack::{Stack, StackRange};
 use crate::event::{Frame, Place};
-use crate::unwind::Registers;
+use crate::unwind::{self, Addresses, LastWalk, Registers};
 
 /// Maximum number of frames: `LTT_CALLSTACK_MAX`.
 pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
@@ -19,53 +19,88 @@ pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
 /// have the most.
 const MAX_OWN: usize = 96;
 
-/// Passes the addresses of a stack from the innermost on to `take`: at most `max`. The first one is
-/// the event's place; return addresses follow. Rules of unwind tables are as of the last of
-/// `changes` changes to loaded code.
-#[inline(never)]
+/// What a walk needs of its thread and process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) range: StackRange<'a>,
+    /// The thread's last walk.
+    pub(super) last: Option<&'a LastWalk>,
+    /// The changes to loaded code so far, as of which the rules of unwind tables are.
+    pub(super) changes: u32,
+}
+
+/// Appends the addresses of a stack from the innermost on, as long as there is room. The first one
+/// is the event's place; return addresses follow. Passes each to `see` that the thread's last walk
+/// has not come to.
+#[inline(always)]
 pub(super) fn walk(
     place: Place,
-    max: usize,
-    range: StackRange<'_>,
-    changes: u32,
-    mut take: impl FnMut(usize),
+    known: Known<'_>,
+    addresses: &mut Addresses<'_>,
+    mut see: impl FnMut(usize),
 ) {
-    if place.ip == 0 || max == 0 {
+    if place.ip == 0 {
         return;
     }
-    take(place.ip);
-    if max == 1 {
+    see(place.ip);
+    addresses.push(place.ip);
+    if !addresses.has_room() {
         return;
     }
+    let changes = known.changes;
     let here = Registers::current();
-    let stack = &mut Stack::new(here.stack_pointer, range);
-    let Some((mut registers, mut is_caller)) = begin(place, here, changes, stack) else {
-        return;
+    let stack = &mut Stack::new(here.stack_pointer, known.range);
+    let (registers, is_caller) = match returned_to(place, here, changes, stack) {
+        Some(registers) => (registers, false),
+        // Apart: what a call stores in memory does not stay in registers.
+        None => match begin(place, here, changes, stack) {
+            Some(found) => found,
+            None => return,
+        },
     };
-    for _ in 1..max {
-        if !is_caller {
-            let caller = registers.caller(changes, stack);
-            let Some(caller) = caller.or_else(|| {
-                // No function up to this one has changed the frame pointer.
-                let of_place = registers.lacks_frame_pointer(changes).then(|| {
-                    let frame = place.frame_above(here.stack_pointer);
-                    find_place(place.ip, frame, here, changes, stack)
-                });
-                let (of_place, _) = of_place??;
-                registers
-                    .with_frame_pointer(of_place)
-                    .caller(changes, stack)
-            }) else {
-                return;
-            };
-            registers = caller;
-        }
-        is_caller = false;
-        take(registers.ip);
+    if is_caller {
+        see(registers.ip);
+        addresses.push(registers.ip);
     }
+    // No function up to this frame has changed the frame pointer.
+    let mend = |registers: Registers, stack: &mut Stack| {
+        let of_place = registers.lacks_frame_pointer(changes).then(|| {
+            let frame = place.frame_above(here.stack_pointer);
+            find_place(place.ip, frame, here, changes, stack)
+        });
+        let (of_place, _) = of_place??;
+        Some(registers.with_frame_pointer(of_place))
+    };
+    unwind::append_callers(
+        registers,
+        (changes, known.last),
+        stack,
+        addresses,
+        mend,
+        see,
+    );
+}
+
+/// The frame of the function that the event is in, if a function of the library returns to it.
+#[inline(always)]
+fn returned_to(
+    place: Place,
+    here: Registers,
+    changes: u32,
+    stack: &mut Stack,
+) -> Option<Registers> {
+    let Frame::Caller {
+        stack_pointer,
+        frame_pointer,
+    } = place.frame_above(here.stack_pointer)
+    else {
+        return None;
+    };
+    Registers::returned_to(place.ip, stack_pointer, frame_pointer, changes, stack)
 }
 
 /// The frame of the function that the event is in, or of its caller, and whether it is the latter.
+#[inline(never)]
 fn begin(
     place: Place,
     here: Registers,
@@ -75,17 +110,7 @@ fn begin(
     let low = here.stack_pointer;
     let frame = place.frame_above(low);
     let frame_pointer = match frame {
-        Frame::Caller {
-            stack_pointer,
-            frame_pointer,
-        } => {
-            let caller =
-                Registers::returned_to(place.ip, stack_pointer, frame_pointer, changes, stack);
-            if let Some(registers) = caller {
-                return Some((registers, false));
-            }
-            frame_pointer
-        }
+        Frame::Caller { frame_pointer, .. } => frame_pointer,
         Frame::Pointer(frame_pointer) => Some(frame_pointer),
         Frame::Inside(_) | Frame::Below(_) => None,
     };
@@ -97,6 +122,7 @@ fn begin(
 
 /// Finds the frame of the function that the event is in, or of its caller, by steps through the
 /// library's own frames. Returns whether it is the caller.
+#[inline(never)]
 fn find_place(
     ip: usize,
     frame: Frame,
@@ -122,19 +148,32 @@ fn find_place(
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
     use super::*;
     use crate::os::memory::is_readable;
 
     const PAGE: usize = 4096;
 
     fn addresses(frame: usize, max: usize) -> Vec<usize> {
-        let range = Default::default();
-        let mut all = Vec::new();
         // As it is stored.
-        let range = StackRange(&range);
         let place = Place::new(0x1_0000_1234, Frame::Pointer(frame));
-        walk(place, max, range, 0, |address| all.push(address));
-        all
+        all_of(place, max, None)
+    }
+
+    #[inline(never)]
+    fn all_of(place: Place, max: usize, last: Option<&LastWalk>) -> Vec<usize> {
+        let range = Default::default();
+        let known = Known {
+            range: StackRange(&range),
+            last,
+            changes: 0,
+        };
+        let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
+        let mut addresses = Addresses::new(&mut places[..max]);
+        walk(place, known, &mut addresses, |_| {});
+        let number = |&bytes| u64::from_ne_bytes(bytes) as usize;
+        addresses.get().iter().map(number).collect()
     }
 
     /// Records at these places of an array on the stack, with the places of the next ones.
@@ -222,12 +261,7 @@ mod tests {
     fn inner(kind: fn(usize) -> Frame) -> Vec<usize> {
         let here = Registers::current();
         let place = Place::new(here.ip, kind(here.stack_pointer));
-        let range = Default::default();
-        let mut all = Vec::new();
-        walk(place, 64, StackRange(&range), 0, |address| {
-            all.push(address);
-        });
-        std::hint::black_box(all)
+        std::hint::black_box(all_of(place, 64, None))
     }
 
     #[inline(never)]
@@ -250,7 +284,7 @@ mod tests {
     #[test]
     fn tables_lead_to_the_callers() {
         crate::os::linker::prepare();
-        if !crate::unwind::has_tables() {
+        if !unwind::has_tables() {
             return;
         }
         let is_in =
@@ -269,5 +303,110 @@ mod tests {
         let without = outer(Frame::Below);
         assert_eq!(without[1], all[2], "{without:x?} {all:x?}");
         assert_eq!(without[3..], all[4..], "{without:x?} {all:x?}");
+    }
+
+    /// Walks that use the last one, and that compare themselves with walks that do not.
+    struct Compared {
+        last: Box<LastWalk>,
+        /// Random numbers that choose the calls.
+        seed: u64,
+        walks: usize,
+    }
+
+    impl Compared {
+        fn random(&mut self, below: u64) -> u64 {
+            self.seed = self
+                .seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (self.seed >> 33) % below
+        }
+
+        #[inline(never)]
+        fn walk(&mut self) {
+            let here = Registers::current();
+            let kinds = [Frame::Inside, Frame::Below];
+            let kind = kinds[self.random(2) as usize];
+            let place = Place::new(here.ip, kind(here.stack_pointer));
+            let max = [2, 7, 16, 40, 64][self.random(5) as usize];
+            // From the same instruction, so that the frames of both are the same.
+            let [with, without] = [Some(&*self.last), None].map(|last| all_of(place, max, last));
+            assert_eq!(with, without);
+            self.walks += 1;
+            self.seed ^= with.len() as u64;
+        }
+
+        /// Calls each other, and walks, from different places, with frames of different lengths.
+        #[inline(never)]
+        fn call(&mut self, depth: usize, room: &mut [u64]) -> u64 {
+            room.fill(depth as u64);
+            let mut sum = 0;
+            for _ in 0..1 + self.random(3) {
+                let choice = if depth == 0 { 4 } else { self.random(5) };
+                sum ^= match choice {
+                    0 => self.call(depth - 1, &mut [0; 3]),
+                    1 => self.call(depth - 1, &mut [0; 40]) ^ 1,
+                    2 => self.other(depth - 1) ^ self.call(depth - 1, &mut []),
+                    3 => {
+                        let again = |of: &mut Self| of.other(depth - 1);
+                        std::hint::black_box(again)(self)
+                    }
+                    _ => {
+                        self.walk();
+                        0
+                    }
+                };
+            }
+            std::hint::black_box(room).iter().sum::<u64>() ^ sum
+        }
+
+        #[inline(never)]
+        fn other(&mut self, depth: usize) -> u64 {
+            let length = 1 + self.random(9) as usize;
+            let sum = self.call(depth, &mut vec![0; length]);
+            if self.random(2) == 0 {
+                self.walk();
+            }
+            sum ^ std::hint::black_box(length as u64)
+        }
+    }
+
+    /// What a walk takes from the last one is what it would find itself.
+    #[test]
+    fn last_walks_change_nothing() {
+        crate::os::linker::prepare();
+        let mut compared = Compared {
+            last: Box::default(),
+            seed: 1,
+            walks: 0,
+        };
+        while compared.walks < 20_000 {
+            compared.call(8, &mut []);
+        }
+        assert!(compared.last.is_used() || !unwind::has_tables());
+    }
+
+    /// Whatever is in the memory of the last walk, no other memory is read than the stack's.
+    #[test]
+    fn damaged_last_walks_do_no_harm() {
+        crate::os::linker::prepare();
+        let last = Box::<LastWalk>::default();
+        let (mut seed, here) = (7u64, Registers::current());
+        let place = Place::new(here.ip, Frame::Inside(here.stack_pointer));
+        let expected = all_of(place, 64, None);
+        for round in 0..20_000 {
+            let before = all_of(place, 64, Some(&last));
+            assert!((1..=64).contains(&before.len()));
+            if round % 50 == 0 {
+                last.forget();
+                assert_eq!(all_of(place, 64, Some(&last)), expected);
+            }
+            last.damage(|| {
+                seed = seed
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                seed >> 16 ^ seed << 40
+            });
+        }
     }
 }

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::memory::is_readable;
-use crate::unwind::StackMemory;
+use crate::unwind::{KnownMemory, StackMemory};
 use crate::writer;
 
 const PAGE: usize = 4096;
@@ -146,6 +146,16 @@ impl StackMemory for Stack {
             };
         }
         is_signal
+    }
+
+    #[inline]
+    fn known(&self) -> Option<KnownMemory> {
+        if !self.is_known {
+            return None;
+        }
+        // SAFETY: a known stack is readable from the walk's own frame up to its end, and stays
+        // mapped as long as the walk runs on it.
+        unsafe { KnownMemory::new(self.low, self.end) }
     }
 }
 

@@ -4,13 +4,14 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-use super::callstack::{self, MAX_FRAMES};
+use super::callstack::{self, Known, MAX_FRAMES};
 use super::kind::NAMESPACES;
 use super::known_code::KNOWN;
 use super::stack::StackRange;
 use super::{Apps, Kind};
 use crate::event::Place;
 use crate::os::{file, process, thread};
+use crate::unwind::{Addresses, LastWalk};
 use crate::writer::{self, Remembered, Rseq};
 
 /// The file of each namespace.
@@ -60,6 +61,8 @@ impl Code {
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
     pub(super) thread: &'a Remembered,
+    /// The thread's last walk of its stack.
+    pub(super) last_walk: Option<&'a LastWalk>,
     pub(super) rseq: Option<Rseq>,
     /// Changes each time that threads must query their contexts again.
     pub(super) stamp: u64,
@@ -100,30 +103,24 @@ impl Values<'_> {
 
     #[inline(never)]
     fn append_callstack(&self, max: usize, mut append: impl FnMut(&[u8])) {
-        let mut addresses = [const { MaybeUninit::<[u8; 8]>::uninit() }; MAX_FRAMES];
-        let mut count = 0;
+        let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
+        let mut addresses = Addresses::new(&mut places[..max.min(MAX_FRAMES)]);
         let changes = self.code.map_or(0, |code| (code.changes)());
-        let take = |address: usize| {
+        let see = |address| {
             if let Some(code) = self.code {
                 code.see_since(address, changes);
             }
-            if let Some(place) = addresses.get_mut(count) {
-                place.write((address as u64).to_ne_bytes());
-                count += 1;
-            }
         };
-        callstack::walk(
-            self.place,
-            max.min(MAX_FRAMES),
-            StackRange(&self.thread.stack),
+        let known = Known {
+            range: StackRange(&self.thread.stack),
+            // Only a walk that sees the code of all addresses may make them known.
+            last: self.code.and(self.last_walk),
             changes,
-            take,
-        );
-        append(&(count as u32).to_ne_bytes());
-        for address in &addresses[..count] {
-            // SAFETY: `take` wrote the first `count`.
-            append(unsafe { address.assume_init_ref() });
-        }
+        };
+        callstack::walk(self.place, known, &mut addresses, see);
+        let addresses = addresses.get();
+        append(&(addresses.len() as u32).to_ne_bytes());
+        append(addresses.as_flattened());
     }
 
     fn numbers(&self) -> u64 {

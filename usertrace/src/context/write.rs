@@ -48,6 +48,7 @@ pub(crate) unsafe fn write(
     let values = Values {
         apps,
         thread,
+        last_walk: inside.last_walk().or_else(|| readers.last_walk()),
         rseq,
         stamp,
         place,

@@ -2,17 +2,26 @@
 //! objects, or by the frame pointer. Async-signal-safe: allocates nothing, takes no lock.
 //!
 //! `table.rs` finds the rule of an instruction, `cache.rs` remembers it, and `rule.rs` is what they
-//! have in common. Rules are data of loaded files, and memory of the stack may contain anything. So
-//! the caller reads the memory, and decides what may be read.
+//! have in common. `registers.rs` applies it to a frame; `walk.rs` does so for all frames of a
+//! stack, apart from those that `last_walk.rs` remembers. Rules are data of loaded files, and memory
+//! of the stack may contain anything. So the caller reads the memory, and decides what may be read.
 
+mod addresses;
 mod cache;
+mod known_memory;
+mod last_walk;
 mod registers;
 mod rule;
 mod table;
+mod walk;
 
+pub(crate) use self::addresses::Addresses;
 use self::cache::Cache;
+pub(crate) use self::known_memory::KnownMemory;
+pub(crate) use self::last_walk::LastWalk;
 pub(crate) use self::registers::{Registers, StackMemory};
 use self::rule::{PlainRule, Rule};
+pub(crate) use self::walk::append_callers;
 use crate::os::linker;
 
 /// The rules of this process.
@@ -33,6 +42,13 @@ fn rule_at(address: usize, changes: u32) -> Rule {
 #[inline(always)]
 fn plain_rule_at(address: usize, changes: u32) -> Option<PlainRule> {
     PlainRule::of_word(CACHE.get(address, changes)?)
+}
+
+/// The same, if it is plain.
+#[cold]
+#[inline(never)]
+fn look_up_plain(address: usize, changes: u32) -> Option<PlainRule> {
+    rule_at(address, changes).plain()
 }
 
 #[cold]

@@ -1,13 +1,15 @@
 //! The registers of a frame, and those of its caller.
 
+use super::known_memory::KnownMemory;
+use super::last_walk::Step;
 use super::rule::{Base, PlainRule, Rule, Saved, TableRule};
-use super::{has_tables, plain_rule_at, rule_at};
+use super::{has_tables, look_up_plain, plain_rule_at, rule_at};
 
 /// Return addresses below are none: the kernel maps nothing there.
 const FIRST_ADDRESS: usize = 65536;
 /// On AArch64, the upper bits of a return address may be a signature.
 const ADDRESS_BITS: u32 = 48;
-const WORD: usize = size_of::<usize>();
+pub(super) const WORD: usize = size_of::<usize>();
 /// A frame pointer that is not known, and leads nowhere.
 const UNKNOWN: usize = usize::MAX;
 
@@ -18,6 +20,8 @@ pub(crate) trait StackMemory {
     /// Whether the walk may go on with a frame that begins there. `is_signal`: a signal led to the
     /// frame before, which may have been on another stack.
     fn enter(&mut self, stack_pointer: usize, is_signal: bool) -> bool;
+    /// All memory that may be read, if it is known.
+    fn known(&self) -> Option<KnownMemory>;
 }
 
 /// The registers of a frame that a walk needs.
@@ -64,6 +68,7 @@ impl Registers {
     /// The registers of the function that another one returns to, at `ip`: that one has this stack
     /// pointer, and began with this frame pointer, if that is known. None if it cannot be sure.
     #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
     pub(crate) fn returned_to(
         ip: usize,
         stack_pointer: usize,
@@ -73,29 +78,20 @@ impl Registers {
     ) -> Option<Self> {
         // It has called a function of the library, which left this below.
         let behind_call = memory.word(stack_pointer.checked_sub(WORD)?)?;
-        let at = behind_call
-            .checked_sub(1)
-            .filter(|&at| at >= FIRST_ADDRESS)?;
-        let Rule::Table(rule) = rule_at(at, changes) else {
-            return None;
-        };
-        if rule.is_by_frame || rule.is_indirect || rule.is_signal {
+        let frame_pointer = frame_pointer.unwrap_or(UNKNOWN);
+        let inner = Self::of_caller(behind_call, stack_pointer, frame_pointer);
+        if inner.ip < FIRST_ADDRESS {
             return None;
         }
-        let inner = Self {
-            ip: behind_call,
-            stack_pointer,
-            frame_pointer: frame_pointer.unwrap_or(UNKNOWN),
-            is_interrupted: false,
-            is_limit: false,
-        };
+        let at = inner.rule_address();
+        let rule = plain_rule_at(at, changes).or_else(|| look_up_plain(at, changes))?;
         // Its caller's frame pointer is known, wherever it has been saved.
-        let rule = TableRule {
+        let rule = PlainRule {
             frame_pointer: None,
             ..rule
         };
-        let outer = inner.by_table(rule, memory)?;
-        (outer.ip == ip && memory.enter(outer.stack_pointer, false)).then_some(outer)
+        let (outer, _) = inner.by_plain_rule(rule, memory.known()?)?;
+        (!rule.is_by_frame && outer.ip == ip).then_some(outer)
     }
 
     /// On AArch64, calls leave nothing on the stack.
@@ -122,18 +118,41 @@ impl Registers {
         }
     }
 
+    /// The registers of a caller that words of the stack have told.
+    #[inline(always)]
+    pub(super) fn of_caller(ip: usize, stack_pointer: usize, frame_pointer: usize) -> Self {
+        Self {
+            ip,
+            stack_pointer,
+            frame_pointer,
+            is_interrupted: false,
+            is_limit: false,
+        }
+    }
+
+    /// Whether the caller follows from the address, the stack pointer, and words of the stack.
+    pub(super) fn is_exact(self) -> bool {
+        self.ip != 0 && !self.is_interrupted && !self.is_limit
+    }
+
     /// The registers of the caller, as of the last of `changes` changes to loaded code. None at the
     /// end of the stack, and where it cannot be followed.
-    #[inline(always)]
     pub(crate) fn caller(self, changes: u32, memory: &mut impl StackMemory) -> Option<Self> {
-        let plain = match self.is_limit || self.ip == 0 {
-            true => None,
-            false => plain_rule_at(self.rule_address(), changes),
-        };
-        match plain {
-            Some(rule) => self.by_plain_rule(rule, memory),
-            None => self.by_any_rule(changes, memory),
+        let plain = memory
+            .known()
+            .and_then(|known| self.plain_step(changes, known));
+        let step = plain.or_else(|| self.any_step(changes, memory));
+        step.map(|(caller, _)| caller)
+    }
+
+    /// Likewise, and how it was found; only if the rule is plain, and remembered.
+    #[inline(always)]
+    pub(super) fn plain_step(self, changes: u32, memory: KnownMemory) -> Option<(Self, Step)> {
+        if self.is_limit || self.ip == 0 {
+            return None;
         }
+        let rule = plain_rule_at(self.rule_address(), changes)?;
+        self.by_plain_rule(rule, memory)
     }
 
     /// Where the rule of the frame is looked up: the instruction behind a call may belong to
@@ -144,46 +163,69 @@ impl Registers {
     }
 
     #[inline(always)]
-    fn by_plain_rule(self, rule: PlainRule, memory: &mut impl StackMemory) -> Option<Self> {
+    fn by_plain_rule(self, rule: PlainRule, memory: KnownMemory) -> Option<(Self, Step)> {
         let base = match rule.is_by_frame {
             true => self.frame_pointer,
             false => self.stack_pointer,
         };
         let canonical = base.wrapping_add_signed(rule.offset * WORD as isize);
         let ip = without_signature(memory.word(canonical.wrapping_sub(WORD))?);
-        let frame_pointer = match rule.frame_pointer {
-            Some(offset) => memory.word(canonical.wrapping_add_signed(offset * WORD as isize))?,
-            None => self.frame_pointer,
+        if canonical <= self.stack_pointer || ip < FIRST_ADDRESS {
+            return None;
+        }
+        let (frame_pointer, saved) = match rule.frame_pointer {
+            Some(offset) => {
+                let place = canonical.wrapping_add_signed(offset * WORD as isize);
+                let value = memory.word(place)?;
+                (value, Some((offset, value)))
+            }
+            None => (self.frame_pointer, None),
         };
-        let is_frame =
-            canonical > self.stack_pointer && ip >= FIRST_ADDRESS && memory.enter(canonical, false);
-        is_frame.then_some(Self {
-            ip,
-            stack_pointer: canonical,
-            frame_pointer,
-            is_interrupted: false,
-            is_limit: false,
-        })
+        let by_frame = rule.is_by_frame.then_some(self.frame_pointer);
+        let step = Step::told(ip, canonical, saved, by_frame);
+        Some((Self::of_caller(ip, canonical, frame_pointer), step))
     }
 
+    /// Likewise, by whatever rule.
     #[inline(never)]
-    fn by_any_rule(self, changes: u32, memory: &mut impl StackMemory) -> Option<Self> {
+    pub(super) fn any_step(
+        self,
+        changes: u32,
+        memory: &mut impl StackMemory,
+    ) -> Option<(Self, Step)> {
         let is_known = self.ip != 0 && has_tables();
         let rule = match is_known {
             true => rule_at(self.rule_address(), changes),
             false => Rule::FramePointer,
         };
-        let (caller, is_signal) = match rule {
+        let (caller, is_signal, by_frame) = match rule {
             Rule::End => return None,
             Rule::Table(rule) if rule.is_by_frame || !self.is_limit => {
-                (self.by_table(rule, memory)?, rule.is_signal)
+                (self.by_table(rule, memory)?, rule.is_signal, None)
             }
-            Rule::Table(_) | Rule::FramePointer => (self.by_frame_pointer(memory)?, false),
+            Rule::Table(_) | Rule::FramePointer => {
+                let caller = self.by_frame_pointer(memory)?;
+                (caller, false, Some(self.frame_pointer))
+            }
         };
         let is_above = is_signal || caller.stack_pointer > self.stack_pointer;
         let is_frame =
             is_above && caller.ip >= FIRST_ADDRESS && memory.enter(caller.stack_pointer, is_signal);
-        is_frame.then_some(caller)
+        let step = match by_frame {
+            // The frame pointer's place is below the return address.
+            Some(_) if caller.is_exact() => {
+                let saved = Some((-2, caller.frame_pointer));
+                Step::told(caller.ip, caller.stack_pointer, saved, by_frame)
+            }
+            _ => Step::untold(caller.ip, caller.stack_pointer),
+        };
+        is_frame.then_some((caller, step))
+    }
+
+    /// Whether the table of the instruction says that there is no caller.
+    #[cold]
+    pub(super) fn is_outermost(self, changes: u32) -> bool {
+        self.is_exact() && rule_at(self.rule_address(), changes) == Rule::End
     }
 
     /// Whether only the frame pointer would lead to the caller, and it is not known.
@@ -218,13 +260,10 @@ impl Registers {
         }
         let next = memory.word(frame)?;
         let ip = memory.word(frame.checked_add(WORD)?)?;
-        Some(Self {
-            ip: without_signature(ip),
-            stack_pointer: frame.checked_add(2 * WORD)?,
-            frame_pointer: next,
-            is_interrupted: false,
-            is_limit: cfg!(target_arch = "aarch64"),
-        })
+        let is_limit = cfg!(target_arch = "aarch64");
+        let stack_pointer = frame.checked_add(2 * WORD)?;
+        let caller = Self::of_caller(without_signature(ip), stack_pointer, next);
+        Some(Self { is_limit, ..caller })
     }
 
     fn by_table(self, rule: TableRule, memory: &mut impl StackMemory) -> Option<Self> {
@@ -258,6 +297,6 @@ impl Registers {
     }
 }
 
-fn without_signature(address: usize) -> usize {
+pub(super) fn without_signature(address: usize) -> usize {
     address & ((1 << ADDRESS_BITS) - 1)
 }

@@ -18,6 +18,7 @@ use super::ring_index::{
 use super::wakeup::{ReaderWakeup, WakeupMethod};
 use crate::clock::Source;
 use crate::os;
+use crate::unwind::LastWalk;
 
 /// Length of the longest record that each channel can take, with its header: a metadata record.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -222,6 +223,11 @@ impl GuardedChannel<'_> {
     /// Cached contexts of the calling thread; none if it has no slot for them.
     pub(crate) fn remembered(&self) -> Option<&Remembered> {
         self.channel.readers()?.remembered()
+    }
+
+    /// The last walk of the calling thread's stack, if it has a slot.
+    pub(crate) fn last_walk(&self) -> Option<&LastWalk> {
+        self.channel.readers()?.last_walk()
     }
 }
 

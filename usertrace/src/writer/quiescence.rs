@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use super::remembered::Remembered;
 use super::thread::{self, Thread};
 use crate::os;
+use crate::unwind::LastWalk;
 
 /// Threads that can have a slot at the same time. Further threads count themselves in the channel,
 /// by atomic instructions.
@@ -42,6 +43,8 @@ pub(crate) struct Readers {
     all: [ReaderSlot; SLOTS],
     /// Cached contexts of the thread of each slot. Not in the slots, as a search reads all of them.
     remembered: [Remembered; SLOTS],
+    /// The last walk of the stack of the thread of each slot. Apart, as most threads have none.
+    walks: [LastWalk; SLOTS],
 }
 
 /// A read-side critical section of the calling thread, until it is dropped.
@@ -97,6 +100,12 @@ impl Readers {
         self.remembered.get(index)
     }
 
+    /// The last walk of the calling thread's stack, if it has a slot.
+    pub(crate) fn last_walk(&self) -> Option<&LastWalk> {
+        let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
+        self.walks.get(index)
+    }
+
     /// The calling thread's slot, if it has one.
     #[inline(always)]
     fn known(&self, thread: &Thread) -> Option<&ReaderSlot> {
@@ -135,6 +144,7 @@ impl Readers {
             .or_else(|| self.all.iter().position(is_gone))?;
         let reader = &self.all[index];
         self.remembered[index].forget();
+        self.walks[index].forget();
         thread::with(|thread| {
             // This thread had no slot, so it is inside nothing: the bits are of a thread that
             // ended.

@@ -1,0 +1,508 @@
+//! Remembers the frames of a thread's last walk. Most of them are there at the next one, too: then
+//! two words of the stack tell that a frame's caller is the same, and no rule is looked up.
+//!
+//! A frame's caller follows from the frame's registers, the rule of its instruction, and the words
+//! that the rule names. As long as no code is loaded or unloaded, an instruction has one rule. So
+//! the same address, stack pointer and words make the same caller; the frame pointer matters only
+//! if the rule is relative to it.
+
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use super::addresses::Addresses;
+use super::known_memory::KnownMemory;
+use super::registers::{Registers, WORD, without_signature};
+
+/// Frames that are remembered.
+const FRAMES: usize = 32;
+/// New frames inside of one that the last walk came to. If there are more, all are new.
+const MAX_NEW: usize = 12;
+const WORDS_OF_FRAME: usize = 4;
+
+/// Bits of a frame's first word; its address is below them.
+const BY_FRAME: u64 = 1 << 63;
+const VERIFIABLE: u64 = 1 << 62;
+/// Addresses have this many bits. In a frame's second word, the rest says how many words below the
+/// stack pointer the frame pointer was saved; 0: it was not.
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+const MAX_BELOW: u64 = u64::MAX >> ADDRESS_BITS;
+
+/// The bit of an extent that says that the outermost frame has no caller.
+const WHOLE: u64 = 1 << 63;
+
+/// The frames of the last walk of a thread. Zeros are valid: there are none.
+///
+/// Only the thread uses it, and its signal handlers: these find it taken if they interrupted a
+/// walk, and do without.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct LastWalk {
+    /// A ring, from inner to outer frames.
+    frames: [Frame; FRAMES],
+    /// Frames of the walk that uses it now, from inner to outer, as long as it has not met these.
+    new: [Frame; MAX_NEW],
+    /// The stack pointer of the walk that uses it now; 0: none does.
+    owner: AtomicU64,
+    /// The changes to loaded code that the frames are as of; in the upper half the place of the
+    /// innermost frame, the number of frames, and [`WHOLE`].
+    extent: AtomicU64,
+    /// The end of the stack.
+    end: AtomicU64,
+}
+
+/// The words of a [`Step`].
+type Frame = [AtomicU64; WORDS_OF_FRAME];
+
+impl LastWalk {
+    /// Forgets all frames, for the calling thread, which takes it from a thread that ended.
+    pub(crate) fn forget(&self) {
+        self.extent.store(0, Ordering::Relaxed);
+        self.owner.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it has frames.
+    #[cfg(test)]
+    pub(crate) fn is_used(&self) -> bool {
+        self.extent.load(Ordering::Relaxed) >> 40 & 0xff > 1
+    }
+
+    /// Changes one of its words, but not whether it is in use, to a random one or by a bit.
+    #[cfg(test)]
+    pub(crate) fn damage(&self, mut random: impl FnMut() -> u64) {
+        let frames = self.frames.as_flattened();
+        let place = match random() as usize % 8 {
+            0 => &self.extent,
+            1 => &self.end,
+            _ => &frames[random() as usize % frames.len()],
+        };
+        let word = match random() % 4 {
+            0 => random(),
+            // A change that looks like a frame nearby.
+            1 => place
+                .load(Ordering::Relaxed)
+                .wrapping_add((random() % 512 * 8).wrapping_sub(2048)),
+            2 => place.load(Ordering::Relaxed) | VERIFIABLE,
+            _ => place.load(Ordering::Relaxed) ^ 1 << (random() % 64),
+        };
+        place.store(word, Ordering::Relaxed);
+    }
+
+    /// Takes it for a walk that begins at a stack pointer, on a stack with this end.
+    pub(super) fn take(
+        &self,
+        stack_pointer: usize,
+        end: usize,
+        changes: u32,
+    ) -> Option<Frames<'_>> {
+        let owner = self.owner.load(Ordering::Relaxed);
+        let is_of_stack = self.end.load(Ordering::Relaxed) == end as u64;
+        // A walk further down has ended: a signal handler may have left it by a long jump.
+        let is_abandoned = owner != 0 && is_of_stack && stack_pointer as u64 > owner;
+        if owner != 0 && !is_abandoned || end as u64 > ADDRESS {
+            return None;
+        }
+        self.owner.store(stack_pointer as u64, Ordering::Relaxed);
+        // Signal handlers see it taken before anything changes.
+        compiler_fence(Ordering::SeqCst);
+        let extent = self.extent.load(Ordering::Relaxed);
+        let is_valid = is_of_stack && !is_abandoned && extent as u32 == changes;
+        let [inner, len] = [32, 40].map(|shift| usize::from((extent >> shift) as u8));
+        self.end.store(end as u64, Ordering::Relaxed);
+        Some(Frames {
+            of: self,
+            changes,
+            inner: inner % FRAMES,
+            len: if is_valid { len.min(FRAMES) } else { 0 },
+            is_whole: extent & WHOLE != 0,
+        })
+    }
+}
+
+/// A frame, and how it followed from that of the function that it called, as words: its address
+/// with bits; its stack pointer, and how far below its frame pointer had been saved; the frame
+/// pointer that was saved; and the one that it was found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step([u64; WORDS_OF_FRAME]);
+
+impl Step {
+    /// A frame that words of the stack cannot tell.
+    pub(super) fn untold(ip: usize, stack_pointer: usize) -> Self {
+        Self([ip as u64 & ADDRESS, stack_pointer as u64 & ADDRESS, 0, 0])
+    }
+
+    /// A frame whose address was right below its stack pointer. `saved` is the frame pointer's
+    /// place, in words from the stack pointer, and its value; none if it had not changed.
+    /// `by_frame` is the frame pointer that it was found by; none if it was by the stack pointer.
+    #[inline(always)]
+    pub(super) fn told(
+        ip: usize,
+        stack_pointer: usize,
+        saved: Option<(isize, usize)>,
+        by_frame: Option<usize>,
+    ) -> Self {
+        let below = saved.map_or(0, |(offset, _)| offset.wrapping_neg() as u64);
+        let is_below = below <= MAX_BELOW && (below != 0 || saved.is_none());
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        Self([
+            ip as u64 & ADDRESS | flag(by_frame.is_some(), BY_FRAME) | flag(is_below, VERIFIABLE),
+            stack_pointer as u64 & ADDRESS | below << ADDRESS_BITS,
+            saved.map_or(0, |(_, value)| value as u64),
+            by_frame.unwrap_or(0) as u64,
+        ])
+    }
+
+    fn ip(self) -> u64 {
+        self.0[0] & ADDRESS
+    }
+
+    fn stack_pointer(self) -> u64 {
+        self.0[1] & ADDRESS
+    }
+
+    #[inline(always)]
+    fn store(self, frame: &Frame) {
+        for (place, word) in frame.iter().zip(self.0) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The frames of the last walk, in use. Number 0 is the innermost.
+pub(super) struct Frames<'a> {
+    of: &'a LastWalk,
+    changes: u32,
+    /// The place of the innermost frame.
+    inner: usize,
+    len: usize,
+    /// Whether the outermost frame has no caller.
+    is_whole: bool,
+}
+
+impl Frames<'_> {
+    #[inline]
+    fn frame(&self, number: usize) -> &Frame {
+        &self.of.frames[(self.inner + number) % FRAMES]
+    }
+
+    /// Whether a frame has a step's stack pointer; if so, whether it has its address, too.
+    #[inline(always)]
+    fn meets(&self, number: usize, step: Step) -> Option<bool> {
+        let frame = (number < self.len).then(|| self.frame(number))?;
+        let [ip, stack_pointer] = [0, 1].map(|word| frame[word].load(Ordering::Relaxed) & ADDRESS);
+        (stack_pointer == step.stack_pointer()).then_some(ip == step.ip())
+    }
+
+    /// Follows the frames outside of a number as long as they are still the callers, and appends
+    /// their addresses. The registers are those of the frame with this number, whose address and
+    /// stack pointer have not changed. Returns the number of the last one.
+    #[inline(always)]
+    pub(super) fn follow(
+        &self,
+        number: usize,
+        registers: &mut Registers,
+        memory: KnownMemory,
+        addresses: &mut Addresses<'_>,
+    ) -> usize {
+        let Registers {
+            mut ip,
+            mut stack_pointer,
+            mut frame_pointer,
+            ..
+        } = *registers;
+        let (frames, inner) = (&self.of.frames, self.inner);
+        let known = self.len.saturating_sub(number + 1);
+        let mut at = inner + number;
+        let followed = addresses.push_all(known, || {
+            at += 1;
+            let frame = &frames[at % FRAMES];
+            let word = |at: usize| frame[at].load(Ordering::Relaxed);
+            let (first, second) = (word(0), word(1));
+            let next = (first & ADDRESS) as usize;
+            let above = (second & ADDRESS) as usize;
+            if memory.word(above.wrapping_sub(WORD)).map(without_signature) != Some(next)
+                || first & VERIFIABLE == 0
+                || first & BY_FRAME != 0 && frame_pointer as u64 != word(3)
+            {
+                return None;
+            }
+            let below = (second >> ADDRESS_BITS) as usize;
+            if below != 0 {
+                let saved = word(2) as usize;
+                if memory.word(above.wrapping_sub(below * WORD)) != Some(saved) {
+                    return None;
+                }
+                frame_pointer = saved;
+            }
+            (ip, stack_pointer) = (next, above);
+            Some(ip)
+        });
+        *registers = Registers::of_caller(ip, stack_pointer, frame_pointer);
+        number + followed
+    }
+
+    /// Whether a frame has no caller, as is known of the outermost one.
+    pub(super) fn is_end(&self, number: usize) -> bool {
+        self.is_whole && number + 1 == self.len
+    }
+
+    /// No frame is outside of this one: it has no caller if `is_end`.
+    pub(super) fn end(&mut self, number: usize, is_end: bool) {
+        self.len = number + 1;
+        self.is_whole = is_end;
+    }
+
+    /// Looks for the frame that a walk has come to, after `count` new ones, by its stack pointer.
+    /// If there is one, the new ones become its inner ones. Returns whether its address is the
+    /// same.
+    #[inline(always)]
+    pub(super) fn meet(&mut self, count: usize, step: Step) -> Option<bool> {
+        let below =
+            |frame: &Frame| frame[1].load(Ordering::Relaxed) & ADDRESS < step.stack_pointer();
+        while self.len > 0 && below(self.frame(0)) {
+            self.inner += 1;
+            self.len -= 1;
+        }
+        let is_same = self.meets(0, step)?;
+        if !is_same && self.len == 1 {
+            self.is_whole = false;
+        }
+        step.store(self.frame(0));
+        for number in (0..count).rev() {
+            self.inner += FRAMES - 1;
+            match self.len {
+                FRAMES => self.is_whole = false,
+                _ => self.len += 1,
+            }
+            copy(&self.of.new[number % MAX_NEW], self.frame(0));
+        }
+        Some(is_same)
+    }
+
+    /// Stores a new frame behind `count` others. False if there is no room, or nothing that they
+    /// could be added to.
+    #[inline(always)]
+    pub(super) fn add_new(&mut self, count: usize, step: Step) -> bool {
+        match self.of.new.get(count).filter(|_| self.len > 0) {
+            Some(place) => {
+                step.store(place);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Remembers the `count` new frames and another one, and no others. Returns the number of that
+    /// one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn replace(&mut self, count: usize, step: Step) -> usize {
+        self.replace_all(count);
+        self.len = count + 1;
+        step.store(self.frame(count));
+        count
+    }
+
+    /// Remembers the `count` new frames, and no others.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn replace_all(&mut self, count: usize) {
+        self.len = count;
+        self.is_whole = false;
+        for (number, new) in self.of.new[..count].iter().enumerate() {
+            copy(new, self.frame(number));
+        }
+    }
+
+    /// Remembers a frame as the next one outside of those before. Returns whether its address was
+    /// the same; none if there are too many.
+    #[inline(always)]
+    pub(super) fn replace_outer(&mut self, number: usize, step: Step) -> Option<bool> {
+        let meets = self.meets(number, step);
+        if meets.is_none() {
+            // What is further out does not follow from this one.
+            self.end(number - 1, false);
+            if number == FRAMES {
+                return None;
+            }
+            self.len += 1;
+        }
+        let is_same = meets == Some(true);
+        if !is_same && number + 1 == self.len {
+            self.is_whole = false;
+        }
+        step.store(self.frame(number));
+        Some(is_same)
+    }
+}
+
+fn copy(from: &Frame, to: &Frame) {
+    for (from, to) in from.iter().zip(to) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Frames<'_> {
+    fn drop(&mut self) {
+        let [inner, len] = [(self.inner % FRAMES, 32), (self.len, 40)]
+            .map(|(value, shift)| (value as u64) << shift);
+        let whole = if self.is_whole { WHOLE } else { 0 };
+        let extent = u64::from(self.changes) | inner | len | whole;
+        self.of.extent.store(extent, Ordering::Relaxed);
+        // Signal handlers find it free only when all is stored.
+        compiler_fence(Ordering::SeqCst);
+        self.of.owner.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remember(last: &LastWalk, stack_pointer: usize, end: usize, changes: u32) {
+        let mut frames = last.take(stack_pointer, end, changes).expect("it is free");
+        frames.replace(0, Step::untold(1, stack_pointer));
+    }
+
+    /// A signal handler that interrupts a walk does without, and one that has left a walk by a long
+    /// jump does not end that for ever.
+    #[test]
+    fn walks_are_not_interrupted() {
+        let last = LastWalk::default();
+        remember(&last, 0x5000, 0x9000, 1);
+        let frames = last.take(0x4000, 0x9000, 1).unwrap();
+        assert_eq!(frames.len, 1);
+        for stack_pointer in [0x4000, 0x3ff8, 0x1000] {
+            assert!(last.take(stack_pointer, 0x9000, 1).is_none(), "a handler");
+        }
+        assert!(
+            last.take(0x8000, 0xa000, 1).is_none(),
+            "a handler on another stack"
+        );
+        std::mem::forget(frames);
+        let frames = last
+            .take(0x4008, 0x9000, 1)
+            .expect("the walk below has been left");
+        assert_eq!(frames.len, 0, "it may have left anything");
+        drop(frames);
+        assert!(last.take(0x1000, 0x9000, 1).is_some());
+    }
+
+    #[test]
+    fn other_code_and_other_stacks_forget_all() {
+        let last = LastWalk::default();
+        let known = |end, changes| last.take(0x5000, end, changes).unwrap().len;
+        remember(&last, 0x5000, 0x9000, 1);
+        assert_eq!(known(0x9000, 1), 1);
+        assert_eq!([known(0x9000, 2), known(0x9000, 1)], [0; 2]);
+        remember(&last, 0x5000, 0x9000, 1);
+        assert_eq!([known(0xa000, 1), known(0x9000, 1)], [0; 2]);
+        remember(&last, 0x5000, 0x9000, 1);
+        last.forget();
+        assert_eq!(known(0x9000, 1), 0);
+        assert!(last.take(0x5000, 1 << ADDRESS_BITS, 1).is_none());
+    }
+
+    /// A stack of 16 words, with a walk of three frames from the word 2 on: the caller's frame
+    /// begins at 5, and has been found by the stack pointer; the next one at 9, by the frame
+    /// pointer that was saved at 3; the last one at 12.
+    struct Example {
+        words: [usize; 16],
+        last: LastWalk,
+    }
+
+    impl Example {
+        fn at(&self, word: usize) -> usize {
+            self.words.as_ptr().expose_provenance() + WORD * word
+        }
+
+        fn new() -> Box<Self> {
+            let mut example = Box::new(Self {
+                words: [0; 16],
+                last: LastWalk::default(),
+            });
+            let frame = example.at(7);
+            for (word, value) in [(4, 0x10005), (3, frame), (8, 0x10009), (11, 0x1000c)] {
+                example.words[word] = value;
+            }
+            let at = |word| example.at(word);
+            let mut frames = example.last.take(at(2), at(16), 0).unwrap();
+            frames.replace(0, Step::untold(0x10002, at(2)));
+            let told = |ip, word, saved, by_frame| Step::told(ip, at(word), saved, by_frame);
+            for (number, step) in [
+                told(0x10005, 5, Some((-2, frame)), None),
+                told(0x10009, 9, None, Some(frame)),
+                told(0x1000c, 12, None, None),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                assert_eq!(frames.replace_outer(number + 1, step), Some(false));
+            }
+            drop(frames);
+            example
+        }
+
+        /// The addresses that are still those of the callers, from a frame on.
+        fn followed(&self, number: usize, frame_pointer: usize) -> Vec<usize> {
+            let memory = self.words.as_ptr_range();
+            let (low, end) = (memory.start.expose_provenance(), memory.end.addr());
+            // SAFETY: the array stays.
+            let memory = unsafe { KnownMemory::new(low, end) }.unwrap();
+            let frames = self.last.take(self.at(2), self.at(16), 0).unwrap();
+            let of = frames.frame(number);
+            let [ip, sp] = [0, 1].map(|word| of[word].load(Ordering::Relaxed) & ADDRESS);
+            let mut registers = Registers::of_caller(ip as usize, sp as usize, frame_pointer);
+            let mut places = [const { std::mem::MaybeUninit::uninit() }; 8];
+            let mut addresses = Addresses::new(&mut places);
+            let last = frames.follow(number, &mut registers, memory, &mut addresses);
+            let addresses: Vec<_> = (addresses.get().iter())
+                .map(|&bytes| u64::from_ne_bytes(bytes) as usize)
+                .collect();
+            assert_eq!(last, number + addresses.len());
+            assert_eq!(
+                registers.ip,
+                addresses.last().copied().unwrap_or(ip as usize)
+            );
+            addresses
+        }
+    }
+
+    #[test]
+    fn frames_are_followed_as_long_as_they_are_the_same() {
+        let example = Example::new();
+        let frame = example.at(7);
+        assert_eq!(example.followed(0, 77), [0x10005, 0x10009, 0x1000c]);
+        assert_eq!(example.followed(1, frame), [0x10009, 0x1000c]);
+        // Another frame pointer leads elsewhere.
+        assert!(example.followed(1, frame + 8).is_empty());
+        // It is not needed any more.
+        assert_eq!(example.followed(2, 77), [0x1000c]);
+        assert!(example.followed(3, 77).is_empty());
+        for (word, count) in [(4, 0), (3, 0), (8, 1), (11, 2), (7, 3)] {
+            let mut example = Example::new();
+            example.words[word] ^= 8;
+            assert_eq!(example.followed(0, 77).len(), count, "word {word}");
+        }
+    }
+
+    /// Frames that words of the stack cannot tell, or that are elsewhere, are not followed.
+    #[test]
+    fn frames_that_cannot_be_told_are_not_followed() {
+        let example = Example::new();
+        let at = |word| example.at(word);
+        let far = -(MAX_BELOW as isize) - 1;
+        for step in [
+            Step::untold(0x10005, at(5)),
+            Step::told(0x10005, at(5), Some((far, 0)), None),
+            Step::told(0x10005, at(5), Some((0, 0x10005)), None),
+            Step::told(0x10005, at(5), Some((1, 0)), None),
+            Step::told(0x10005, at(0), None, None),
+            Step::told(0x10005, at(17), None, None),
+            Step::told(0x10005, at(5) + 1, None, None),
+            Step::told(0x10006, at(5), None, None),
+        ] {
+            step.store(&example.last.frames[1]);
+            assert!(example.followed(0, 77).is_empty(), "{step:x?}");
+        }
+    }
+}
