@@ -2,15 +2,28 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use socket2::{Domain, Socket, Type};
+
 use crate::babeltrace::is_about_modules;
 use crate::relay_log;
 use crate::wait::{LIMIT, until, within};
+
+/// Reserves a port of the loopback device: the system gives it to nobody else, but a program that
+/// asks for it by number can listen there, if it sets `SO_REUSEADDR`, as the relay daemon does.
+fn reserve() -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket
+        .bind(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into())
+        .unwrap();
+    socket
+}
 
 /// A running relay daemon with an output directory of its own.
 pub struct Relayd {
@@ -20,6 +33,8 @@ pub struct Relayd {
     namespace: Option<String>,
     /// Ports for control, for data, and for live viewers.
     ports: [u16; 3],
+    /// Sockets that keep others from taking these ports.
+    _reserved: Vec<Socket>,
     child: Option<Child>,
 }
 
@@ -39,12 +54,14 @@ impl Relayd {
     /// # Panics
     /// If there are no free ports.
     pub fn stopped() -> Self {
-        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let reserved = [(); 3].map(|()| reserve());
+        let port = |of: &Socket| of.local_addr().unwrap().as_socket_ipv4().unwrap().port();
         Self {
             directory: tempfile::tempdir().unwrap(),
-            host: "127.0.0.1".to_owned(),
+            host: Ipv4Addr::LOCALHOST.to_string(),
             namespace: None,
-            ports: listeners.map(|of| of.local_addr().unwrap().port()),
+            ports: reserved.each_ref().map(port),
+            _reserved: reserved.into(),
             child: None,
         }
     }
@@ -59,6 +76,7 @@ impl Relayd {
             host: host.to_owned(),
             namespace: Some(namespace.to_owned()),
             ports: [5342, 5343, 5344],
+            _reserved: Vec::new(),
             child: None,
         };
         relayd.restart();
@@ -114,7 +132,13 @@ impl Relayd {
         let child = command.stderr(log).spawn();
         let child = child.expect("lttng-relayd (Debian package lttng-tools) must be installed");
         self.child = Some(child);
-        until("the relay listens", || self.listens());
+        until("the relay listens", || {
+            if let Some(status) = self.child.as_mut().and_then(|of| of.try_wait().unwrap()) {
+                self.child = None;
+                panic!("lttng-relayd ended: {status}\n{}", self.log());
+            }
+            self.listens()
+        });
     }
 
     fn listens(&self) -> bool {

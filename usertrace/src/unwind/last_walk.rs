@@ -505,4 +505,54 @@ mod tests {
             assert!(example.followed(0, 77).is_empty(), "{step:x?}");
         }
     }
+
+    /// Only the frame of which it is known has no caller.
+    #[test]
+    fn the_end_is_forgotten_with_its_frame() {
+        let step = |number: usize, ip| Step::told(ip, 0x5000 + 8 * number, None, None);
+        type Change = fn(&mut Frames<'_>, &dyn Fn(usize, usize) -> Step);
+        let changed = |change: Change| {
+            let last = LastWalk::default();
+            let mut frames = last.take(0x5000, 0x9000, 0).unwrap();
+            frames.replace(0, step(0, 1));
+            for number in 1..4 {
+                assert_eq!(frames.replace_outer(number, step(number, 1)), Some(false));
+            }
+            frames.end(3, true);
+            drop(frames);
+            let mut frames = last.take(0x5000, 0x9000, 0).unwrap();
+            assert!(frames.is_end(3) && !frames.is_end(2));
+            change(&mut frames, &step);
+            drop(frames);
+            let frames = last.take(0x5000, 0x9000, 0).unwrap();
+            frames.is_end(frames.len - 1)
+        };
+        assert!(changed(|_, _| {}));
+        assert!(changed(|frames, step| {
+            assert_eq!(frames.replace_outer(3, step(3, 1)), Some(true));
+            assert_eq!(frames.meet(0, step(3, 1)), Some(true));
+        }));
+        let changes: [Change; 7] = [
+            |frames, step| {
+                assert_eq!(frames.replace_outer(3, step(3, 2)), Some(false));
+            },
+            |frames, step| assert_eq!(frames.replace_outer(2, step(9, 1)), Some(false)),
+            |frames, step| assert_eq!(frames.replace_outer(4, step(4, 1)), Some(false)),
+            |frames, step| assert_eq!(frames.meet(0, step(3, 2)), Some(false)),
+            |frames, _| frames.replace_all(2),
+            |frames, step| {
+                assert_eq!(frames.replace(0, step(0, 1)), 0);
+            },
+            // It is pushed out.
+            |frames, step| {
+                for number in 4..FRAMES {
+                    frames.replace_outer(number, step(number, 1));
+                }
+                frames.end(FRAMES - 1, true);
+                assert!(frames.add_new(0, step(0, 3)));
+                assert_eq!(frames.meet(1, step(0, 1)), Some(true));
+            },
+        ];
+        assert_eq!(changes.map(changed), [false; 7]);
+    }
 }
