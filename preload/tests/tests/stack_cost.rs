@@ -193,7 +193,7 @@ fn optimised(directory: &Path) -> String {
 /// Requirements: F7
 #[test]
 #[ignore = "full tier: programs under heaptrack"]
-fn stacks_cost_about_as_much_as_heaptracks() {
+fn a_stack_costs_less_than_heaptracks() {
     let heaptrack = ["/usr/lib/heaptrack", "/usr/lib/x86_64-linux-gnu/heaptrack"]
         .map(|directory| Path::new(directory).join("libheaptrack_preload.so"));
     let Some(heaptrack) = heaptrack.iter().find(|path| path.exists()) else {
@@ -231,6 +231,6 @@ fn stacks_cost_about_as_much_as_heaptracks() {
             ours / theirs,
             (ours - alone) / (theirs - alone),
         );
-        assert!(share < 2.5, "{share}");
+        assert!(share < 1.0, "{share}");
     }
 }

@@ -1,6 +1,6 @@
 //! Memory that is known to be readable.
 
-use super::registers::WORD;
+pub(super) const WORD: usize = size_of::<usize>();
 
 /// A range of whole words.
 #[derive(Clone, Copy, Debug)]

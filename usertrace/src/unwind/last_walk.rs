@@ -9,23 +9,16 @@
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use super::addresses::Addresses;
-use super::known_memory::KnownMemory;
-use super::registers::{Registers, WORD, without_signature};
+use super::known_memory::{KnownMemory, WORD};
+use super::registers::Registers;
+use super::step::{
+    self, ADDRESS, ADDRESS_BITS, BY_FRAME, Frame, Step, VERIFIABLE, without_signature,
+};
 
 /// Frames that are remembered.
 const FRAMES: usize = 32;
 /// New frames inside of one that the last walk came to. If there are more, all are new.
 const MAX_NEW: usize = 12;
-const WORDS_OF_FRAME: usize = 4;
-
-/// Bits of a frame's first word; its address is below them.
-const BY_FRAME: u64 = 1 << 63;
-const VERIFIABLE: u64 = 1 << 62;
-/// Addresses have this many bits. In a frame's second word, the rest says how many words below the
-/// stack pointer the frame pointer was saved; 0: it was not.
-const ADDRESS_BITS: u32 = 48;
-const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
-const MAX_BELOW: u64 = u64::MAX >> ADDRESS_BITS;
 
 /// The bit of an extent that says that the outermost frame has no caller.
 const WHOLE: u64 = 1 << 63;
@@ -49,9 +42,6 @@ pub(crate) struct LastWalk {
     /// The end of the stack.
     end: AtomicU64,
 }
-
-/// The words of a [`Step`].
-type Frame = [AtomicU64; WORDS_OF_FRAME];
 
 impl LastWalk {
     /// Forgets all frames, for the calling thread, which takes it from a thread that ended.
@@ -115,55 +105,6 @@ impl LastWalk {
             len: if is_valid { len.min(FRAMES) } else { 0 },
             is_whole: extent & WHOLE != 0,
         })
-    }
-}
-
-/// A frame, and how it followed from that of the function that it called, as words: its address
-/// with bits; its stack pointer, and how far below its frame pointer had been saved; the frame
-/// pointer that was saved; and the one that it was found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step([u64; WORDS_OF_FRAME]);
-
-impl Step {
-    /// A frame that words of the stack cannot tell.
-    pub(super) fn untold(ip: usize, stack_pointer: usize) -> Self {
-        Self([ip as u64 & ADDRESS, stack_pointer as u64 & ADDRESS, 0, 0])
-    }
-
-    /// A frame whose address was right below its stack pointer. `saved` is the frame pointer's
-    /// place, in words from the stack pointer, and its value; none if it had not changed.
-    /// `by_frame` is the frame pointer that it was found by; none if it was by the stack pointer.
-    #[inline(always)]
-    pub(super) fn told(
-        ip: usize,
-        stack_pointer: usize,
-        saved: Option<(isize, usize)>,
-        by_frame: Option<usize>,
-    ) -> Self {
-        let below = saved.map_or(0, |(offset, _)| offset.wrapping_neg() as u64);
-        let is_below = below <= MAX_BELOW && (below != 0 || saved.is_none());
-        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        Self([
-            ip as u64 & ADDRESS | flag(by_frame.is_some(), BY_FRAME) | flag(is_below, VERIFIABLE),
-            stack_pointer as u64 & ADDRESS | below << ADDRESS_BITS,
-            saved.map_or(0, |(_, value)| value as u64),
-            by_frame.unwrap_or(0) as u64,
-        ])
-    }
-
-    fn ip(self) -> u64 {
-        self.0[0] & ADDRESS
-    }
-
-    fn stack_pointer(self) -> u64 {
-        self.0[1] & ADDRESS
-    }
-
-    #[inline(always)]
-    fn store(self, frame: &Frame) {
-        for (place, word) in frame.iter().zip(self.0) {
-            place.store(word, Ordering::Relaxed);
-        }
     }
 }
 
@@ -273,7 +214,7 @@ impl Frames<'_> {
                 FRAMES => self.is_whole = false,
                 _ => self.len += 1,
             }
-            copy(&self.of.new[number % MAX_NEW], self.frame(0));
+            step::copy(&self.of.new[number % MAX_NEW], self.frame(0));
         }
         Some(is_same)
     }
@@ -309,7 +250,7 @@ impl Frames<'_> {
         self.len = count;
         self.is_whole = false;
         for (number, new) in self.of.new[..count].iter().enumerate() {
-            copy(new, self.frame(number));
+            step::copy(new, self.frame(number));
         }
     }
 
@@ -335,12 +276,6 @@ impl Frames<'_> {
     }
 }
 
-fn copy(from: &Frame, to: &Frame) {
-    for (from, to) in from.iter().zip(to) {
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
 impl Drop for Frames<'_> {
     fn drop(&mut self) {
         let [inner, len] = [(self.inner % FRAMES, 32), (self.len, 40)]
@@ -357,6 +292,7 @@ impl Drop for Frames<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unwind::step::MAX_BELOW;
 
     fn remember(last: &LastWalk, stack_pointer: usize, end: usize, changes: u32) {
         let mut frames = last.take(stack_pointer, end, changes).expect("it is free");

@@ -2,9 +2,9 @@
 //! objects, or by the frame pointer. Async-signal-safe: allocates nothing, takes no lock.
 //!
 //! `table.rs` finds the rule of an instruction, `cache.rs` remembers it, and `rule.rs` is what they
-//! have in common. `registers.rs` applies it to a frame; `walk.rs` does so for all frames of a
-//! stack, apart from those that `last_walk.rs` remembers. Rules are data of loaded files, and memory
-//! of the stack may contain anything. So the caller reads the memory, and decides what may be read.
+//! have in common. `registers.rs` applies it to a frame; `walk.rs` does so for the frames of a
+//! stack, apart from those that `last_walk.rs` remembers. Rules are data of loaded files, and
+//! memory of the stack may contain anything. So the caller says what memory may be read.
 
 mod addresses;
 mod cache;
@@ -12,6 +12,7 @@ mod known_memory;
 mod last_walk;
 mod registers;
 mod rule;
+mod step;
 mod table;
 mod walk;
 

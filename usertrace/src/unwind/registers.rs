@@ -1,15 +1,12 @@
 //! The registers of a frame, and those of its caller.
 
-use super::known_memory::KnownMemory;
-use super::last_walk::Step;
+use super::known_memory::{KnownMemory, WORD};
 use super::rule::{Base, PlainRule, Rule, Saved, TableRule};
+use super::step::{Step, without_signature};
 use super::{has_tables, look_up_plain, plain_rule_at, rule_at};
 
 /// Return addresses below are none: the kernel maps nothing there.
 const FIRST_ADDRESS: usize = 65536;
-/// On AArch64, the upper bits of a return address may be a signature.
-const ADDRESS_BITS: u32 = 48;
-pub(super) const WORD: usize = size_of::<usize>();
 /// A frame pointer that is not known, and leads nowhere.
 const UNKNOWN: usize = usize::MAX;
 
@@ -295,8 +292,4 @@ impl Registers {
             is_limit: false,
         })
     }
-}
-
-pub(super) fn without_signature(address: usize) -> usize {
-    address & ((1 << ADDRESS_BITS) - 1)
 }

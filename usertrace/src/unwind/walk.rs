@@ -2,8 +2,9 @@
 //! by rules.
 
 use super::addresses::Addresses;
-use super::last_walk::{Frames, LastWalk, Step};
+use super::last_walk::{Frames, LastWalk};
 use super::registers::{Registers, StackMemory};
+use super::step::Step;
 
 /// How a walk and the last one belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
