@@ -29,7 +29,8 @@ pub use self::program::{now, report_processor, report_start, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
     Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, Noise,
-    PROCESSES, Reader, Readers, Redis, Results, StartUp, Starts, ToDisk, Volume, WrappedCall,
+    PROCESSES, Reader, Readers, Redis, Results, Served, StartUp, Starts, ToDisk, Volume,
+    WrappedCall,
 };
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

@@ -290,19 +290,29 @@ pub struct WrappedCall {
     pub more_ns: f64,
 }
 
-/// A `redis-server` under load: its requests per second.
+/// A `redis-server` under load.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Redis {
     /// As it is.
-    pub plain: f64,
+    pub plain: Served,
     /// Recorded by `usertrace record --malloc --pthread`.
-    pub usertrace: f64,
+    pub usertrace: Served,
     /// With LTTng-UST's wrappers of the C library and of pthread, in a session.
-    pub lttng: f64,
-    /// What ours loses, as a part of what it does plain; the median of the turns.
-    pub usertrace_loss: f64,
-    /// The same of LTTng-UST's.
-    pub lttng_loss: f64,
+    pub lttng: Served,
+}
+
+/// What a server does in one way. Differences are medians over neighbours in time.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Served {
+    /// Requests per second.
+    pub rate: f64,
+    /// The part of the rate that is lost, of what it does plain.
+    pub loss: f64,
+    /// Nanoseconds of a processor that the server itself takes for each request. Other load on the
+    /// machine hardly changes it.
+    pub ns: f64,
+    /// Nanoseconds more than plain.
+    pub more_ns: f64,
 }
 
 /// Programs that read one trace and print all of it, in turns.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, SESSIONS};
-use usertrace_bench::{Redis, median};
+use usertrace_bench::{Redis, Served, median};
 
 /// Turns that count; one more comes first.
 const ROUNDS: usize = 5;
@@ -43,39 +43,52 @@ fn main() -> Result<()> {
     let installed = installed.iter().find(|path| Path::new(path).exists());
     symlink(installed.context("redis-tools is not installed")?, &server)?;
 
-    let mut rates = [const { Vec::new() }; 3];
+    let mut turns: [Vec<Turn>; 3] = Default::default();
     for round in 0..=ROUNDS {
-        for (at, how) in [How::Plain, How::Usertrace, How::Lttng]
-            .into_iter()
-            .enumerate()
-        {
-            let rate = turn(how, &usertrace, &server, directory.path())?;
+        let ways = [How::Plain, How::Usertrace, How::Lttng];
+        for (how, turns) in ways.into_iter().zip(&mut turns) {
+            let turn = turn(how, &usertrace, &server, directory.path())?;
             if round > 0 {
-                rates[at].push(rate);
+                turns.push(turn);
             }
         }
     }
-    let [plain, ours, theirs] = &rates;
-    let loss = |rates: &[f64]| {
-        let losses = rates
-            .iter()
-            .zip(plain)
-            .map(|(rate, plain)| 1.0 - rate / plain);
-        median(&losses.collect::<Vec<_>>())
+    let [plain, ours, theirs] = &turns;
+    let served = |turns: &[Turn]| {
+        let of = |part: &dyn Fn(&Turn, &Turn) -> f64| {
+            let pairs = turns.iter().zip(plain);
+            median(
+                &pairs
+                    .map(|(turn, plain)| part(turn, plain))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        Served {
+            rate: of(&|turn, _| turn.rate),
+            loss: of(&|turn, plain| 1.0 - turn.rate / plain.rate),
+            ns: of(&|turn, _| turn.ns),
+            more_ns: of(&|turn, plain| turn.ns - plain.ns),
+        }
     };
     let result = Redis {
-        plain: median(plain),
-        usertrace: median(ours),
-        lttng: median(theirs),
-        usertrace_loss: loss(ours),
-        lttng_loss: loss(theirs),
+        plain: served(plain),
+        usertrace: served(ours),
+        lttng: served(theirs),
     };
     println!("{}", serde_json::to_string_pretty(&result)?);
     Ok(())
 }
 
-/// The requests per second of one server.
-fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<f64> {
+/// One run of a server.
+struct Turn {
+    /// Requests per second.
+    rate: f64,
+    /// Nanoseconds of a processor that the server took for each.
+    ns: f64,
+}
+
+/// Runs one server.
+fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<Turn> {
     let socket = directory.join("socket");
     let traces = directory.join("traces");
     let mut command = match how {
@@ -115,25 +128,25 @@ fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<f
         .stdout(Stdio::null())
         .process_group(0);
     let mut child = command.spawn().context("redis-server")?;
-    let rate = load(&socket, &mut child);
+    let turn = load(&socket, &mut child);
     let _ = ask(&socket, &["shutdown", "nosave"]);
-    if rate.is_err() {
+    if turn.is_err() {
         // It may not have heard of that.
         let _ = child.kill();
     }
     let status = child.wait()?;
     drop(session);
-    let rate = rate?;
+    let turn = turn?;
     ensure!(status.success(), "redis-server: {status}");
     if matches!(how, How::Usertrace) {
         ensure!(traces.read_dir()?.next().is_some(), "no trace was recorded");
         fs::remove_dir_all(&traces)?;
     }
-    Ok(rate)
+    Ok(turn)
 }
 
 /// Waits for the server, and makes the requests.
-fn load(socket: &Path, server: &mut Child) -> Result<f64> {
+fn load(socket: &Path, server: &mut Child) -> Result<Turn> {
     let deadline = Instant::now() + PATIENCE;
     while ask(socket, &["ping"]).is_err() {
         let ended = server.try_wait()?;
@@ -141,6 +154,7 @@ fn load(socket: &Path, server: &mut Child) -> Result<f64> {
         ensure!(Instant::now() < deadline, "redis-server does not answer");
         std::thread::sleep(Duration::from_millis(20));
     }
+    let processor = processor(socket)?;
     let begun = Instant::now();
     let output = Command::new("redis-benchmark")
         .args(["-q", "-t", "set,get", "-n", &REQUESTS.to_string(), "-s"])
@@ -154,11 +168,26 @@ fn load(socket: &Path, server: &mut Child) -> Result<f64> {
         "redis-benchmark: {}",
         output.status
     );
-    Ok(2.0 * REQUESTS as f64 / took.as_secs_f64())
+    let requests = 2.0 * REQUESTS as f64;
+    Ok(Turn {
+        rate: requests / took.as_secs_f64(),
+        ns: (self::processor(socket)? - processor) * 1e9 / requests,
+    })
+}
+
+/// Seconds of a processor that the server took so far, as it says.
+fn processor(socket: &Path) -> Result<f64> {
+    let said = ask(socket, &["info", "cpu"])?;
+    let of = |key: &str| -> Result<f64> {
+        let value = said.lines().find_map(|line| line.strip_prefix(key));
+        let value = value.with_context(|| format!("redis-server does not say {key}"))?;
+        Ok(value.trim().parse()?)
+    };
+    Ok(of("used_cpu_user:")? + of("used_cpu_sys:")?)
 }
 
 /// Asks the server something by `redis-cli`.
-fn ask(socket: &Path, arguments: &[&str]) -> Result<()> {
+fn ask(socket: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new("redis-cli")
         .arg("-s")
         .arg(socket)
@@ -167,5 +196,5 @@ fn ask(socket: &Path, arguments: &[&str]) -> Result<()> {
         .output()
         .context("redis-cli")?;
     ensure!(output.status.success(), "redis-cli: {}", output.status);
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
