@@ -5,7 +5,9 @@
 //!   comparison, and of the kernel's own work.
 //! - `start-up` measures the start and the memory of an instrumented program that does nothing.
 //! - `to-disk` measures events into files, or through a relay (`scripts/bench relay`).
-//! - `wrapped` measures calls that the preload libraries wrap (`scripts/bench wrapped`).
+//! - `wrapped` measures calls that preload libraries wrap, ours and those of others.
+//! - `redis` measures a server whose calls are wrapped, beside LTTng-UST's wrappers.
+//! - `readers` measures programs that read a trace, beside babeltrace2.
 //! - `extraction` measures time and memory to extract traces from dumps (`scripts/bench crash`).
 //! - `bench-report` writes `docs/bench` from the results. `scripts/bench` runs them all.
 
@@ -27,7 +29,8 @@ pub use self::program::{now, report_processor, report_start, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
     Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, Noise,
-    PROCESSES, Results, StartUp, Starts, ToDisk, Volume,
+    PROCESSES, Reader, Readers, Redis, Results, Served, StartUp, Starts, ToDisk, Volume,
+    WrappedCall,
 };
 pub use self::statistics::{median, quantile};
 pub use self::targets::Target;

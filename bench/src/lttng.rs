@@ -134,6 +134,16 @@ impl Session {
         self.start_to(name, &output)
     }
 
+    /// Makes the session with events of other programs, and starts it.
+    #[must_use]
+    pub fn start_for(self, output: &Path, events: &str) -> Started {
+        let name = format!("{}-others", self.name);
+        self.create(&name, &format!("--output={}", output.join(&name).display()));
+        enable(&name, &[events]);
+        run(["start", &name]);
+        Started { name }
+    }
+
     /// The same with a relay daemon, whose address is `net://HOST:PORT:PORT`.
     #[must_use]
     pub fn start_at_relay(self, address: &str) -> Started {
@@ -141,11 +151,29 @@ impl Session {
     }
 
     fn start_to(self, name: String, destination: &str) -> Started {
+        self.create(&name, destination);
+        enable(
+            &name,
+            &[
+                "usertrace_bench:empty,usertrace_bench:number,usertrace_bench:numbers,usertrace_bench:block,\
+               usertrace_bench:text",
+            ],
+        );
+        enable(
+            &name,
+            &["usertrace_bench:filtered", "--filter=a == 0xffffffffff"],
+        );
+        run(["start", &name]);
+        Started { name }
+    }
+
+    /// Makes the session and its channel.
+    fn create(self, name: &str, destination: &str) {
         if self.mode == Mode::Overwrite {
             // A flight recorder: nothing is written but what is asked for.
-            run(["create", &name, "--snapshot", destination]);
+            run(["create", name, "--snapshot", destination]);
         } else {
-            run(["create", &name, destination]);
+            run(["create", name, destination]);
         }
         let session_option = format!("--session={name}");
         let mode: &[&str] = match self.mode {
@@ -163,23 +191,19 @@ impl Session {
             "--num-subbuf=16",
         ];
         run(channel.iter().chain(mode).chain(&["bench"]).copied());
-        let enable = [
-            "enable-event",
-            "--userspace",
-            &session_option,
-            "--channel=bench",
-        ];
-        run(enable.iter().copied().chain([
-            "usertrace_bench:empty,usertrace_bench:number,usertrace_bench:numbers,usertrace_bench:block,\
-             usertrace_bench:text",
-        ]));
-        run(enable
-            .iter()
-            .copied()
-            .chain(["usertrace_bench:filtered", "--filter=a == 0xffffffffff"]));
-        run(["start", &name]);
-        Started { name }
     }
+}
+
+/// Enables events in the channel of a session.
+fn enable(session: &str, events: &[&str]) {
+    let session_option = format!("--session={session}");
+    let enable = [
+        "enable-event",
+        "--userspace",
+        &session_option,
+        "--channel=bench",
+    ];
+    run(enable.iter().chain(events).copied());
 }
 
 /// A session that is active, until this is dropped.

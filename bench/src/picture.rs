@@ -280,6 +280,9 @@ pub(crate) mod tests {
             instructions: None,
             start_up: None,
             to_disk: None,
+            wrapped: None,
+            redis: None,
+            readers: None,
         }
     }
 

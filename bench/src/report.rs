@@ -40,6 +40,9 @@ pub fn report(results: &Results) -> String {
     first(&mut text, results);
     counts(&mut text, results);
     to_disk(&mut text, results);
+    wrapped(&mut text, results);
+    redis(&mut text, results);
+    readers(&mut text, results);
     start_up(&mut text, results);
     text
 }
@@ -304,9 +307,94 @@ fn to_disk(text: &mut String, results: &Results) {
     }
     let _ = writeln!(
         text,
-        "\nUsertrace in LTTng-UST's, median of the turns: {:.2} times the events per second, {:.2} times the consumer's time.\n",
+        "\nUsertrace in LTTng-UST's, median of the turns: {:.2} times the events per second, {:.2} times the consumer's time.",
         disk.faster, disk.consumer
     );
+    if let Some([ours, theirs]) = disk.small_bytes {
+        let _ = writeln!(
+            text,
+            "An event of 4 bytes takes {ours:.1} bytes of files, and {theirs:.1} of LTTng-UST's."
+        );
+    }
+    text.push('\n');
+}
+
+/// Calls that libraries wrap.
+fn wrapped(text: &mut String, results: &Results) {
+    let Some(rows) = &results.wrapped else {
+        return;
+    };
+    text.push_str(
+        "## Calls that libraries wrap\n\n\
+         One thread, which nobody disturbs; rings that overwrite, so that no reader runs beside it. heaptrack walks a \
+         stack for each `malloc`, and ours with `callstack` for each event, so for `free`, too.\n\n\
+         | calls | how | ns of a pair | more than plain |\n|---|---|---|---|\n",
+    );
+    for row in rows {
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {:.1} | {:.1} |",
+            row.calls, row.how, row.ns, row.more_ns
+        );
+    }
+    text.push('\n');
+}
+
+/// The server whose calls are wrapped.
+fn redis(text: &mut String, results: &Results) {
+    let Some(redis) = &results.redis else {
+        return;
+    };
+    text.push_str(
+        "## A server whose calls are wrapped\n\n\
+         `redis-server` under `redis-benchmark -t set,get`, in turns; events go into files, and consumers run on the same \
+         processors. The processor time is the server's own.\n\n\
+         | how | requests per second | lost | ns of a processor for each | more than plain |\n|---|---|---|---|---|\n",
+    );
+    for (how, of) in [
+        ("plain", redis.plain),
+        ("`usertrace record --malloc --pthread`", redis.usertrace),
+        (
+            "LTTng-UST's wrappers of the C library and of pthread",
+            redis.lttng,
+        ),
+    ] {
+        let _ = writeln!(
+            text,
+            "| {how} | {:.0} | {:.1} % | {:.0} | {:.0} |",
+            of.rate,
+            100.0 * of.loss,
+            of.ns,
+            of.more_ns
+        );
+    }
+    text.push('\n');
+}
+
+/// Programs that read traces.
+fn readers(text: &mut String, results: &Results) {
+    let Some(readers) = &results.readers else {
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "## Programs that read a trace\n\n\
+         All of a trace of {} events of 32 bytes, to /dev/null, in turns.\n\n\
+         | command | seconds | of a processor | most memory, MiB | million events a second |\n|---|---|---|---|---|",
+        readers.events
+    );
+    for row in &readers.rows {
+        let _ = writeln!(
+            text,
+            "| `{}` | {:.2} | {:.2} | {:.0} | {:.2} |",
+            row.command,
+            row.seconds,
+            row.processor,
+            row.peak_mib,
+            readers.events as f64 / row.seconds / 1e6
+        );
+    }
+    text.push('\n');
 }
 
 fn start_up(text: &mut String, results: &Results) {
@@ -477,7 +565,10 @@ mod tests {
         ];
         results.events.events.extend(rows);
         let text = report(&results);
-        assert!(text.contains("| at most 3 × | 2.50 × | met |"), "{text}");
+        assert!(
+            text.contains("| at most 1.8 × | 2.50 × | **missed** |"),
+            "{text}"
+        );
         assert!(text.contains("| at least 5 × | 10.0 × | met |"), "{text}");
         results.events.events.last_mut().unwrap().ours = 12.0;
         let text = report(&results);

@@ -19,6 +19,15 @@ pub struct Results {
     pub start_up: Option<StartUp>,
     /// Events into files.
     pub to_disk: Option<ToDisk>,
+    /// Calls that libraries wrap.
+    #[serde(default)]
+    pub wrapped: Option<Vec<WrappedCall>>,
+    /// A server whose calls are wrapped.
+    #[serde(default)]
+    pub redis: Option<Redis>,
+    /// Programs that read traces.
+    #[serde(default)]
+    pub readers: Option<Readers>,
 }
 
 /// The code that writes an event.
@@ -239,6 +248,9 @@ pub struct ToDisk {
     pub usertrace: Disk,
     /// LTTng-UST's.
     pub lttng: Disk,
+    /// Bytes of the files for an event of 4 bytes: ours, and LTTng-UST's.
+    #[serde(default)]
+    pub small_bytes: Option<[f64; 2]>,
 }
 
 /// Events of 32 bytes into files, by one thread that waits for room.
@@ -263,6 +275,66 @@ impl Disk {
             bytes: of(|run| run.bytes),
         }
     }
+}
+
+/// A pair of calls that libraries wrap, in a program of one thread.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct WrappedCall {
+    /// The calls.
+    pub calls: String,
+    /// The library that wraps them, and what becomes of their events.
+    pub how: String,
+    /// Nanoseconds of a pair.
+    pub ns: f64,
+    /// Nanoseconds more than without a library.
+    pub more_ns: f64,
+}
+
+/// A `redis-server` under load.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Redis {
+    /// As it is.
+    pub plain: Served,
+    /// Recorded by `usertrace record --malloc --pthread`.
+    pub usertrace: Served,
+    /// With LTTng-UST's wrappers of the C library and of pthread, in a session.
+    pub lttng: Served,
+}
+
+/// What a server does in one way. Differences are medians over neighbours in time.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Served {
+    /// Requests per second.
+    pub rate: f64,
+    /// The part of the rate that is lost, of what it does plain.
+    pub loss: f64,
+    /// Nanoseconds of a processor that the server itself takes for each request. Other load on the
+    /// machine hardly changes it.
+    pub ns: f64,
+    /// Nanoseconds more than plain.
+    pub more_ns: f64,
+}
+
+/// Programs that read one trace and print all of it, in turns.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Readers {
+    /// Events of the trace.
+    pub events: u64,
+    /// The programs, ours first.
+    pub rows: Vec<Reader>,
+}
+
+/// A program that reads a trace: medians.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Reader {
+    /// The command.
+    pub command: String,
+    /// Seconds by the clock.
+    pub seconds: f64,
+    /// Seconds of a processor.
+    pub processor: f64,
+    /// The most memory that it had, in MiB.
+    pub peak_mib: f64,
 }
 
 /// Costs of an instrumented program that does nothing.

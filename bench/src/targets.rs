@@ -43,6 +43,8 @@ pub(crate) const PAYLOAD: &str = "32 bytes";
 /// Our rows.
 pub(crate) const PER_CPU: &str = "per-CPU ring";
 pub(crate) const SHARED: &str = "shared ring of a thread, fallback";
+pub(crate) const SHARED_BY_ALL: &str = "shared ring of several threads, fallback";
+pub(crate) const THREE: &str = "per-CPU rings of three traces";
 pub(crate) const FROM_C: &str = "per-CPU ring, from C";
 pub(crate) const LAYER: &str = "layer of `tracing`";
 pub(crate) const COUNTED: &str = "counted, with a histogram";
@@ -107,6 +109,14 @@ impl Results {
         self.add_event_targets(&mut targets);
         self.add_path_targets(&mut targets);
         self.add_process_targets(&mut targets);
+        // Not one of `Counts::targets`, by which the guest's run fails: it is not met yet.
+        targets.add(
+            "instructions of an event with its loop (in the guest)",
+            "at most 52",
+            self.instructions
+                .as_ref()
+                .map(|counts| (format!("{:.0}", counts.ours), counts.ours <= 52.0)),
+        );
         targets
             .0
             .extend(self.instructions.iter().flat_map(Counts::targets));
@@ -122,6 +132,29 @@ impl Results {
             "an event of 32 bytes, against the floor",
             "at most 1.15 ×",
             ours(1).map(|row| most(row.floors, 1.15)),
+        );
+        for (what, payload, limit, bound) in [
+            (
+                "an event of 256 bytes, against the floor",
+                "256 bytes",
+                "at most 1.25 ×",
+                1.25,
+            ),
+            (
+                "an event of 4 bytes and a text of 20, against the floor",
+                "4 bytes and a text of 20",
+                "at most 1.15 ×",
+                1.15,
+            ),
+        ] {
+            let row = self.row(EventWriter::Usertrace, PER_CPU, payload, 1);
+            targets.add(what, limit, row.map(|row| most(row.floors, bound)));
+        }
+        targets.add(
+            "an event of 32 bytes in three traces, against the floor",
+            "at most 2.6 ×",
+            self.row(EventWriter::Usertrace, THREE, PAYLOAD, 1)
+                .map(|row| most(row.floors, 2.6)),
         );
         // LTTng-UST's cheapest configuration counts.
         let cheapest = |threads| {
@@ -169,9 +202,15 @@ impl Results {
     /// Other ways to write an event, and the first lap.
     fn add_path_targets(&self, targets: &mut Targets) {
         targets.add(
-            "an event of 32 bytes into a shared ring, against the floor",
-            "at most 2 ×",
+            "an event of 32 bytes into a shared ring of a thread, against the floor",
+            "at most 1.5 ×",
             self.row(EventWriter::Usertrace, SHARED, PAYLOAD, 1)
+                .map(|row| most(row.floors, 1.5)),
+        );
+        targets.add(
+            "the same of a ring of several threads",
+            "at most 2 ×",
+            self.row(EventWriter::Usertrace, SHARED_BY_ALL, PAYLOAD, 1)
                 .map(|row| most(row.floors, 2.0)),
         );
         targets.add(
@@ -184,8 +223,8 @@ impl Results {
         let formatted = self.row(EventWriter::Tracing, FORMATTED, TRACING_PAYLOAD, 1);
         targets.add(
             "an event of 8 bytes and a text through the layer of `tracing`, against `event!`",
-            "at most 3 ×",
-            layer.map(|row| most(row.ours, 3.0)),
+            "at most 1.8 ×",
+            layer.map(|row| most(row.ours, 1.8)),
         );
         targets.add(
             "the same event formatted by `tracing` to a sink, against the layer",
@@ -196,11 +235,11 @@ impl Results {
         );
         targets.add(
             "the first lap through fresh buffers, against later ones",
-            "at most 1.5 ×",
+            "at most 1.3 ×",
             self.events
                 .first
                 .as_ref()
-                .map(|first| most(first.ratio, 1.5)),
+                .map(|first| most(first.ratio, 1.3)),
         );
         targets.add(
             "the same with USERTRACE_PREFAULT=all",
@@ -222,22 +261,48 @@ impl Results {
         );
         targets.add(
             "the consumer's time for each of these events, against LTTng-UST's",
-            "at most 0.5 ×",
-            to_disk.map(|disk| most(disk.consumer, 0.5)),
+            "at most 0.3 ×",
+            to_disk.map(|disk| most(disk.consumer, 0.3)),
+        );
+        targets.add(
+            "bytes in the files for each of them, against LTTng-UST's",
+            "at most 1 ×",
+            to_disk.map(|disk| most(disk.usertrace.bytes / disk.lttng.bytes, 1.0)),
+        );
+        targets.add(
+            "bytes in the files for an event of 4 bytes, against LTTng-UST's",
+            "at most 1 ×",
+            to_disk
+                .and_then(|disk| disk.small_bytes)
+                .map(|[ours, theirs]| most(ours / theirs, 1.0)),
         );
         let start_up = self.start_up.as_ref();
         targets.add(
             "start of an instrumented program that does nothing",
-            "at most 1 ms later",
-            start_up.map(|start| (format!("{:.2} ms", start.later_ms), start.later_ms <= 1.0)),
+            "at most 0.25 ms later",
+            start_up.map(|start| (format!("{:.2} ms", start.later_ms), start.later_ms <= 0.25)),
         );
         targets.add(
             "its own memory",
-            "at most 64 KiB more",
+            "at most 40 KiB more",
             start_up.map(|start| {
                 let more = start.instrumented.own() - start.plain.own();
-                (format!("{more:.0} KiB"), more <= 64.0)
+                (format!("{more:.0} KiB"), more <= 40.0)
             }),
+        );
+        let redis = self.redis.as_ref();
+        targets.add(
+            "processor time that `--malloc --pthread` adds to redis, against LTTng-UST's wrappers",
+            "at most a third",
+            redis.map(|redis| most(redis.usertrace.more_ns / redis.lttng.more_ns, 1.0 / 3.0)),
+        );
+        targets.add(
+            "requests per second that it loses by that, against LTTng-UST's wrappers",
+            "at most a third",
+            // On a busy machine, the rates tell more of others than of the server.
+            redis
+                .filter(|redis| redis.lttng.loss > 0.0)
+                .map(|redis| most(redis.usertrace.loss / redis.lttng.loss, 1.0 / 3.0)),
         );
     }
 }

@@ -20,7 +20,7 @@ use iced_x86::{
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
 /// Instructions of an event that is recorded, at most.
-const MOST: usize = 55;
+const MOST: usize = 48;
 
 /// Instructions of an event that is counted or rejected, at most, from where its function jumps to
 /// the library: one without value and key, any other one, and one that is rejected.

@@ -26,7 +26,7 @@ const KIND: Kind = Kind {
 #[inline(never)]
 pub(crate) fn events(count: u64) {
     for n in 0..count {
-        tracing::info!(n = black_box(n), text = "twenty bytes of text");
+        tracing::info!(n = black_box(n), text = black_box(ours::TEXT));
     }
 }
 

@@ -125,33 +125,88 @@ fn main() {
         noise: noise(&floors, rounds),
         ..Events::default()
     };
-    match &lttng {
-        Some(lttng) => measure_beside_lttng(&mut events.events, &ours, &floors, lttng, rounds),
-        None => measure_alone(&mut events.events, &ours, &floors, rounds),
+    let rows = &mut events.events;
+    let parts = Parts::asked();
+    if parts.wants("sizes") {
+        match &lttng {
+            Some(lttng) => measure_beside_lttng(rows, &ours, &floors, lttng, rounds),
+            None => measure_alone(rows, &ours, &floors, rounds),
+        }
     }
-    eprintln!("three traces");
-    three(&mut events.events, &ours, &floors, lttng.as_ref(), rounds);
-    eprintln!("events that are counted");
-    counted::measure(&mut events.events, &ours, &floors, rounds);
-    eprintln!("events in C");
-    c::measure(&mut events.events, &ours, &floors, rounds);
-    eprintln!("the layer of tracing");
-    layer::measure(&mut events.events, &ours, &floors, rounds);
-    eprintln!("events that no trace wants");
-    events.idle = Some(idle::measure(&ours, lttng.as_ref(), rounds));
-    eprintln!("the fallback");
-    fallback::measure(&mut events.events);
-    let fresh = if rounds == 1 { 1 } else { FRESH };
-    events.first = Some(fallback::first(fresh, ""));
-    events.first_prefault = Some(fallback::first(fresh, "all"));
+    if parts.wants("three") {
+        eprintln!("three traces");
+        three(rows, &ours, &floors, lttng.as_ref(), rounds);
+    }
+    if parts.wants("counted") {
+        eprintln!("events that are counted");
+        counted::measure(rows, &ours, &floors, rounds);
+    }
+    if parts.wants("c") {
+        eprintln!("events in C");
+        c::measure(rows, &ours, &floors, rounds);
+    }
+    if parts.wants("layer") {
+        eprintln!("the layer of tracing");
+        layer::measure(rows, &ours, &floors, rounds);
+    }
+    if parts.wants("idle") {
+        eprintln!("events that no trace wants");
+        events.idle = Some(idle::measure(&ours, lttng.as_ref(), rounds));
+    }
+    if parts.wants("fallback") {
+        eprintln!("the fallback");
+        fallback::measure(rows);
+    }
+    if parts.wants("first") {
+        let fresh = if rounds == 1 { 1 } else { FRESH };
+        events.first = Some(fallback::first(fresh, ""));
+        events.first_prefault = Some(fallback::first(fresh, "all"));
+    }
     assert_eq!(ours.lost(), 0, "our rings were large enough");
 
-    criterion(&ours, &floors, lttng.as_ref());
+    if parts.are_all() {
+        criterion(&ours, &floors, lttng.as_ref());
+    }
     say(&events);
     if let Some(directory) = std::env::var_os("USERTRACE_BENCH_OUT") {
         let path = PathBuf::from(directory).join("events.json");
         let text = serde_json::to_string_pretty(&events).expect("plain data");
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+}
+
+/// The parts of the measurement, in order.
+const PARTS: [&str; 8] = [
+    "sizes", "three", "counted", "c", "layer", "idle", "fallback", "first",
+];
+
+/// The parts that were asked for.
+struct Parts(Option<Vec<String>>);
+
+impl Parts {
+    /// From `USERTRACE_BENCH_PARTS`, names separated by blanks. All parts if it is not set.
+    fn asked() -> Self {
+        Self(std::env::var("USERTRACE_BENCH_PARTS").ok().map(|asked| {
+            let asked: Vec<_> = asked.split_whitespace().map(str::to_owned).collect();
+            for part in &asked {
+                assert!(
+                    PARTS.contains(&part.as_str()),
+                    "there is no part {part:?}; parts: {}",
+                    PARTS.join(" ")
+                );
+            }
+            asked
+        }))
+    }
+
+    fn wants(&self, part: &str) -> bool {
+        debug_assert!(PARTS.contains(&part));
+        let asked = self.0.as_ref();
+        asked.is_none_or(|asked| asked.iter().any(|asked| asked == part))
+    }
+
+    fn are_all(&self) -> bool {
+        self.0.is_none()
     }
 }
 

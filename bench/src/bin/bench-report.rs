@@ -96,6 +96,9 @@ fn collect(from: &Path, before: Option<Results>) -> Result<Results> {
         instructions: instructions.or_else(|| before.and_then(|before| before.instructions)),
         start_up: read(&from.join("start-up.json"))?,
         to_disk: read(&from.join("to-disk.json"))?,
+        wrapped: read(&from.join("wrapped.json"))?,
+        redis: read(&from.join("redis.json"))?,
+        readers: read(&from.join("readers.json"))?,
     })
 }
 

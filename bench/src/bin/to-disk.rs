@@ -24,6 +24,8 @@ use usertrace_testing::relayd::Relayd;
 const ROUNDS: usize = 9;
 /// Events of 32 bytes in a turn: a gigabyte, so that what a start takes is little of it.
 const EVENTS: u64 = 30_000_000;
+/// Events of 4 bytes in the turn that only counts bytes.
+const SMALL_EVENTS: u64 = 1_000_000;
 /// Each ring has as many sub-buffers as LTTng-UST's, of the same size.
 const SUBBUF_SIZE: &str = "1048576";
 const SUBBUF_COUNT: &str = "16";
@@ -37,21 +39,23 @@ fn main() -> Result<()> {
     fs::create_dir_all(&output)?;
     let relayed = env::args_os().nth(1).map(PathBuf::from);
     let relay = relayed.map(|usertrace| (usertrace, Relayd::start()));
-    let ours = |output: &Path| match &relay {
+    let ours_of = |output: &Path, events| match &relay {
         Some((usertrace, relay)) => ours_by_relay(output, usertrace, relay),
-        None => ours(output),
+        None => ours(output, events),
     };
     let session = Session::BLOCKING;
-    let theirs = |output: &Path| match &relay {
+    let theirs_of = |output: &Path, events| match &relay {
         Some((_, relay)) => {
             let address = relay.address().replacen("tcp", "net", 1);
-            theirs(|| session.start_at_relay(&address), &relay.output())
+            theirs(|| session.start_at_relay(&address), &relay.output(), events)
         }
         None => {
             let directory = output.join(format!("{}-0", session.name));
-            theirs(|| session.start(output, 0), &directory)
+            theirs(|| session.start(output, 0), &directory, events)
         }
     };
+    let ours = |output: &Path| ours_of(output, LARGE);
+    let theirs = |output: &Path| theirs_of(output, LARGE);
     let mut runs: [Vec<Disk>; 2] = Default::default();
     // The first turn of each is not counted.
     for round in 0..=ROUNDS {
@@ -65,6 +69,13 @@ fn main() -> Result<()> {
             runs.push(run);
         }
     }
+    let small_bytes = match &relay {
+        Some(_) => None,
+        None => Some([
+            ours_of(&output, SMALL)?.bytes,
+            theirs_of(&output, SMALL)?.bytes,
+        ]),
+    };
     let [ours, theirs] = runs.map(|mut runs| runs.split_off(1));
     let ratio = |part: fn(&Disk) -> f64| {
         let pairs = ours.iter().zip(&theirs);
@@ -79,15 +90,33 @@ fn main() -> Result<()> {
         consumer: ratio(|run| run.consumer_ns),
         usertrace: Disk::median(&ours),
         lttng: Disk::median(&theirs),
+        small_bytes,
     };
     println!("{}", serde_json::to_string_pretty(&result)?);
     Ok(())
 }
 
-fn ours(output: &Path) -> Result<Disk> {
+/// The events of a turn.
+#[derive(Clone, Copy)]
+struct Load {
+    count: u64,
+    /// Bytes of the payload of one.
+    payload: u64,
+}
+
+const LARGE: Load = Load {
+    count: EVENTS,
+    payload: 32,
+};
+const SMALL: Load = Load {
+    count: SMALL_EVENTS,
+    payload: 4,
+};
+
+fn ours(output: &Path, events: Load) -> Result<Disk> {
     let directory = output.join("usertrace");
     fs::create_dir(&directory)?;
-    let [begun, _] = numbers(None, "usertrace", |command| {
+    let [begun, _] = numbers(None, "usertrace", events, |command| {
         command
             .env("USERTRACE_BACKEND", "fast")
             .env("USERTRACE_OUTPUT", &directory)
@@ -96,7 +125,7 @@ fn ours(output: &Path) -> Result<Disk> {
             .env("USERTRACE_SUBBUF_SIZE", SUBBUF_SIZE)
             .env("USERTRACE_SUBBUF_COUNT", SUBBUF_COUNT);
     })?;
-    measured(begun, daemons(None)?, &directory)
+    measured(begun, daemons(None)?, &directory, events)
 }
 
 /// The processor time of the daemons that were left to this process: all its children but one.
@@ -124,21 +153,21 @@ fn ours_by_relay(output: &Path, usertrace: &Path, relay: &Relayd) -> Result<Disk
         .args(["--relay", &relay.address(), "--output"])
         .arg(&spool)
         .arg("--");
-    let [begun, recorder] = numbers(Some(recorder), "usertrace", |command| {
+    let [begun, recorder] = numbers(Some(recorder), "usertrace", LARGE, |command| {
         command
             .env("USERTRACE_BACKEND", "fast")
             .env("USERTRACE_RINGS", "cpu");
     })?;
     let consumer = recorder + daemons(relay.pid())?;
     fs::remove_dir_all(&spool)?;
-    measured(begun, consumer, &relay.output())
+    measured(begun, consumer, &relay.output(), LARGE)
 }
 
 /// LTTng-UST's, in a session that writes to this directory.
-fn theirs(start: impl FnOnce() -> Started, directory: &Path) -> Result<Disk> {
+fn theirs(start: impl FnOnce() -> Started, directory: &Path, events: Load) -> Result<Disk> {
     let before = consumerd()?;
     let session = start();
-    let [begun, _] = numbers(None, "lttng", |command| {
+    let [begun, _] = numbers(None, "lttng", events, |command| {
         command
             .env("USERTRACE_BACKEND", "off")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");
@@ -146,7 +175,7 @@ fn theirs(start: impl FnOnce() -> Started, directory: &Path) -> Result<Disk> {
     // It returns when everything is written, or the relay has it.
     session.stop();
     let consumer = consumerd()?.saturating_sub(before);
-    let measured = measured(begun, consumer, directory);
+    let measured = measured(begun, consumer, directory, events);
     let lost = session.lost();
     ensure!(lost == 0, "{lost} events were lost");
     measured
@@ -157,6 +186,7 @@ fn theirs(start: impl FnOnce() -> Started, directory: &Path) -> Result<Disk> {
 fn numbers(
     recorder: Option<Command>,
     who: &str,
+    events: Load,
     set_up: impl FnOnce(&mut Command),
 ) -> Result<[Duration; 2]> {
     let path = env::current_exe()?.with_file_name("numbers");
@@ -168,7 +198,8 @@ fn numbers(
         None => Command::new(&path),
     };
     command
-        .args([who, &EVENTS.to_string()])
+        .args([who, &events.count.to_string()])
+        .args((events.payload == SMALL.payload).then_some("small"))
         .stdout(Stdio::piped());
     set_up(&mut command);
     let mut child = command
@@ -186,15 +217,16 @@ fn numbers(
     Ok([begun, exited.processor.saturating_sub(program)])
 }
 
-fn measured(begun: Duration, consumer: Duration, directory: &Path) -> Result<Disk> {
+fn measured(begun: Duration, consumer: Duration, directory: &Path, events: Load) -> Result<Disk> {
     let took = now().saturating_sub(begun);
     let bytes = size(directory)?;
-    ensure!(bytes > EVENTS * 32, "{bytes} bytes of {EVENTS} events");
+    let Load { count, payload } = events;
+    ensure!(bytes > count * payload, "{bytes} bytes of {count} events");
     fs::remove_dir_all(directory)?;
     Ok(Disk {
-        events_per_second: EVENTS as f64 / took.as_secs_f64(),
-        consumer_ns: consumer.as_secs_f64() * 1e9 / EVENTS as f64,
-        bytes: bytes as f64 / EVENTS as f64,
+        events_per_second: count as f64 / took.as_secs_f64(),
+        consumer_ns: consumer.as_secs_f64() * 1e9 / count as f64,
+        bytes: bytes as f64 / count as f64,
     })
 }
 

@@ -1,30 +1,38 @@
-//! Measures what the libraries to preload add to the calls that they wrap: `malloc` and `free`, and
-//! the lock of a mutex that no other thread has.
+//! Measures what libraries to preload add to the calls that they wrap: `malloc` and `free`, and the
+//! lock of a mutex that no other thread has.
 //!
 //! Usage: wrapped LIBRARY...
 //!
-//! One program runs in three ways in turns: plain; with the libraries, while no trace wants their
+//! One program runs in several ways in turns: plain; with the libraries, while no trace wants their
 //! events; and recorded by the fallback. Its rings overwrite then, so that no reader runs beside
-//! it. The program times itself, and prints the median of its batches.
+//! it. So do those of LTTng-UST's wrappers, which run if `bench/lttng/with-daemon` starts this.
+//! heaptrack's library, if it is installed, walks a stack for each `malloc`, and writes to
+//! /dev/null; ours with `callstack` walks one for `free`, too. The program times itself, and prints
+//! the median of its batches. Standard output has a row for each way, as JSON.
 
 use std::ffi::{OsStr, OsString};
 use std::hint::black_box;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
-use usertrace_bench::median;
+use usertrace_bench::lttng::{self, SESSIONS};
+use usertrace_bench::{WrappedCall, median};
 
 /// Says that this process is the program that is measured.
 const VARIABLE: &str = "USERTRACE_BENCH_WRAPPED";
 /// Runs of each.
-const TURNS: usize = 9;
+const TURNS: usize = 7;
 /// In each run.
-const BATCHES: usize = 101;
+const BATCHES: usize = 31;
 /// Pairs of calls in a batch.
 const PAIRS: u32 = 20_000;
 /// The pairs of calls.
 const NAMES: [&str; 2] = ["malloc(64), free", "pthread_mutex_lock, unlock"];
+
+/// LTTng-UST's session: its rings overwrite, as ours do.
+const OVERWRITE: lttng::Session = SESSIONS[2];
 
 /// How the program runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,24 +40,70 @@ enum How {
     Plain,
     Unwanted,
     Recorded,
+    WithStacks,
+    Lttng,
+    Heaptrack,
 }
 
+/// Where Debian has heaptrack's library.
+const HEAPTRACK: [&str; 2] = [
+    "/usr/lib/heaptrack/libheaptrack_preload.so",
+    "/usr/lib/x86_64-linux-gnu/heaptrack/libheaptrack_preload.so",
+];
+/// LTTng-UST's libraries, and their events.
+const LTTNG: &str = "liblttng-ust-libc-wrapper.so:liblttng-ust-pthread-wrapper.so";
+const LTTNG_EVENTS: &str = "lttng_ust_libc:*,lttng_ust_pthread:*";
+
 impl How {
-    const ALL: [Self; 3] = [Self::Plain, Self::Unwanted, Self::Recorded];
+    const ALL: [Self; 6] = [
+        Self::Plain,
+        Self::Unwanted,
+        Self::Recorded,
+        Self::WithStacks,
+        Self::Lttng,
+        Self::Heaptrack,
+    ];
 
     fn title(self) -> &'static str {
         match self {
             Self::Plain => "plain",
-            Self::Unwanted => "preloaded, no trace",
-            Self::Recorded => "recorded",
+            Self::Unwanted => "usertrace, no trace",
+            Self::Recorded => "usertrace, recorded",
+            Self::WithStacks => "usertrace, recorded with `callstack`",
+            Self::Lttng => "LTTng-UST's wrappers, recorded",
+            Self::Heaptrack => "heaptrack's library",
         }
+    }
+
+    fn can_run(self) -> bool {
+        match self {
+            Self::Lttng => std::env::var_os("LTTNG_HOME").is_some(),
+            Self::Heaptrack => heaptrack().is_some(),
+            _ => true,
+        }
+    }
+
+    /// Whether it wraps the pair of calls of this number.
+    fn wraps(self, pair: usize) -> bool {
+        self != Self::Heaptrack || pair == 0
     }
 
     fn prepare(self, command: &mut Command, libraries: &OsStr) {
         let backend = match self {
             Self::Plain => return,
             Self::Unwanted => "off",
-            Self::Recorded => "fast",
+            Self::Recorded | Self::WithStacks => "fast",
+            Self::Lttng => {
+                command.env("LD_PRELOAD", LTTNG);
+                return;
+            }
+            Self::Heaptrack => {
+                let library = heaptrack().unwrap_or_default();
+                command
+                    .env("LD_PRELOAD", library)
+                    .env("DUMP_HEAPTRACK_OUTPUT", "/dev/null");
+                return;
+            }
         };
         command
             .env("LD_PRELOAD", libraries)
@@ -57,7 +111,14 @@ impl How {
             .env("USERTRACE_OUTPUT", "null")
             .env("USERTRACE_MODE", "overwrite")
             .env("USERTRACE_PREFAULT", "all");
+        if self == Self::WithStacks {
+            command.env("USERTRACE_CONTEXTS", "callstack");
+        }
     }
+}
+
+fn heaptrack() -> Option<&'static str> {
+    HEAPTRACK.into_iter().find(|path| Path::new(path).exists())
 }
 
 /// Nanoseconds of a pair, the median of all batches.
@@ -120,25 +181,36 @@ fn main() -> anyhow::Result<()> {
         bail!("name the libraries to preload: libusertrace_malloc.so, libusertrace_pthread.so");
     }
     let libraries = libraries.join(OsStr::new(":"));
-    let mut times = [const { [const { Vec::new() }; NAMES.len()] }; How::ALL.len()];
+    let ways: Vec<How> = How::ALL.into_iter().filter(|how| how.can_run()).collect();
+    let _session = How::Lttng
+        .can_run()
+        .then(|| OVERWRITE.start_for(&lttng::output(), LTTNG_EVENTS));
+    let mut times = vec![[const { Vec::new() }; NAMES.len()]; ways.len()];
     for _ in 0..TURNS {
-        for (how, times) in How::ALL.into_iter().zip(&mut times) {
-            for (time, times) in run(how, &libraries)?.into_iter().zip(times) {
+        for (how, times) in ways.iter().zip(&mut times) {
+            for (time, times) in run(*how, &libraries)?.into_iter().zip(times) {
                 times.push(time);
             }
         }
     }
-    for (n, name) in NAMES.iter().enumerate() {
-        println!("{name}:");
-        let plain = median(&times[0][n]);
-        for (how, times) in How::ALL.into_iter().zip(&times) {
-            let time = median(&times[n]);
-            println!(
-                "  {:20} {time:7.1} ns  {:+7.1} ns",
+    let mut rows = Vec::new();
+    for (pair, calls) in NAMES.into_iter().enumerate() {
+        let plain = median(&times[0][pair]);
+        for (how, times) in ways.iter().zip(&times).filter(|(how, _)| how.wraps(pair)) {
+            let ns = median(&times[pair]);
+            eprintln!(
+                "{calls}, {}: {ns:.1} ns, {:+.1} ns",
                 how.title(),
-                time - plain
+                ns - plain
             );
+            rows.push(WrappedCall {
+                calls: calls.to_owned(),
+                how: how.title().to_owned(),
+                ns,
+                more_ns: ns - plain,
+            });
         }
     }
+    println!("{}", serde_json::to_string_pretty(&rows)?);
     Ok(())
 }

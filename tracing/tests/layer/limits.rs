@@ -77,6 +77,79 @@ pub(crate) fn many_fields() {
     );
 }
 
+/// Values in another order than the fields, or of a field behind the first 32, have layouts like
+/// others.
+pub(crate) fn values_in_any_order() {
+    let traced = Traced::started();
+    let late = info_span!(
+        "late",
+        a = Empty,
+        b = Empty,
+        c = Empty,
+        d = Empty,
+        e = Empty,
+        f = Empty,
+        g = Empty,
+        h = Empty,
+        i = Empty,
+        j = Empty,
+        k = Empty,
+        l = Empty,
+        m = Empty,
+        n = Empty,
+        o = Empty,
+        p = Empty,
+        q = Empty,
+        r = Empty,
+        s = Empty,
+        t = Empty,
+        u = Empty,
+        v = Empty,
+        w = Empty,
+        x = Empty,
+        y = Empty,
+        z = Empty,
+        A = Empty,
+        B = Empty,
+        C = Empty,
+        D = Empty,
+        E = Empty,
+        F = Empty,
+        G = Empty,
+        H = Empty,
+    );
+    let fields = late.metadata().unwrap().fields();
+    let of = |name| fields.field(name).unwrap();
+    let [a, b, last, behind] = ["a", "b", "F", "G"].map(of);
+    let (one, two): (&dyn Value, &dyn Value) = (&1u64, &"two");
+    for _ in 0..2 {
+        late.record_all(&fields.value_set(&[(&a, Some(one)), (&b, Some(two))]));
+        late.record_all(&fields.value_set(&[(&b, Some(two)), (&a, Some(one))]));
+        late.record_all(&fields.value_set(&[(&b, Some(one)), (&b, Some(two))]));
+        late.record_all(&fields.value_set(&[(&a, Some(two)), (&last, Some(one))]));
+        late.record_all(&fields.value_set(&[(&a, Some(two)), (&behind, Some(one))]));
+        late.record_all(&fields.value_set(&[(&behind, Some(one)), (&a, Some(two))]));
+    }
+    let lines = traced.lines();
+    assert_eq!(lines[1..7], lines[7..]);
+    let values: Vec<_> = lines[1..7]
+        .iter()
+        .map(|line| line.split_once("span=1 ").map_or("", |(_, values)| values))
+        .collect();
+    assert_eq!(
+        values,
+        [
+            "a=1 b=\"two\"",
+            "b=\"two\" a=1",
+            "b=1 b=\"two\"",
+            "a=\"two\" F=1",
+            "a=\"two\" G=1",
+            "G=1 a=\"two\"",
+        ]
+    );
+    assert_eq!(traced.described("layer.limits:late.record"), 6);
+}
+
 /// A name of 200 letters and a suffix, which makes names too long.
 macro_rules! long {
     ($with:literal) => {

@@ -21,7 +21,7 @@ macro_rules! tests {
     };
 }
 
-const TESTS: [(&str, fn()); 22] = tests![
+const TESTS: [(&str, fn()); 23] = tests![
     events::events_have_their_fields,
     events::values_of_all_types,
     events::types_may_change,
@@ -38,6 +38,7 @@ const TESTS: [(&str, fn()); 22] = tests![
     limits::long_values,
     limits::many_layouts,
     limits::many_fields,
+    limits::values_in_any_order,
     limits::long_names,
     limits::no_allocation,
     others::other_layers_see_all,

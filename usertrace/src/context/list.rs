@@ -28,7 +28,10 @@ impl List {
     }
 
     pub(crate) fn clear(&self) {
-        self.len.store(0, Ordering::Relaxed);
+        // A store of what is there would cost most processes a page.
+        if !self.is_empty() {
+            self.len.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -184,8 +184,8 @@ pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'stat
     unsafe {
         let rseq = Rseq::from_raw(RSEQ.load(Ordering::Relaxed));
         let state = STATE.load(Ordering::Relaxed).cast_const();
-        let channels = (*state).channels.get_unchecked(channel);
-        (rseq, channels.get_unchecked(slot))
+        let channels = (*state).channels.get_unchecked(slot);
+        (rseq, channels.get_unchecked(channel))
     }
 }
 
@@ -198,8 +198,8 @@ pub(crate) unsafe fn channel(slot: usize, channel: usize) -> &'static Channel {
     // SAFETY: as in `place`.
     unsafe {
         let state = STATE.load(Ordering::Relaxed).cast_const();
-        let channels = (*state).channels.get_unchecked(channel);
-        channels.get_unchecked(slot)
+        let channels = (*state).channels.get_unchecked(slot);
+        channels.get_unchecked(channel)
     }
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn contexts(
     channel: usize,
 ) -> Option<(&'static List, &'static Readers, u64)> {
     let state = state()?;
-    let list = state.contexts.get(channel)?.get(slot)?;
+    let list = state.contexts.get(slot)?.get(channel)?;
     let stamp = state.stamp.load(Ordering::Relaxed);
     Some((list, &state.readers, stamp))
 }

@@ -14,6 +14,8 @@ const SHT_PROGBITS: u32 = 1;
 const SHF_ALLOC: u64 = 2;
 /// Most sections that are looked at.
 const MAX_SECTIONS: u16 = 4096;
+/// Sections whose headers are read at once.
+const AT_ONCE: u16 = 8;
 /// Longest section: a file's name, a NUL, up to 3 bytes of padding, and the CRC.
 const MAX_LEN: usize = 264;
 
@@ -59,26 +61,38 @@ impl DebugLink {
     }
 
     fn in_file(file: &Opened, header: &libc::Elf64_Ehdr) -> Option<Self> {
-        let section = |number: u16| {
+        let offset = |number: u16| {
             let offset = u64::from(number) * size_of::<libc::Elf64_Shdr>() as u64;
-            read::<libc::Elf64_Shdr>(file, header.e_shoff.checked_add(offset)?)
+            header.e_shoff.checked_add(offset)
         };
-        let names = section(header.e_shstrndx)?;
-        // The section is near the end of the table.
-        for number in (0..header.e_shnum.min(MAX_SECTIONS)).rev() {
-            let section = section(number)?;
-            if section.sh_type != SHT_PROGBITS || section.sh_flags & SHF_ALLOC != 0 {
-                continue;
+        let names = read::<libc::Elf64_Shdr>(file, offset(header.e_shstrndx)?)?;
+        // Most programs have no such section, and many others: this takes one call.
+        if !has_name(file, &names) {
+            return None;
+        }
+        // The section is near the end of the table, so that is read first.
+        let mut end = header.e_shnum.min(MAX_SECTIONS);
+        while end > 0 {
+            let first = end.saturating_sub(AT_ONCE);
+            let count = usize::from(end - first);
+            let len = count * size_of::<libc::Elf64_Shdr>();
+            let sections: [libc::Elf64_Shdr; AT_ONCE as usize] =
+                read_start(file, offset(first)?, len)?;
+            for section in sections[..count].iter().rev() {
+                if section.sh_type != SHT_PROGBITS || section.sh_flags & SHF_ALLOC != 0 {
+                    continue;
+                }
+                let mut name = [0; SECTION.len()];
+                let at = names.sh_offset.checked_add(section.sh_name.into())?;
+                if read_into(file, &mut name, at).is_some() && name == *SECTION {
+                    let mut bytes = [0; MAX_LEN];
+                    let len = section.sh_size as usize;
+                    let bytes = bytes.get_mut(..len)?;
+                    read_into(file, bytes, section.sh_offset)?;
+                    return Self::parse(bytes);
+                }
             }
-            let mut name = [0; SECTION.len()];
-            let at = names.sh_offset.checked_add(section.sh_name.into())?;
-            if read_into(file, &mut name, at).is_some() && name == *SECTION {
-                let mut bytes = [0; MAX_LEN];
-                let len = section.sh_size as usize;
-                let bytes = bytes.get_mut(..len)?;
-                read_into(file, bytes, section.sh_offset)?;
-                return Self::parse(bytes);
-            }
+            end = first;
         }
         None
     }
@@ -99,6 +113,17 @@ impl DebugLink {
         link.name[..len].copy_from_slice(name);
         is_name.then_some(link)
     }
+}
+
+/// Whether the names of sections contain the section's. True if there are too many to look.
+fn has_name(file: &Opened, names: &libc::Elf64_Shdr) -> bool {
+    let mut text = [0; 1024];
+    let len = usize::try_from(names.sh_size).unwrap_or(usize::MAX);
+    let Some(text) = text.get_mut(..len) else {
+        return true;
+    };
+    read_into(file, text, names.sh_offset).is_some()
+        && text.windows(SECTION.len()).any(|name| name == SECTION)
 }
 
 /// Whether the file with this header is that of a loaded object: if somebody replaced it, its
@@ -124,11 +149,16 @@ fn read_into(file: &Opened, bytes: &mut [u8], offset: u64) -> Option<()> {
 
 /// Reads one of the structures of ELF files, which are plain data.
 fn read<T: Plain>(file: &Opened, offset: u64) -> Option<T> {
+    read_start(file, offset, size_of::<T>())
+}
+
+/// Reads the first `len` bytes of a structure. The others are zeros.
+fn read_start<T: Plain>(file: &Opened, offset: u64, len: usize) -> Option<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     // SAFETY: the value's own bytes, which are zeroed.
     let bytes =
         unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
-    read_into(file, bytes, offset)?;
+    read_into(file, bytes.get_mut(..len)?, offset)?;
     // SAFETY: any bytes are a valid value, as `Plain` says.
     Some(unsafe { value.assume_init() })
 }
@@ -141,6 +171,8 @@ unsafe trait Plain {}
 unsafe impl Plain for libc::Elf64_Ehdr {}
 // SAFETY: all fields are integers.
 unsafe impl Plain for libc::Elf64_Shdr {}
+// SAFETY: an array of such structures.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 #[cfg(test)]
 mod tests {

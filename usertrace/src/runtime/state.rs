@@ -1,6 +1,7 @@
 //! The state of this process's buffers, in memory that `fork` wipes.
 
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -106,18 +107,18 @@ pub(super) struct State {
     /// The sequence of [`ProcessRules`](super::process_rules::ProcessRules) that `process_rules`
     /// was copied from.
     pub(super) process_rules_seen: AtomicU32,
-    /// The only part that the event path reads. Indexed by channel first, so that channels that
-    /// most traces lack lie in pages that stay untouched.
-    pub(super) channels: [[Channel; SLOTS]; CHANNELS],
     pub(super) slots: [SlotState; SLOTS],
+    /// The only part that the event path reads. Those of the first slot, which most processes use
+    /// alone, lie in the page of all that is above.
+    pub(super) channels: [[Channel; CHANNELS]; SLOTS],
     /// The buffer in which descriptions are composed.
-    text: UnsafeCell<[u64; LTT_META_MAX / 8]>,
+    text: Text,
     /// The rules of each slot that the current routing follows.
     rules: [UnsafeCell<Rules>; SLOTS],
     /// The rules that replace all of them if `process_rules_seen` is not 0.
     process_rules: UnsafeCell<Rules>,
     /// The contexts of each channel, indexed as `channels` is.
-    pub(super) contexts: [[List; SLOTS]; CHANNELS],
+    pub(super) contexts: [[List; CHANNELS]; SLOTS],
     /// Threads that write to rings without an rseq sequence.
     pub(super) readers: Readers,
     /// Ids of events whose library was unloaded.
@@ -128,6 +129,21 @@ pub(super) struct State {
     scratch: UnsafeCell<Scratch>,
     spare_stack: UnsafeCell<SpareStack>,
 }
+
+/// A buffer for a description. It is aligned so that the first rules, which lie behind it, are in
+/// the same page.
+#[derive(Debug)]
+#[repr(C, align(2048))]
+struct Text(UnsafeCell<[u64; LTT_META_MAX / 8]>);
+
+const _: () = {
+    const fn page(offset: usize) -> usize {
+        offset / 4096
+    }
+    let main = offset_of!(State, channels) + 2 * size_of::<Channel>();
+    assert!(page(main) == 0);
+    assert!(page(offset_of!(State, text)) == page(offset_of!(State, rules)));
+};
 
 // SAFETY: all fields are atomic but `text`, `scratch`, `spare_stack`, `rules`, `process_rules` and
 // `event_ids`. These are reached only through a `StateGuard`, which only the lock's holder has.
@@ -201,11 +217,11 @@ impl State {
     }
 
     pub(super) fn control(&self, slot: usize) -> &Channel {
-        &self.channels[LTT_CHANNEL_CONTROL][slot]
+        &self.channels[slot][LTT_CHANNEL_CONTROL]
     }
 
     pub(super) fn main(&self, slot: usize) -> &Channel {
-        &self.channels[LTT_CHANNEL_MAIN][slot]
+        &self.channels[slot][LTT_CHANNEL_MAIN]
     }
 
     /// The event channels of a slot, with their indices: main, and those after it that were ever
@@ -214,7 +230,7 @@ impl State {
         let further = self.slots[slot].further.load(Ordering::Relaxed);
         (LTT_CHANNEL_MAIN..CHANNELS)
             .filter(move |&index| index == LTT_CHANNEL_MAIN || further & (1 << index) != 0)
-            .map(move |index| (index, &self.channels[index][slot]))
+            .map(move |index| (index, &self.channels[slot][index]))
     }
 
     /// All channels of a slot that were ever open.
@@ -275,7 +291,7 @@ impl<'a> StateGuard<'a> {
     /// The rules of a slot, and the buffer in which descriptions are composed.
     pub(super) fn rules_and_text(&mut self, slot: usize) -> (&Rules, &mut [u64; LTT_META_MAX / 8]) {
         // SAFETY: as in `rules`; these are two objects.
-        unsafe { (&*self.0.rules[slot].get(), &mut *self.0.text.get()) }
+        unsafe { (&*self.0.rules[slot].get(), &mut *self.0.text.0.get()) }
     }
 
     /// Calls `body` on a stack of its own, with little use of the current one. Signals are blocked,
@@ -296,6 +312,6 @@ impl<'a> StateGuard<'a> {
     /// The buffer in which descriptions are composed.
     pub(super) fn text(&mut self) -> &mut [u64; LTT_META_MAX / 8] {
         // SAFETY: as in `rules`.
-        unsafe { &mut *self.0.text.get() }
+        unsafe { &mut *self.0.text.0.get() }
     }
 }

@@ -501,7 +501,7 @@ impl Updater {
         // SAFETY: `geometry` checked that the rings lie inside the areas, which stay mapped. The
         // channel is closed and quiescent: either it never was open, or `quiesce` waited for its
         // writers.
-        unsafe { self.state.channels[index][slot].open(&geometry) }.ok()?;
+        unsafe { self.state.channels[slot][index].open(&geometry) }.ok()?;
         Some(scope)
     }
 
@@ -528,7 +528,7 @@ impl Updater {
     /// The channel must be closed.
     #[inline(never)]
     fn describe_contexts(&self, guard: &mut StateGuard<'_>, slot: usize, index: usize) -> bool {
-        let list = &self.state.contexts[index][slot];
+        let list = &self.state.contexts[slot][index];
         list.clear();
         if index == LTT_CHANNEL_CONTROL {
             return false;
@@ -708,7 +708,7 @@ impl Updater {
         let accepted = accept(rules, callsite);
         let counts = callsite
             .wanted_channel(slot)
-            .filter(|index| self.state.channels[*index][slot].counts())
+            .filter(|index| self.state.channels[slot][*index].counts())
             .map(|index| CountNames {
                 channel: index,
                 value: own.value_of(index),
@@ -964,10 +964,10 @@ impl Updater {
                 .fold(0, |mask, slot| mask | 1 << slot);
             let mut flags = 0;
             for slot in (0..SLOTS).filter(|slot| mask & (1 << slot) != 0) {
-                if self.state.contexts[callsite.channel(slot)][slot].wants_place() {
+                if self.state.contexts[slot][callsite.channel(slot)].wants_place() {
                     flags |= WANTS_IP;
                 }
-                if self.state.channels[callsite.channel(slot)][slot].counts() {
+                if self.state.channels[slot][callsite.channel(slot)].counts() {
                     flags |= COUNTED;
                 }
                 let decision = callsite.decision(slot);
@@ -993,7 +993,7 @@ impl Updater {
                 && self.rseq.is_some()
             {
                 let slot = mask.trailing_zeros() as usize;
-                let channel = &self.state.channels[callsite.channel(slot)][slot];
+                let channel = &self.state.channels[slot][callsite.channel(slot)];
                 if channel.is_of_cpus() {
                     let id = callsite.id(slot).load(Ordering::Relaxed);
                     // SAFETY: the channel is part of the state, which is never unmapped.
@@ -1011,7 +1011,7 @@ impl Updater {
     fn set_flagged_route(&self, callsite: &Callsite, slot: usize, flags: u32) {
         let index = callsite.channel(slot);
         let decision = callsite.decision(slot);
-        let channel = &self.state.channels[index][slot];
+        let channel = &self.state.channels[slot][index];
         let target = CountTarget {
             channel: index as u8,
             is_plain: channel.counts_without_values(),
