@@ -15,6 +15,9 @@ const LIMITS: TimeLimits = TimeLimits {
     answer: Duration::from_millis(50),
 };
 
+/// Longer than any step takes on a busy machine: only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 const METADATA: &[u8] = b"/* CTF 1.8 */\n";
 
 fn session() -> Session {
@@ -58,7 +61,7 @@ fn send(relay: &FakeRelay, limits: TimeLimits) -> Result<(), RelayError> {
     connection.send_metadata(metadata, METADATA)?;
     let begun = Instant::now();
     while connection.is_pending(stream, 2)? {
-        if begun.elapsed() > Duration::from_secs(5) {
+        if begun.elapsed() > limits.answer.max(Duration::from_secs(5)) {
             let what = "confirm a packet";
             return Err(RelayError::TimedOut { what });
         }
@@ -126,7 +129,7 @@ fn stalled_relay_is_an_error_in_time() {
         let begun = Instant::now();
         // The fault may be beyond the last byte.
         let _ = send(&relay, LIMITS);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{after}");
+        assert!(begun.elapsed() < PATIENCE, "{after}");
     }
 }
 
@@ -179,7 +182,7 @@ proptest! {
         let limits = TimeLimits { answer: Duration::from_millis(300), ..LIMITS };
         // Whether it fails depends on the bytes.
         let _ = send(&relay, limits);
-        prop_assert!(begun.elapsed() < Duration::from_secs(10));
+        prop_assert!(begun.elapsed() < PATIENCE);
     }
 
     /// Parsers take any bytes, and no length leads to a large allocation.

@@ -920,9 +920,14 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
         ]);
     }
     if context.has(Section::Guest) || context.has(Section::Debug) {
-        // It is compiled in the tree that a kernel's build made.
         needs.extend([Need::Kselftest, Need::ReleaseKernel]);
     }
+    // It is compiled in the tree that a kernel's build makes: the first one that is built.
+    let kernel_of_kselftest = if needs.contains(&Need::DebugKernel) {
+        Need::DebugKernel
+    } else {
+        Need::ReleaseKernel
+    };
     let mut add = |name: &str, need, needs: &[Need], weight, build: BuildFn| {
         let task = Task::Build(need, build);
         let mut job = context.job(Section::Host, name, needs, weight, task);
@@ -951,7 +956,7 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
                 kernel("kernels to compare", need, &["unpatched", "off"], &mut add);
             }
             Need::KernelPackage => {
-                let build = || kernel_script(&["package", "--local"]);
+                let build = || kernel_script(&["package", "--local"], KERNEL_NICE);
                 add("the kernel's packages", need, &[], 2, Box::new(build));
             }
             Need::Kselftest => {
@@ -959,7 +964,7 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
                 add(
                     "kselftest",
                     need,
-                    &[Need::ReleaseKernel],
+                    &[kernel_of_kselftest],
                     1,
                     Box::new(build),
                 );
@@ -985,7 +990,14 @@ fn builds(context: &Context, jobs: &mut Vec<Job>) {
 
 type BuildFn = Box<dyn FnOnce() -> Result<(), String> + Send>;
 
-/// Builds kernels, one after the other, at a low priority: tests run beside it.
+/// The priority of kernels' builds: tests run beside them.
+const KERNEL_NICE: i32 = 10;
+/// The priority of the debug kernel's build. It comes first: all tests of that kernel run in one
+/// guest, which leaves a processor idle if nothing else is left to do. Those of the release kernel
+/// run in several guests.
+const DEBUG_KERNEL_NICE: i32 = 5;
+
+/// Builds kernels, one after the other, at a low priority.
 fn kernel(
     name: &str,
     need: Need,
@@ -996,20 +1008,24 @@ fn kernel(
         if has_own_kernel() {
             return Ok(());
         }
+        let nice = match need {
+            Need::DebugKernel => DEBUG_KERNEL_NICE,
+            _ => KERNEL_NICE,
+        };
         configs
             .iter()
-            .try_for_each(|config| kernel_script(&["build", "--config", config]))
+            .try_for_each(|config| kernel_script(&["build", "--config", config], nice))
     };
     add(name, need, &[], 2, Box::new(build));
 }
 
-/// Runs `scripts/kernel` at a low priority.
-fn kernel_script(arguments: &[&str]) -> Result<(), String> {
+/// Runs `scripts/kernel` at a priority.
+fn kernel_script(arguments: &[&str], nice: i32) -> Result<(), String> {
     let mut command = script("kernel", arguments);
     // SAFETY: one system call, which is what may happen between fork and exec.
     unsafe {
-        command.pre_exec(|| {
-            libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+        command.pre_exec(move || {
+            libc::setpriority(libc::PRIO_PROCESS, 0, nice);
             Ok(())
         });
     }
