@@ -3,6 +3,7 @@
 mod calls;
 mod drop_in;
 mod name;
+mod own_filter;
 mod systemd;
 mod unit;
 mod unit_file;
@@ -186,9 +187,18 @@ impl Enable {
             libraries: &libraries,
             calls: calls::assignments(&filter, has_names),
             bind: unit.has_other_root(),
+            execute: unit.restricts_execution(),
         };
         let file = drop_in::write(&directory, &text.text()?)?;
         output::print(&format!("made {}\n", file.display()))?;
+        for program in unit.programs() {
+            if own_filter::may_install(&files.below(Path::new(&program))) {
+                output::say(format_args!(
+                    "{program:?} uses libseccomp: a filter that it installs itself may kill it for system calls of the \
+                     library (switch the filter off, or trace the service without contexts)"
+                ));
+            }
+        }
         if !self.root.is_live() {
             return Ok(0);
         }
