@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::path::Path;
 
-use object::read::elf::{Dyn as _, FileHeader as _, SectionHeader as _};
+use object::read::elf::{Dyn as _, FileHeader as _};
 use object::{Endianness, ReadCache, elf};
 use usertrace_os::files;
 
