@@ -10,7 +10,7 @@ use usertrace_os::files;
 /// The library that makes such filters.
 const LIBRARY: &[u8] = b"libseccomp.so";
 
-/// Whether a program is linked with libseccomp. `false` for a file that is not a program of 64 bits.
+/// Whether a program is linked with libseccomp. `false` for anything but a 64-bit ELF program.
 pub(super) fn may_install(program: &Path) -> bool {
     let Ok(file) = files::open(OpenOptions::new().read(true), program) else {
         return false;
