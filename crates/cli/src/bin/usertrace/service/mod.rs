@@ -194,8 +194,8 @@ impl Enable {
         for program in unit.programs() {
             if own_filter::may_install(&files.below(Path::new(&program))) {
                 output::say(format_args!(
-                    "{program:?} uses libseccomp: a filter that it installs itself may kill it for system calls of the \
-                     library (switch the filter off, or trace the service without contexts)"
+                    "{program:?} can install a system call filter of its own, which may kill it for calls of the library \
+                     (record it in a trace without contexts, or switch the filter off)"
                 ));
             }
         }

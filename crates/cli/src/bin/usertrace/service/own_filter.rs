@@ -10,8 +10,17 @@ use usertrace_os::files;
 /// The library that makes such filters.
 const LIBRARY: &[u8] = b"libseccomp.so";
 
-/// Whether a program is linked with libseccomp. `false` for anything but a 64-bit ELF program.
+/// Programs that make such filters without the library: OpenSSH, for whoever has not logged in yet.
+const WITHOUT_LIBRARY: [&str; 1] = ["sshd"];
+
+/// Whether a program may install a filter: it is linked with libseccomp, or known to have its own
+/// code for that.
+///
+/// `false` for anything but a 64-bit ELF program.
 pub(super) fn may_install(program: &Path) -> bool {
+    if WITHOUT_LIBRARY.iter().any(|name| program.ends_with(name)) {
+        return true;
+    }
     let Ok(file) = files::open(OpenOptions::new().read(true), program) else {
         return false;
     };
@@ -57,6 +66,7 @@ mod tests {
             gcc(&["-Wl,--no-as-needed", "-o", "main", "main.c", name]);
             assert_eq!(may_install(&at("main")), name.contains("seccomp"), "{name}");
         }
+        assert!(may_install(Path::new("/usr/sbin/sshd")));
         gcc(&["-static", "-o", "static", "main.c"]);
         for other in [at("static"), at("main.c"), at("none"), at(".")] {
             assert!(!may_install(&other), "{}", other.display());
