@@ -156,7 +156,7 @@ impl Recording {
                 processes: 0,
                 events: process.events,
                 bytes: process.bytes,
-                lost: process.lost,
+                lost: process.least_lost(),
             };
             add(&mut self.ended, &of);
         }

@@ -33,7 +33,7 @@ pub struct RecordingProgress {
     pub events: u64,
     /// Size of the trace's files in bytes.
     pub bytes: u64,
-    /// Events that were dropped.
+    /// Events that were dropped, at least: a gap for lack of memory counts as one.
     pub lost: u64,
 }
 
@@ -301,7 +301,7 @@ impl<F: ConsumerFile> Session<F> {
         let mut add = |process: &ProcessSummary| {
             progress.events += process.events;
             progress.bytes += process.bytes;
-            progress.lost = progress.lost.saturating_add(process.lost);
+            progress.lost = progress.lost.saturating_add(process.least_lost());
         };
         self.summary.processes.iter().for_each(&mut add);
         for slot in self.processes.values() {

@@ -1,4 +1,4 @@
-# Starts what is to record, as docs/how-to/services.md says.
+# Starts what is to record, as docs/how-to/services.md says. Arguments: further contexts.
 state=$(systemctl is-system-running || true)
 [ "$state" = running ] || {
     systemctl --failed --no-legend
@@ -17,6 +17,6 @@ systemctl is-active usertrace || {
     journalctl -b -u usertrace --no-pager
     fail "the daemon does not run"
 }
-usertrace start services -e 'libc:*,pthread:*' --context procname,vtid
+usertrace start services -e 'libc:*,pthread:*' --context "procname,vtid${1:+,$1}"
 # The next boot starts it again.
 usertrace save services >/etc/usertrace/traces.d/services.toml

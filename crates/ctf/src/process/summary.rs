@@ -106,6 +106,12 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl ProcessSummary {
+    /// How many events were dropped, at least: a gap for lack of memory counts as one, as in CTF.
+    #[must_use]
+    pub const fn least_lost(&self) -> u64 {
+        self.lost.saturating_add(self.holes)
+    }
+
     /// Formats the time of the last event.
     #[must_use]
     pub fn last_event(&self) -> String {

@@ -419,6 +419,7 @@ fn trace(path: &Path, of: &pids::OfProcesses) -> Trace {
         let directory = path.join(&channel);
         let setting = |file| read(&directory.join(file));
         let mode = match (setting("mode").as_deref(), setting("flight").as_deref()) {
+            (Some("count"), _) => "count",
             (Some("block"), _) => "block",
             (Some("overwrite"), _) | (_, Some("1")) => "overwrite",
             (Some("discard"), _) | (_, Some("0")) => "discard",

@@ -24,6 +24,8 @@ pub(super) struct DropIn<'a> {
     pub(super) calls: Vec<String>,
     /// Make the libraries' directories visible in the root directory of the service.
     pub(super) bind: bool,
+    /// Allow the service to map code of the libraries' directories.
+    pub(super) execute: bool,
 }
 
 impl DropIn<'_> {
@@ -50,14 +52,18 @@ impl DropIn<'_> {
             "{FIRST_LINE}\n[Service]\nEnvironment=LD_PRELOAD={}\n",
             libraries.join(":")
         );
-        if self.bind {
-            let mut directories: Vec<_> = libraries
-                .iter()
-                .filter_map(|path| Path::new(path).parent())
-                .collect();
-            directories.dedup();
-            for directory in directories {
-                let _ = writeln!(text, "BindReadOnlyPaths={}", directory.display());
+        let mut directories: Vec<_> = libraries
+            .iter()
+            .filter_map(|path| Path::new(path).parent())
+            .collect();
+        directories.dedup();
+        let settings = [
+            ("BindReadOnlyPaths", self.bind),
+            ("ExecPaths", self.execute),
+        ];
+        for (setting, _) in settings.iter().filter(|(_, is_needed)| *is_needed) {
+            for directory in &directories {
+                let _ = writeln!(text, "{setting}={}", directory.display());
             }
         }
         for calls in &self.calls {
@@ -157,6 +163,7 @@ mod tests {
             libraries: &libraries,
             calls,
             bind,
+            execute: false,
         }
         .text()
     }
@@ -175,6 +182,16 @@ mod tests {
         assert_eq!(
             text(&libraries, &[], true).unwrap(),
             format!("{preload}BindReadOnlyPaths=/usr/lib/usertrace\n")
+        );
+        let drop_in = DropIn {
+            libraries: &paths(&libraries),
+            calls: Vec::new(),
+            bind: false,
+            execute: true,
+        };
+        assert_eq!(
+            drop_in.text().unwrap(),
+            format!("{preload}ExecPaths=/usr/lib/usertrace\n")
         );
         assert_eq!(
             text(&libraries, &["prctl rseq"], false).unwrap(),

@@ -3,6 +3,7 @@
 mod calls;
 mod drop_in;
 mod name;
+mod own_filter;
 mod systemd;
 mod unit;
 mod unit_file;
@@ -186,9 +187,18 @@ impl Enable {
             libraries: &libraries,
             calls: calls::assignments(&filter, has_names),
             bind: unit.has_other_root(),
+            execute: unit.restricts_execution(),
         };
         let file = drop_in::write(&directory, &text.text()?)?;
         output::print(&format!("made {}\n", file.display()))?;
+        for program in unit.programs() {
+            if own_filter::may_install(&files.below(Path::new(&program))) {
+                output::say(format_args!(
+                    "{program:?} can install a system call filter of its own, which may kill it for calls of the library \
+                     (record it in a trace without contexts, or switch the filter off)"
+                ));
+            }
+        }
         if !self.root.is_live() {
             return Ok(0);
         }

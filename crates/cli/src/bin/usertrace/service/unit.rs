@@ -222,7 +222,8 @@ impl SystemdFiles {
         Ok(service_settings(&text).into_iter().map(setting).collect())
     }
 
-    fn below(&self, path: &Path) -> PathBuf {
+    /// A path of the machine, below the root directory.
+    pub(super) fn below(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
@@ -293,6 +294,11 @@ impl Unit {
     pub(super) fn has_other_root(&self) -> bool {
         let names = ["RootDirectory", "RootImage", "TemporaryFileSystem"];
         names.iter().any(|name| !self.last_ones(name).is_empty())
+    }
+
+    /// Whether the service may execute and map only certain files.
+    pub(super) fn restricts_execution(&self) -> bool {
+        !self.last_ones("NoExecPaths").is_empty()
     }
 
     /// The programs of the service.
@@ -468,7 +474,7 @@ mod tests {
         let root = Root::new();
         root.write(
             &format!("{SHIPPED}/a.service"),
-            "[Service]\nSystemCallFilter=read\nSystemCallFilter=\nSystemCallFilter=@system-service\nRootDirectory=/srv\n",
+            "[Service]\nSystemCallFilter=read\nSystemCallFilter=\nSystemCallFilter=@system-service\nRootDirectory=/srv\nNoExecPaths=/\n",
         )
         .write("etc/systemd/system/a.service.d/b.conf", "[Service]\nSystemCallFilter=~@resources\n");
         let unit = root.unit("a").unwrap();
@@ -476,6 +482,6 @@ mod tests {
             unit.system_call_filter(),
             ["@system-service", "~@resources"]
         );
-        assert!(unit.has_other_root());
+        assert!(unit.has_other_root() && unit.restricts_execution());
     }
 }
