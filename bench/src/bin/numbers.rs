@@ -1,6 +1,6 @@
-//! `numbers usertrace|lttng COUNT [small]`: writes so many events of 32 bytes, or of 4, by the one or
-//! the other, and says on standard output when it began, in nanoseconds of `CLOCK_MONOTONIC`, and at its end how
-//! much time of a processor it took, in nanoseconds.
+//! `numbers usertrace|lttng COUNT [small]`: writes so many events of 32 bytes, or of 4, by the one
+//! or the other. It says on standard output when it began, in nanoseconds of `CLOCK_MONOTONIC`, and
+//! at its end how much time of a processor it took, in nanoseconds.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Measures programs that read a trace and print all of it: `usertrace view` and `usertrace export`,
-//! beside babeltrace2, as it is installed, and 2.1 from the cache of `scripts/setup`.
+//! Measures programs that read a trace and print all of it: `usertrace view` and `usertrace
+//! export`, beside babeltrace2, as it is installed, and 2.1 from the cache of `scripts/setup`.
 //!
 //! Usage: readers USERTRACE
 //!

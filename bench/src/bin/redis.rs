@@ -1,5 +1,6 @@
 //! Measures what a `redis-server` loses when its calls are wrapped: with `usertrace record --malloc
-//! --pthread`, and with LTTng-UST's wrappers of the C library and of pthread in a session, in turns.
+//! --pthread`, and with LTTng-UST's wrappers of the C library and of pthread in a session, in
+//! turns.
 //!
 //! Usage: redis USERTRACE
 //!
