@@ -6,8 +6,8 @@
 //! One program runs in several ways in turns: plain; with the libraries, while no trace wants their
 //! events; and recorded by the fallback. Its rings overwrite then, so that no reader runs beside
 //! it. So do those of LTTng-UST's wrappers, which run if `bench/lttng/with-daemon` starts this.
-//! heaptrack's library, if it is installed, walks a stack for each `malloc`, and writes to
-//! /dev/null; ours with `callstack` walks one for `free`, too. The program times itself, and prints
+//! heaptrack's library, if it is installed, walks a stack for each `malloc`, and writes to a
+//! file; ours with `callstack` walks one for `free`, too. The program times itself, and prints
 //! the median of its batches. Standard output has a row for each way, as JSON.
 
 use std::ffi::{OsStr, OsString};
@@ -88,7 +88,7 @@ impl How {
         self != Self::Heaptrack || pair == 0
     }
 
-    fn prepare(self, command: &mut Command, libraries: &OsStr) {
+    fn prepare(self, command: &mut Command, libraries: &OsStr, directory: &Path) {
         let backend = match self {
             Self::Plain => return,
             Self::Unwanted => "off",
@@ -101,7 +101,7 @@ impl How {
                 let library = heaptrack().unwrap_or_default();
                 command
                     .env("LD_PRELOAD", library)
-                    .env("DUMP_HEAPTRACK_OUTPUT", "/dev/null");
+                    .env("DUMP_HEAPTRACK_OUTPUT", directory.join("heaptrack"));
                 return;
             }
         };
@@ -155,7 +155,8 @@ fn program() {
 fn run(how: How, libraries: &OsStr) -> anyhow::Result<[f64; NAMES.len()]> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(VARIABLE, "1");
-    how.prepare(&mut command, libraries);
+    let directory = tempfile::tempdir()?;
+    how.prepare(&mut command, libraries, directory.path());
     let output = command.output().context("cannot run the program")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     // The dynamic linker goes on without a library that it cannot load.
