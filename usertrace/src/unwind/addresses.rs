@@ -50,6 +50,6 @@ impl<'a> Addresses<'a> {
     /// All of them, as the bytes of numbers.
     pub(crate) fn get(&self) -> &[[u8; 8]] {
         // SAFETY: `push_all` is all that changes `len`, and wrote those up to there.
-        unsafe { self.places[..self.len].assume_init_ref() }
+        unsafe { std::slice::from_raw_parts(self.places.as_ptr().cast(), self.len) }
     }
 }
