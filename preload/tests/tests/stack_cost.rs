@@ -42,7 +42,7 @@ fn redis_has_stacks_for_an_hour_of_requests() {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let (traces, preload) = (Traces::new(), optimised(directory.path()));
     let _ = redis::serve(REQUESTS, |command| {
-        // Further threads wait for work by running: on a busy machine, the requests would take hours.
+        // Further threads wait for work by running. The requests would take hours so.
         flight(&traces, &preload, command).args(["--io-threads", "1"]);
     });
     // Debian builds it without frame pointers.
