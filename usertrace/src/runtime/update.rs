@@ -28,7 +28,7 @@ use super::state::{State, StateGuard};
 use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
-use crate::context::{Kind, List};
+use crate::context::{self, Kind, List};
 use crate::event::{
     CONDITIONAL, COUNTED, Callsite, CountTarget, FlaggedAction, Section, TRIGGERING, WANTS_IP,
 };
@@ -554,7 +554,9 @@ impl Updater {
         let written = text.is_some_and(write);
         if written {
             // A new trace needs fresh values of threads' contexts.
-            self.state.renew_threads(shared().next_stamp());
+            let stamp = shared().next_stamp();
+            self.state.renew_threads(stamp);
+            context::ask_ahead(list, &self.state.readers, &shared().apps, stamp);
         } else {
             // The control channel has no room for the description.
             list.clear();

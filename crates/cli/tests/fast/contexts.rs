@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use usertrace::{Outcome, event};
 
+use super::filter;
 use super::run::Run;
 use usertrace_testing::babeltrace;
 
@@ -70,4 +71,37 @@ pub(crate) fn contexts_are_read_as_written() {
             format!("no fallback: no context is called \"{bad}\", or there are too many\n");
         assert_eq!(text, expected);
     }
+}
+
+/// The program: is killed if it asks for the values of contexts after its start.
+pub(crate) fn write_in_sandbox() {
+    let calls = [
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_prctl,
+        libc::SYS_open,
+        libc::SYS_openat,
+        libc::SYS_stat,
+        libc::SYS_newfstatat,
+        libc::SYS_statx,
+    ];
+    usertrace::init();
+    filter::refuse(calls, libc::SECCOMP_RET_KILL_PROCESS);
+    for text in ["first", "last"] {
+        assert_eq!(event!(pair, 7, text), Outcome::Recorded);
+    }
+}
+
+/// A program that filters its system calls, as sshd and chronyd do, is not killed for the values of
+/// contexts: the library has asked for those of the thread that it started in.
+///
+/// Requirements: F7
+pub(crate) fn values_are_known_before_a_program_filters_its_calls() {
+    let run = Run::new();
+    let contexts = "vpid vtid procname pid_ns user_ns callstack";
+    run.success("sandbox", &[("USERTRACE_CONTEXTS", contexts)]);
+    run.wait();
+    let lines = babeltrace::lines(run.path()).lines;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[1].contains("text = \"last\""), "{lines:?}");
 }

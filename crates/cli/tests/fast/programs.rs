@@ -48,6 +48,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("idle", || {}),
     ("fields", super::fields::write),
     ("contexts", super::contexts::write),
+    ("sandbox", super::contexts::write_in_sandbox),
     ("ten", || {
         write(1, 0..10);
     }),
