@@ -162,3 +162,61 @@ fn with_tcmalloc() {
 fn with_mimalloc() {
     with_an_allocator(&["libmimalloc.so.2", "libmimalloc.so.3"]);
 }
+
+/// Asks for nothing once both libraries have written an event; it is killed if it does.
+const FILTERED: &str = r#"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void both(void)
+{
+    void *volatile memory = malloc(123);
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+    free(memory);
+}
+
+int main(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_gettid, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpid, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog filter = { sizeof(code) / sizeof(*code), code };
+    both();
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 1;
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 2;
+    for (int i = 0; i < 10; i++) both();
+    return 0;
+}
+"#;
+
+/// The copies of two libraries do not take a thread's cached contexts from each other: each event
+/// would ask the kernel again, and a program that has forbidden these calls would be killed.
+///
+/// Requirements: F7
+#[test]
+fn threads_keep_their_contexts_in_each_copy() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let program = compile(directory.path(), FILTERED);
+    let (libraries, traces) = (Libraries::new(&["malloc", "pthread"]), Traces::new());
+    let mut command = Command::new(program);
+    command.env("USERTRACE_CONTEXTS", "vpid,vtid,procname");
+    let output = traces.of(libraries.of(&mut command)).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = traces.read();
+    assert_eq!(count(&read, "pthread:mutex_unlock"), 11);
+    assert!(count(&read, "libc:malloc") >= 11);
+}

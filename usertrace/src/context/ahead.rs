@@ -1,14 +1,13 @@
-//! Asks for the values of contexts before the first event does.
+//! Asks for numbers of a thread before its first event does.
 
-use super::kind::Kind;
 use super::values::Values;
-use super::{Apps, List};
+use super::{Apps, Kind, List};
 use crate::event::{Frame, Place};
 use crate::writer::Readers;
 
-/// Has the calling thread cache the values of contexts that cost system calls. Later, the program
-/// may forbid these: programs such as `sshd` install a filter that kills them for calls that they
-/// do not know. The call for the stack is allowed by all: C libraries need it for `abort`.
+/// Has the calling thread cache its numbers, and where its other values are cached: later, the
+/// program may install a filter that kills it for these calls. A name and namespaces may change
+/// until the first event, which asks for them.
 pub(crate) fn ask_ahead(list: &List, readers: &Readers, apps: &Apps, stamp: u64) {
     let Some(thread) = readers.cache() else {
         return;
@@ -22,12 +21,7 @@ pub(crate) fn ask_ahead(list: &List, readers: &Readers, apps: &Apps, stamp: u64)
         place: Place::new(0, Frame::Pointer(0)),
         code: None,
     };
-    list.each(|kind| {
-        if matches!(
-            kind,
-            Kind::Vpid | Kind::Vtid | Kind::Procname | Kind::Namespace(_)
-        ) {
-            values.append(kind, |_| {});
-        }
-    });
+    if list.has(Kind::Vpid) || list.has(Kind::Vtid) {
+        values.know_numbers();
+    }
 }

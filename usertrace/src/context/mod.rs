@@ -4,7 +4,7 @@
 //! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
 //! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values,
 //! `callstack.rs` walks the stack, whose memory is `stack.rs`, `known_code.rs` remembers whose code
-//! was described, and `write.rs` prepends them to a payload. `ahead.rs` asks for values before the
+//! was described, and `write.rs` prepends them to a payload. `ahead.rs` asks for numbers before the
 //! first event, and `sources.rs` reads single ones for conditions of filters.
 //! `LTT_ID_META` in `sys/include/linux/ltt.h` says how readers learn of them.
 

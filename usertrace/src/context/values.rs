@@ -27,9 +27,10 @@ const FILES: [&std::ffi::CStr; NAMESPACES.len()] = [
 ];
 
 /// Bits of a thread's stamp that say which values its cache has.
-const KNOWS_NAMES: u64 = 1;
-const KNOWS_NAMESPACES: u64 = 2;
-const STAMP_SHIFT: u32 = 2;
+const KNOWS_NUMBERS: u64 = 1;
+const KNOWS_NAME: u64 = 2;
+const KNOWS_NAMESPACES: u64 = 4;
+const STAMP_SHIFT: u32 = 3;
 
 /// How to describe the code at the addresses of events.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ impl Values<'_> {
             Kind::Vpid => append(&(self.numbers() as u32).to_ne_bytes()),
             Kind::Vtid => append(&((self.numbers() >> 32) as u32).to_ne_bytes()),
             Kind::Procname => {
-                self.know_names();
+                self.know_name();
                 for word in &self.thread.name {
                     append(&word.load(Ordering::Relaxed).to_ne_bytes());
                 }
@@ -124,7 +125,7 @@ impl Values<'_> {
     }
 
     fn numbers(&self) -> u64 {
-        self.know_names();
+        self.know_numbers();
         self.thread.numbers.load(Ordering::Relaxed)
     }
 
@@ -151,8 +152,8 @@ impl Values<'_> {
         self.thread.stamp.store(rest | what, Ordering::Relaxed);
     }
 
-    fn know_names(&self) {
-        if self.knows(KNOWS_NAMES) {
+    pub(super) fn know_numbers(&self) {
+        if self.knows(KNOWS_NUMBERS) {
             return;
         }
         let (process, number) = (process::id(), thread::id());
@@ -160,10 +161,17 @@ impl Values<'_> {
             u64::from(process) | u64::from(number) << 32,
             Ordering::Relaxed,
         );
+        self.note(KNOWS_NUMBERS);
+    }
+
+    fn know_name(&self) {
+        if self.knows(KNOWS_NAME) {
+            return;
+        }
         for (word, bytes) in self.thread.name.iter().zip(thread::name().as_chunks().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         }
-        self.note(KNOWS_NAMES);
+        self.note(KNOWS_NAME);
     }
 
     fn know_namespaces(&self) {

@@ -28,7 +28,7 @@ use super::state::{State, StateGuard};
 use super::status::Refused;
 use super::text::Text;
 use crate::clock::{self, Source};
-use crate::context::{self, Kind, List};
+use crate::context::{Kind, List, ask_ahead};
 use crate::event::{
     CONDITIONAL, COUNTED, Callsite, CountTarget, FlaggedAction, Section, TRIGGERING, WANTS_IP,
 };
@@ -556,7 +556,7 @@ impl Updater {
             // A new trace needs fresh values of threads' contexts.
             let stamp = shared().next_stamp();
             self.state.renew_threads(stamp);
-            context::ask_ahead(list, &self.state.readers, &shared().apps, stamp);
+            ask_ahead(list, &self.state.readers, &shared().apps, stamp);
         } else {
             // The control channel has no room for the description.
             list.clear();

@@ -132,9 +132,14 @@ impl Readers {
                 .compare_exchange(from, id, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
         };
-        // A slot with this thread's id belonged to a thread that ended, or the code that this
-        // interrupts has just taken it.
-        let is_own = |reader: &ReaderSlot| reader.thread.load(Ordering::Relaxed) == id;
+        let own_block = thread::with(|thread| std::ptr::from_ref(thread).addr());
+        // A slot with this thread's id and block belonged to a thread that ended. With another
+        // block, it may be that of another copy of this crate in the same thread, which may be
+        // inside.
+        let is_own = |reader: &ReaderSlot| {
+            reader.thread.load(Ordering::Relaxed) == id
+                && reader.block.load(Ordering::Relaxed) == own_block
+        };
         let is_gone = |reader: &ReaderSlot| {
             let owner = reader.thread.load(Ordering::Relaxed);
             !os::thread::may_exist(os::process::id(), owner) && take(owner, reader)

@@ -92,13 +92,13 @@ pub(crate) fn write_in_sandbox() {
     }
 }
 
-/// A program that filters its system calls, as sshd and chronyd do, is not killed for the values of
-/// contexts: the library has asked for those of the thread that it started in.
+/// A program that filters its system calls, as sshd and chronyd do, is not killed for a thread's
+/// numbers and its call stack: the library has asked for those of the thread that it started in.
 ///
 /// Requirements: F7
-pub(crate) fn values_are_known_before_a_program_filters_its_calls() {
+pub(crate) fn numbers_are_known_before_a_program_filters_its_calls() {
     let run = Run::new();
-    let contexts = "vpid vtid procname pid_ns user_ns callstack";
+    let contexts = "vpid vtid ip callstack";
     run.success("sandbox", &[("USERTRACE_CONTEXTS", contexts)]);
     run.wait();
     let lines = babeltrace::lines(run.path()).lines;

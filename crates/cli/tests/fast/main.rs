@@ -100,7 +100,7 @@ fn of_output() -> Vec<Trial> {
         output::record_applies_trace_options,
         fields::each_field_type_is_read_as_written,
         contexts::contexts_are_read_as_written,
-        contexts::values_are_known_before_a_program_filters_its_calls,
+        contexts::numbers_are_known_before_a_program_filters_its_calls,
         complaints::invalid_variable_is_reported_once,
         complaints::process_family_reports_it_once,
         complaints::reports_need_no_reader,
