@@ -45,13 +45,6 @@ fn plain_rule_at(address: usize, changes: u32) -> Option<PlainRule> {
     PlainRule::of_word(CACHE.get(address, changes)?)
 }
 
-/// The same, if it is plain.
-#[cold]
-#[inline(never)]
-fn look_up_plain(address: usize, changes: u32) -> Option<PlainRule> {
-    rule_at(address, changes).plain()
-}
-
 #[cold]
 #[inline(never)]
 fn look_up(address: usize, changes: u32) -> Rule {

@@ -3,7 +3,7 @@
 use super::known_memory::{KnownMemory, WORD};
 use super::rule::{Base, PlainRule, Rule, Saved, TableRule};
 use super::step::{Step, without_signature};
-use super::{has_tables, look_up_plain, plain_rule_at, rule_at};
+use super::{has_tables, plain_rule_at, rule_at};
 
 /// Return addresses below are none: the kernel maps nothing there.
 const FIRST_ADDRESS: usize = 65536;
@@ -81,7 +81,11 @@ impl Registers {
             return None;
         }
         let at = inner.rule_address();
-        let rule = plain_rule_at(at, changes).or_else(|| look_up_plain(at, changes))?;
+        let rule = plain_rule_at(at, changes).or_else(|| {
+            // Looked up, it is remembered.
+            let _ = rule_at(at, changes);
+            plain_rule_at(at, changes)
+        })?;
         // Its caller's frame pointer is known, wherever it has been saved.
         let rule = PlainRule {
             frame_pointer: None,

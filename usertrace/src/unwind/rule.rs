@@ -92,11 +92,6 @@ impl Rule {
         )
     }
 
-    /// The same, if it is plain.
-    pub(super) fn plain(self) -> Option<PlainRule> {
-        PlainRule::of_word(self.word()?)
-    }
-
     /// The rule of a word; none if it is not one of [`Rule::word`].
     #[inline]
     pub(super) fn of_word(word: u64) -> Option<Self> {
