@@ -47,9 +47,14 @@ impl<'a> Addresses<'a> {
         appended
     }
 
+    /// Drops the last ones.
+    pub(super) fn drop_last(&mut self, count: usize) {
+        self.len = self.len.saturating_sub(count);
+    }
+
     /// All of them, as the bytes of numbers.
     pub(crate) fn get(&self) -> &[[u8; 8]] {
-        // SAFETY: `push_all` is all that changes `len`, and wrote those up to there.
+        // SAFETY: only `push_all` makes `len` larger, and it wrote those up to there.
         unsafe { std::slice::from_raw_parts(self.places.as_ptr().cast(), self.len) }
     }
 }

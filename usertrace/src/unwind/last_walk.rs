@@ -100,6 +100,7 @@ impl LastWalk {
         self.end.store(end as u64, Ordering::Relaxed);
         Some(Frames {
             of: self,
+            stack_pointer,
             changes,
             inner: inner % FRAMES,
             len: if is_valid { len.min(FRAMES) } else { 0 },
@@ -111,6 +112,8 @@ impl LastWalk {
 /// The frames of the last walk, in use. Number 0 is the innermost.
 pub(super) struct Frames<'a> {
     of: &'a LastWalk,
+    /// That of the walk.
+    stack_pointer: usize,
     changes: u32,
     /// The place of the innermost frame.
     inner: usize,
@@ -120,6 +123,15 @@ pub(super) struct Frames<'a> {
 }
 
 impl Frames<'_> {
+    /// Whether nobody has taken it since. A signal handler whose own stack lies further up in the
+    /// same one finds this walk abandoned, and changes the frames.
+    #[inline(always)]
+    fn is_own(&self) -> bool {
+        // What was loaded of the frames was loaded before.
+        compiler_fence(Ordering::SeqCst);
+        self.of.owner.load(Ordering::Relaxed) == self.stack_pointer as u64
+    }
+
     #[inline]
     fn frame(&self, number: usize) -> &Frame {
         &self.of.frames[(self.inner + number) % FRAMES]
@@ -177,6 +189,10 @@ impl Frames<'_> {
             (ip, stack_pointer) = (next, above);
             Some(ip)
         });
+        if !self.is_own() {
+            addresses.drop_last(followed);
+            return number;
+        }
         *registers = Registers::of_caller(ip, stack_pointer, frame_pointer);
         number + followed
     }
@@ -281,7 +297,11 @@ impl Drop for Frames<'_> {
         let [inner, len] = [(self.inner % FRAMES, 32), (self.len, 40)]
             .map(|(value, shift)| (value as u64) << shift);
         let whole = if self.is_whole { WHOLE } else { 0 };
-        let extent = u64::from(self.changes) | inner | len | whole;
+        let extent = match self.is_own() {
+            true => u64::from(self.changes) | inner | len | whole,
+            // The frames are those of two walks.
+            false => 0,
+        };
         self.of.extent.store(extent, Ordering::Relaxed);
         // Signal handlers find it free only when all is stored.
         compiler_fence(Ordering::SeqCst);
@@ -321,6 +341,33 @@ mod tests {
         assert_eq!(frames.len, 0, "it may have left anything");
         drop(frames);
         assert!(last.take(0x1000, 0x9000, 1).is_some());
+    }
+
+    /// A handler's own stack may lie further up in the stack that it interrupted.
+    #[test]
+    fn walks_that_were_taken_for_abandoned_follow_nothing() {
+        let example = Example::new();
+        let (low, end) = (example.at(2), example.at(16));
+        let frames = example.last.take(low, end, 0).unwrap();
+        let followed = |frames: &Frames<'_>| {
+            // SAFETY: the array stays.
+            let memory = unsafe { KnownMemory::new(example.at(0), end) }.unwrap();
+            let mut registers = Registers::of_caller(0x10002, low, 77);
+            let mut places = [const { std::mem::MaybeUninit::uninit() }; 8];
+            let mut addresses = Addresses::new(&mut places);
+            let last = frames.follow(0, &mut registers, memory, &mut addresses);
+            (last, addresses.get().len(), registers.ip)
+        };
+        assert_eq!(followed(&frames), (3, 3, 0x1000c));
+        drop(
+            example
+                .last
+                .take(example.at(5), end, 0)
+                .expect("it looks abandoned"),
+        );
+        assert_eq!(followed(&frames), (0, 0, 0x10002));
+        drop(frames);
+        assert_eq!(example.last.take(low, end, 0).unwrap().len, 0);
     }
 
     #[test]
