@@ -45,10 +45,12 @@ pub(crate) unsafe fn write(
             &asked
         }
     };
+    let has_stack = list.frames() > 0;
+    let last_walk = || inside.last_walk().or_else(|| readers.last_walk());
     let values = Values {
         apps,
         thread,
-        last_walk: inside.last_walk().or_else(|| readers.last_walk()),
+        last_walk: has_stack.then(last_walk).flatten(),
         rseq,
         stamp,
         place,
@@ -57,9 +59,9 @@ pub(crate) unsafe fn write(
     let event = (inside, list, &values, id, payload);
     // SAFETY: the contract of this function.
     unsafe {
-        match list.frames() {
-            0 => write_short(event),
-            _ => write_long(event),
+        match has_stack {
+            false => write_short(event),
+            true => write_long(event),
         }
     }
 }
