@@ -20,7 +20,7 @@ use usertrace_tests::child::Child;
 use usertrace_tests::control::{ROOT, Trace};
 use usertrace_tests::cpu;
 use usertrace_tests::event;
-use usertrace_tests::guest::scaled;
+use usertrace_tests::guest::{is_debug, scaled};
 use usertrace_tests::reader::Reader;
 use usertrace_tests::shared::Shared;
 
@@ -140,7 +140,9 @@ fn flight_recorder_stopped_by_an_event_keeps_what_led_to_it() {
     let stop = Shared::new();
     let processes = [writers(0, &stop), writers(2, &stop)];
     let mut latencies = Vec::new();
-    for round in 0..scaled(60).max(4) {
+    // A round takes the debug kernel ten seconds.
+    let fewest = if is_debug() { 2 } else { 4 };
+    for round in 0..scaled(60).max(fewest) {
         let trace = Trace::create("stopped");
         trace.write("main/flight", "1").expect("flight");
         trace
@@ -187,6 +189,16 @@ fn flight_recorder_stopped_by_an_event_keeps_what_led_to_it() {
     }
     stop.get().store(1, Ordering::Relaxed);
     processes.into_iter().for_each(Child::join);
+    latencies.sort_unstable();
+    let (median, worst) = (
+        latencies[latencies.len() / 2],
+        latencies[latencies.len() - 1],
+    );
+    println!("from the event to the last one of any CPU: median {median} us, worst {worst} us");
+    if is_debug() {
+        // Its times say nothing.
+        return;
+    }
     let alone = || {
         let trace = Trace::create("alone");
         let line = format!("numbered if thread == {FIRES} then stop");
@@ -200,12 +212,6 @@ fn flight_recorder_stopped_by_an_event_keeps_what_led_to_it() {
         "the event and the stop of its process: median {} ns",
         alone[10]
     );
-    latencies.sort_unstable();
-    let (median, worst) = (
-        latencies[latencies.len() / 2],
-        latencies[latencies.len() - 1],
-    );
-    println!("from the event to the last one of any CPU: median {median} us, worst {worst} us");
 }
 
 /// Requirements: E4
