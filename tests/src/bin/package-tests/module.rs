@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use usertrace_vm::{Outcome, target_dir};
+use usertrace_vm::Outcome;
 
-use crate::package::{said, sh, signing_key, unpacked};
+use crate::package::{directory_for_make, said, sh, signing_key, unpacked};
 
 const SOURCE: &str = r#"
 #include <linux/module.h>
@@ -55,8 +55,7 @@ fn headers(root: &Path) -> PathBuf {
 
 /// Builds the module against the headers.
 fn build(headers: &Path) -> TempDir {
-    // Where guests see it.
-    let directory = tempfile::tempdir_in(target_dir()).expect("a directory");
+    let directory = directory_for_make();
     let path = directory.path();
     fs::write(path.join("hello.c"), SOURCE).expect("a file");
     fs::write(path.join("Makefile"), "obj-m := hello.o\n").expect("a file");

@@ -60,10 +60,15 @@ pub(crate) fn signing_key() -> PathBuf {
     directory().join("build/certs/signing_key.pem")
 }
 
+/// A directory that guests see, and whose path has no blanks: make takes no modules from others.
+pub(crate) fn directory_for_make() -> TempDir {
+    let cache = cache_dir().expect("a cache");
+    tempfile::tempdir_in(cache).expect("a directory")
+}
+
 /// Unpacks a package.
 pub(crate) fn unpacked(prefix: &str) -> TempDir {
-    // Where guests see it.
-    let to = tempfile::tempdir_in(usertrace_vm::target_dir()).expect("a directory");
+    let to = directory_for_make();
     dpkg_deb(&["--extract".into(), package(prefix).into(), to.path().into()]);
     to
 }
