@@ -183,5 +183,16 @@ for unit in chrony second-ssh; do
     echo "RESULT $unit with its own filter, no contexts: $found"
     [ "$found" = success ] || failures="$failures; $unit: $found"
 done
+# With contexts, too: nobody could log in otherwise. The trace starts after sshd.
+usertrace destroy plain
+usertrace service enable --malloc --pthread second-ssh >/dev/null 2>&1
+systemctl restart second-ssh
+usertrace start full -e 'libc:*,pthread:*' --context procname,vtid,callstack
+asks_ssh >/root/answer || failures="$failures; second-ssh does not answer with contexts"
+is_auth_recorded() { ls -d $recordings/full/*/sshd-auth-*; }
+until_done "sshd-auth is recorded" is_auth_recorded
+usertrace service disable second-ssh >/dev/null
+systemctl stop second-ssh
+echo "RESULT second-ssh with its own filter, with contexts: $(systemctl show -P Result second-ssh)"
 ! journalctl -b -k -q --no-pager --since "@$since" | grep 'type=1326' || failures="$failures; a filter killed a program"
 [ -z "$failures" ] || fail "$failures"
