@@ -362,17 +362,26 @@ fn daemon_writes_a_snapshot_after_each_firing() {
         why.contains(text) && why.contains("fired once so far, last 20"),
         "{why}"
     );
-    // Two within the interval: one snapshot, after it.
+    // Two more within the interval: one snapshot after it. If it takes the programs longer, each may
+    // have one. The last has all events. (That there is none within the interval is tested on the
+    // host, without a clock.)
     numbered(6);
     numbered(6);
-    daemon.wait_for("a trigger fired again, for which a snapshot follows in ", 1);
-    daemon.wait_for("mine: snapshot in ", 2);
-    assert_eq!(
-        snapshots(&out).iter().map(|of| of.1).collect::<Vec<_>>(),
-        [6, 18]
+    let mut times = 1;
+    let counts = loop {
+        times += 1;
+        daemon.wait_for("mine: snapshot in ", times);
+        let counts: Vec<_> = snapshots(&out).iter().map(|of| of.1).collect();
+        if counts.last() == Some(&18) {
+            break counts;
+        }
+    };
+    daemon.end();
+    let follows = |count| (12..=18).contains(count);
+    assert!(
+        counts.len() <= 3 && counts[1..].iter().all(follows),
+        "{counts:?}"
     );
-    let said = daemon.end();
-    assert!(said.contains("(triggers fired 2 times)"), "{said}");
     assert!(!out.join("mine").exists(), "nothing is recorded");
     // What fires while no daemon runs is answered by the next one, once.
     numbered(6);
