@@ -362,9 +362,9 @@ fn daemon_writes_a_snapshot_after_each_firing() {
         why.contains(text) && why.contains("fired once so far, last 20"),
         "{why}"
     );
-    // Two more within the interval: one snapshot after it. If it takes the programs longer, each may
-    // have one. The last has all events. (That there is none within the interval is tested on the
-    // host, without a clock.)
+    // Two more within the interval: one snapshot after it. If it takes the programs longer, each
+    // may have one. The last has all events. (That there is none within the interval is tested on
+    // the host, without a clock.)
     numbered(6);
     numbered(6);
     let mut times = 1;
