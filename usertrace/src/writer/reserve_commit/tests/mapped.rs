@@ -162,8 +162,9 @@ impl Rings {
         }
     }
 
-    /// How many sub-buffers of a ring, from the oldest on, have no header, because the writer of each
-    /// was killed before the store. A reader then has no full time to start from, and skips them.
+    /// How many sub-buffers of a ring, from the oldest on, have no header, because the writer of
+    /// each was killed before the store. A reader then has no full time to start from, and skips
+    /// them.
     fn without_start(&self, ring: u32) -> u64 {
         let mut memory = self.ring_memory(ring);
         let (geometry, head) = (self.format().geometry, memory.positions().head);
