@@ -193,6 +193,8 @@ is_auth_recorded() { ls -d $recordings/full/*/sshd-auth-*; }
 until_done "sshd-auth is recorded" is_auth_recorded
 usertrace service disable second-ssh >/dev/null
 systemctl stop second-ssh
-echo "RESULT second-ssh with its own filter, with contexts: $(systemctl show -P Result second-ssh)"
+found=$(systemctl show -P Result second-ssh)
+echo "RESULT second-ssh with its own filter, with contexts: $found"
+[ "$found" = success ] || failures="$failures; second-ssh with contexts: $found"
 ! journalctl -b -k -q --no-pager --since "@$since" | grep 'type=1326' || failures="$failures; a filter killed a program"
 [ -z "$failures" ] || fail "$failures"

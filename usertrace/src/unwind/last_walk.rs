@@ -127,7 +127,7 @@ impl Frames<'_> {
     /// same one finds this walk abandoned, and changes the frames.
     #[inline(always)]
     fn is_own(&self) -> bool {
-        // What was loaded of the frames was loaded before.
+        // After all loads of frames, whose result it decides about.
         compiler_fence(Ordering::SeqCst);
         self.of.owner.load(Ordering::Relaxed) == self.stack_pointer as u64
     }

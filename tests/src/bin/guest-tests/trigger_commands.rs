@@ -368,7 +368,8 @@ fn daemon_writes_a_snapshot_after_each_firing() {
     daemon.wait_for("a trigger fired again, for which a snapshot follows in ", 1);
     let said = daemon.end();
     assert_eq!(said.matches("mine: snapshot in ").count(), 1, "{said}");
-    // They have one of the next daemon. Another one, mostly within the interval, follows in any case.
+    // The next daemon writes one for both. It writes another one for what fires then, within the
+    // interval or not.
     let options = ["--only-triggers", "--trigger-interval", "3s"];
     let daemon = Daemon::start(path, "next", &options);
     daemon.wait_for("mine: snapshot in ", 1);
