@@ -1,6 +1,6 @@
 //! Writing records: called by the functions that `USERTRACE_EVENT` defines.
 
-use usertrace::__private::{Payload, record, record_variable, record_words};
+use usertrace::__private::{Payload, record, record_long, record_variable, record_words};
 use usertrace::{Callsite, Outcome};
 
 /// Defines functions for payloads of a fixed number of words, which come in registers. The call
@@ -86,25 +86,24 @@ pub unsafe extern "C" fn usertrace_record_parts(
 ) -> Outcome {
     // SAFETY: the header's macros pass the address and length of data that they made.
     let parts = unsafe { std::slice::from_raw_parts(parts, count) };
-    let len = || {
-        let lens = parts.iter().map(|part| part.len);
-        lens.fold(0, usize::saturating_add)
-    };
+    let lens = parts.iter().map(|part| part.len);
+    let len = lens.fold(0, usize::saturating_add);
     record_variable(
         callsite,
-        len(),
-        |payload| {
-            for part in parts {
-                // SAFETY: the header's macros pass the address and length of data that they made.
-                unsafe { part.append_to(payload) };
-            }
-        },
         len,
         |payload| {
             for part in parts {
                 // SAFETY: the header's macros pass the address and length of data that they made.
                 unsafe { part.append_to(payload) };
             }
+        },
+        || {
+            record_long(callsite, len, &|payload| {
+                for part in parts {
+                    // SAFETY: likewise.
+                    unsafe { part.append_to(payload) };
+                }
+            })
         },
     )
 }

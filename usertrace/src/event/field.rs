@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::describe::{Count, Kind};
 use super::number::Number;
-use super::text::{first_zero, short_word, text_len};
+use super::text::{has_zero, short_word, sixteen_have_zero, text_len};
 use crate::writer::Cursor;
 
 /// The type of a field of an event.
@@ -246,8 +246,9 @@ pub type Buffer<'a> = SizedBuffer<'a, WORDS>;
 /// The memory is not zeroed beforehand, because that would cost more than most payloads. It is not
 /// part of this type, because the compiler would then initialise it.
 ///
-/// Each word is stored once, as a whole. A payload of overlapping stores could not be loaded again
-/// from the processor's store buffer, and its copy would wait until the stores are in the cache.
+/// Each word is stored once, as a whole, or together with the next one. A payload of overlapping
+/// stores could not be loaded again from the processor's store buffer, and its copy would wait until
+/// the stores are in the cache.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SizedBuffer<'a, const WORDS: usize> {
@@ -296,39 +297,25 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         unsafe { std::slice::from_raw_parts(self.words().as_ptr().cast(), len) }
     }
 
-    /// Stores the word that `len` is in.
+    /// Stores words of the payload.
     ///
     /// # Safety
-    /// `len` must be less than `LEN`.
+    /// `bytes` must be whole words, and the memory must have them from the one at `index` on.
     #[inline(always)]
-    unsafe fn store(&mut self, word: u64) {
-        debug_assert!(self.len < Self::LEN);
+    unsafe fn store<const LEN: usize>(&mut self, index: usize, bytes: [u8; LEN]) {
+        debug_assert!(8 * index + LEN <= Self::LEN);
         let words = self.scratch.as_mut_ptr().cast::<u64>();
-        // SAFETY: `len` is less than `LEN`, as this function's caller promises, so that word is one
-        // of the scratch memory's.
-        unsafe { words.add(self.len / 8).write(word) };
+        // SAFETY: the scratch memory has these words, as this function's caller promises. Bytes
+        // need no alignment.
+        unsafe { words.add(index).cast::<[u8; LEN]>().write(bytes) };
     }
 
     #[inline(always)]
     fn store_pending(&mut self) {
         if !self.len.is_multiple_of(8) {
             // SAFETY: `len` is at most `LEN`, a multiple of 8, and is not a multiple of 8.
-            unsafe { self.store(self.pending) };
+            unsafe { self.store(self.len / 8, self.pending.to_le_bytes()) };
         }
-    }
-
-    /// Appends 8 bytes.
-    ///
-    /// # Safety
-    /// They must fit.
-    #[inline(always)]
-    unsafe fn append_word(&mut self, word: u64) {
-        let shift = 8 * (self.len % 8) as u32;
-        // SAFETY: at least 8 bytes fit, as this function's caller promises.
-        unsafe { self.store(self.pending | word << shift) };
-        // In two steps, as the shift may be by 64.
-        self.pending = word >> 1 >> (63 - shift);
-        self.len += 8;
     }
 
     /// Appends at most 8 bytes of a word whose other bytes are zeros.
@@ -341,10 +328,67 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         self.pending |= word << (8 * at);
         if at + len >= 8 {
             // SAFETY: at least one byte fits, as this function's caller promises.
-            unsafe { self.store(self.pending) };
+            unsafe { self.store(self.len / 8, self.pending.to_le_bytes()) };
             self.pending = word >> 1 >> (63 - 8 * at);
         }
         self.len += len;
+    }
+
+    /// Appends bytes, or a text and a NUL. False for a text that has a NUL: then nothing is
+    /// appended.
+    ///
+    /// The bytes are loaded as the words of the payload that they are in: only those that complete
+    /// the first word are shifted.
+    ///
+    /// # Safety
+    /// They must fit.
+    #[inline(always)]
+    unsafe fn append_all<const IS_TEXT: bool>(&mut self, bytes: &[u8]) -> bool {
+        let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else {
+            let word = short_word(bytes);
+            if IS_TEXT && has_zero(word, bytes.len()) {
+                return false;
+            }
+            // SAFETY: they fit, as this function's caller promises.
+            unsafe { self.append_short(word, bytes.len() + usize::from(IS_TEXT)) };
+            return true;
+        };
+        let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+        // One branch for both.
+        if IS_TEXT && has_zero(first, 8) | has_zero(last, 8) {
+            return false;
+        }
+        let at = self.len % 8;
+        let mut index = self.len / 8;
+        // SAFETY: at least one byte fits.
+        unsafe { self.store(index, (self.pending | first << (8 * at)).to_le_bytes()) };
+        index += 1;
+        let mut rest = &bytes[8 - at..];
+        while let Some((words, after)) = rest.split_first_chunk() {
+            if IS_TEXT && sixteen_have_zero(words) {
+                return false;
+            }
+            // SAFETY: the words are all of these bytes, which fit.
+            unsafe { self.store(index, *words) };
+            (index, rest) = (index + 2, after);
+        }
+        if let Some((word, after)) = rest.split_first_chunk() {
+            if IS_TEXT && has_zero(u64::from_le_bytes(*word), 8) {
+                return false;
+            }
+            // SAFETY: likewise.
+            unsafe { self.store(index, *word) };
+            (index, rest) = (index + 1, after);
+        }
+        // In two steps, as the shift may be by 64.
+        self.pending = last >> 1 >> (63 - 8 * rest.len());
+        self.len += bytes.len() + usize::from(IS_TEXT);
+        if IS_TEXT && rest.len() == 7 {
+            // SAFETY: the word ends with the NUL, which fits.
+            unsafe { self.store(index, self.pending.to_le_bytes()) };
+            self.pending = 0;
+        }
+        true
     }
 
     /// The payload, padded with zeros.
@@ -352,7 +396,7 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
     pub fn words(&mut self) -> &[u64] {
         self.store_pending();
         // SAFETY: all words that contain one of the first `len` bytes are initialised: by `store`,
-        // when the next byte was appended to the next word, or above.
+        // when the last byte of the word was appended, or above.
         unsafe { std::slice::from_raw_parts(self.scratch.as_ptr().cast(), self.len.div_ceil(8)) }
     }
 }
@@ -363,16 +407,8 @@ impl<const WORDS: usize> Payload for SizedBuffer<'_, WORDS> {
         if bytes.len() > Self::LEN - self.len {
             return;
         }
-        let (words, rest) = bytes.as_chunks();
         // SAFETY: they fit, as just checked.
-        unsafe {
-            for word in words {
-                self.append_word(u64::from_le_bytes(*word));
-            }
-            if !rest.is_empty() {
-                self.append_short(short_word(rest), rest.len());
-            }
-        }
+        unsafe { self.append_all::<false>(bytes) };
     }
 
     #[inline(always)]
@@ -380,27 +416,33 @@ impl<const WORDS: usize> Payload for SizedBuffer<'_, WORDS> {
         if text.len() >= Self::LEN - self.len {
             return;
         }
-        let (words, rest) = text.as_chunks();
-        for word in words {
-            let word = u64::from_le_bytes(*word);
-            if let Some(end) = first_zero(word) {
-                let before = (1 << (8 * end)) - 1;
-                // SAFETY: the text and a NUL fit, as checked above.
-                unsafe { self.append_short(word & before, end + 1) };
-                return;
-            }
-            // SAFETY: likewise.
-            unsafe { self.append_word(word) };
+        // SAFETY: the text and a NUL fit, as just checked.
+        if !unsafe { self.append_all::<true>(text) } {
+            let (scratch, len, pending) = (&mut *self.scratch, self.len, self.pending);
+            (self.len, self.pending) = append_before_nul(scratch, len, pending, text);
         }
-        let word = match text.last_chunk() {
-            Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
-            _ => short_word(rest),
-        };
-        // Fewer than 8 bytes are used, so there is a zero.
-        let end = first_zero(word).unwrap_or(7);
-        // SAFETY: likewise.
-        unsafe { self.append_short(word & ((1 << (8 * end)) - 1), end + 1) };
     }
+}
+
+/// Appends the part of a text before its first NUL, and a NUL. Few texts have one.
+///
+/// Gets and returns the variables of a buffer, which so are in registers where none has.
+#[cold]
+#[inline(never)]
+fn append_before_nul<const WORDS: usize>(
+    scratch: &mut MaybeUninit<[u64; WORDS]>,
+    len: usize,
+    pending: u64,
+    text: &[u8],
+) -> (usize, u64) {
+    let mut buffer = SizedBuffer {
+        scratch,
+        len,
+        pending,
+    };
+    buffer.append(&text[..text_len(text)]);
+    buffer.append(&[0]);
+    (buffer.len, buffer.pending)
 }
 
 #[cfg(test)]
@@ -482,6 +524,42 @@ mod tests {
                 by_bytes.append(&[0]);
                 assert_eq!(buffer.words(), by_bytes.words());
                 assert_eq!(bytes(buffer.words())[..len], *text.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn payloads_are_the_same_at_each_place_in_a_word() {
+        let text: Vec<u8> = (1..=60).collect();
+        for before in 0..=17 {
+            for len in 0..=text.len() {
+                // A NUL in each place, and none.
+                for nul in 0..=len {
+                    let mut text = text[..len].to_vec();
+                    if let Some(byte) = text.get_mut(nul) {
+                        *byte = 0;
+                    }
+                    let (mut scratch, mut other_scratch) = (Scratch::uninit(), Scratch::uninit());
+                    let mut by_text = Buffer::new(&mut scratch);
+                    let mut by_bytes = Buffer::new(&mut other_scratch);
+                    let mut expected = Vec::new();
+                    for n in 0..before {
+                        u8::append(0xf0 | n, &mut by_text);
+                        u8::append(0xf0 | n, &mut by_bytes);
+                        expected.push(0xf0 | n);
+                    }
+                    by_text.append_text(&text);
+                    by_bytes.append(&text);
+                    let mut all = expected.clone();
+                    expected.extend(&text[..nul]);
+                    expected.extend([0, 0xee]);
+                    all.extend(&text);
+                    all.push(0xee);
+                    u8::append(0xee, &mut by_text);
+                    u8::append(0xee, &mut by_bytes);
+                    assert_eq!(*by_text.bytes(), expected, "{before}, {len}, {nul}");
+                    assert_eq!(*by_bytes.bytes(), all, "{before}, {len}, {nul}");
+                }
             }
         }
     }

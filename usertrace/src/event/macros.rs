@@ -117,12 +117,7 @@ macro_rules! tracepoint {
                         |payload| {
                             $(<$crate::__field_type!($type $($base)?) as Field>::append($field, payload);)*
                         },
-                        || 0usize $(.saturating_add(
-                            <$crate::__field_type!($type $($base)?) as Field>::size($field)
-                        ))*,
-                        |payload| {
-                            $(<$crate::__field_type!($type $($base)?) as Field>::append($field, payload);)*
-                        },
+                        || record_long($($field),*),
                     )
                 } else {
                     #[allow(unused_mut, reason = "an event may have no field")]
@@ -130,6 +125,22 @@ macro_rules! tracepoint {
                     $(payload.push::<$crate::__field_type!($type $($base)?)>($field);)*
                     $crate::__private::record(&CALLSITE, payload.words())
                 }
+            }
+
+            #[cold]
+            #[inline(never)]
+            #[allow(clippy::too_many_arguments, reason = "an event has as many fields as it needs")]
+            fn record_long(
+                $($field: <$crate::__field_type!($type $($base)?) as $crate::__private::Field>::Argument<'_>),*
+            ) -> $crate::event::Outcome {
+                use $crate::__private::Field;
+
+                let len = 0usize $(.saturating_add(
+                    <$crate::__field_type!($type $($base)?) as Field>::size($field)
+                ))*;
+                $crate::__private::record_long(&CALLSITE, len, &|payload| {
+                    $(<$crate::__field_type!($type $($base)?) as Field>::append($field, payload);)*
+                })
             }
         }
     };

@@ -2,12 +2,27 @@
 
 /// The position of the first zero byte of a word in memory.
 #[inline(always)]
-pub(super) fn first_zero(word: u64) -> Option<usize> {
+fn first_zero(word: u64) -> Option<usize> {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     // The lowest set bit marks the first zero byte; higher bits are undefined.
     let zeros = word.wrapping_sub(LOW) & !word & HIGH;
     (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
+}
+
+/// Whether one of the first `len` bytes of a word in memory is zero, for at most 8.
+#[inline(always)]
+pub(super) fn has_zero(word: u64, len: usize) -> bool {
+    // In two steps, as the shift may be by 64.
+    let beyond = u64::MAX << (4 * len) << (4 * len);
+    first_zero(word | beyond).is_some()
+}
+
+/// Whether one of 16 bytes is zero.
+#[inline(always)]
+pub(super) fn sixteen_have_zero(bytes: &[u8; 16]) -> bool {
+    // Without a branch for each byte, so that the compiler compares all at once.
+    bytes.iter().fold(false, |found, byte| found | (*byte == 0))
 }
 
 /// Loads less than 8 bytes, padded with zeros.

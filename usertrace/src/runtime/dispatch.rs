@@ -128,44 +128,44 @@ fn record_accepted_four(
 
 /// Writes an event whose payload has a variable length of at most `bound` bytes.
 ///
-/// `short` and `long` must append the same payload.
+/// `short` appends the payload. If that is too long for a buffer, `long` writes the event by
+/// [`record_long`]. It should be a function that is not inlined: a closure for that one keeps the
+/// fields in memory.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record_variable(
     callsite: &Callsite,
     bound: usize,
-    short: impl Fn(&mut Buffer<'_>),
-    len: impl Fn() -> usize,
-    long: impl Fn(&mut Cursor<'_>),
+    short: impl FnOnce(&mut Buffer<'_>),
+    long: impl FnOnce() -> Outcome,
 ) -> Outcome {
-    if bound <= Buffer::LEN {
-        let mut scratch = Scratch::uninit();
-        let mut buffer = Buffer::new(&mut scratch);
-        short(&mut buffer);
-        record_words(callsite, buffer.words())
-    } else {
-        record_made(callsite, len(), &long)
+    if bound > Buffer::LEN {
+        return long();
     }
+    let mut scratch = Scratch::uninit();
+    let mut buffer = Buffer::new(&mut scratch);
+    short(&mut buffer);
+    record_words(callsite, buffer.words())
 }
 
 /// Writes an event whose payload is these parts, one after the other. They must match its
 /// description.
 pub fn record_parts(callsite: &Callsite, parts: &[&[u8]]) -> Outcome {
-    let len = || {
-        parts
-            .iter()
-            .fold(0usize, |len, part| len.saturating_add(part.len()))
-    };
+    let lens = parts.iter().map(|part| part.len());
+    let len = lens.fold(0, usize::saturating_add);
     record_variable(
         callsite,
-        len(),
+        len,
         |payload| {
             parts
                 .iter()
                 .for_each(|part| crate::event::Payload::append(payload, part));
         },
-        len,
-        |payload| parts.iter().for_each(|part| payload.append(part)),
+        || {
+            record_long(callsite, len, &|payload| {
+                parts.iter().for_each(|part| payload.append(part));
+            })
+        },
     )
 }
 
@@ -250,9 +250,10 @@ fn record_left(callsite: &Callsite, words: &[u64], (left, outcome): (u32, Outcom
     )
 }
 
-/// Writes an event whose payload `fill` composes in the ring.
+/// Writes an event whose payload, of `len` bytes, `fill` composes in the ring.
+#[doc(hidden)]
 #[inline(never)]
-fn record_made(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) -> Outcome {
+pub fn record_long(callsite: &Callsite, len: usize, fill: &dyn Fn(&mut Cursor<'_>)) -> Outcome {
     record_each(
         callsite,
         |rseq, channel, id| {
