@@ -60,7 +60,7 @@ fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -
 #[inline(never)]
 fn record_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     match callsite.flagged_route().word() {
-        None => record_stored(a, b, c, d, callsite, words),
+        None => record_few(a, b, c, d, callsite, words),
         Some(word) if word.is_test() => test_four(a, b, c, d, callsite, words),
         Some(_) => count_four(a, b, c, d, callsite, words),
     }
@@ -98,11 +98,24 @@ fn test_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) 
     }
 }
 
-/// Likewise, for an event without flags, or one that takes the slow path.
+/// Likewise, for an event without flags. Writes it to the thread's own ring, if it has one.
+#[inline(never)]
+fn record_few(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
+    let payload = [a, b, c, d];
+    if let Some((channel, id)) = lone_channel(callsite)
+        // SAFETY: as in `record_words`.
+        && unsafe { writer::try_write_own(channel, id, &payload[..words.min(payload.len())]) }
+    {
+        return Outcome::Recorded;
+    }
+    record_stored(a, b, c, d, callsite, words)
+}
+
+/// Likewise, for an event with flags, or one that takes the slow path.
 #[inline(never)]
 fn record_stored(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     let payload = [a, b, c, d];
-    record_words_slow(callsite, payload.get(..words).unwrap_or_default())
+    record_words_without_route(callsite, &payload[..words.min(payload.len())])
 }
 
 /// The lowest bit of the flagged route in what [`record_accepted_four`] gets, so that all of its
@@ -183,10 +196,23 @@ pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
             return Outcome::Recorded;
         }
     }
+    record_words_without_route(callsite, words)
+}
+
+/// Likewise, for an event without a route, or one that its route did not record. Writes it to a ring
+/// of the shared protocol, if its only trace has those.
+#[inline(never)]
+fn record_words_without_route(callsite: &Callsite, words: &[u64]) -> Outcome {
+    if let Some((channel, id)) = lone_channel(callsite)
+        // SAFETY: as in `record_words`.
+        && unsafe { writer::try_write_shared(channel, id, words) }
+    {
+        return Outcome::Recorded;
+    }
     record_words_slow(callsite, words)
 }
 
-/// Likewise, for an event without a route, or one that its route did not record.
+/// Likewise, for an event of several traces, one with flags, or one that is not written at once.
 #[inline(never)]
 fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
     let mask = callsite.mask();
@@ -196,7 +222,28 @@ fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_each_in_turn(callsite, words)
 }
 
+/// The channel, and the id there, of an event that the trace of one slot wants, without flags.
 #[inline(always)]
+fn lone_channel(callsite: &Callsite) -> Option<(&'static Channel, &AtomicU16)> {
+    let mask = callsite.mask();
+    // Pairs with the store of the mask, as in `record_each`.
+    fence(Ordering::Acquire);
+    // A mask with a flag is larger, and so is what precedes 0.
+    let below = mask.wrapping_sub(1);
+    if below >= (1 << SLOTS) - 1 || mask & below != 0 {
+        return None;
+    }
+    let slot = mask.trailing_zeros() as usize;
+    // SAFETY: the slot's bit is the only one in the mask, and that of a slot.
+    let channel = unsafe {
+        std::hint::assert_unchecked(slot < SLOTS);
+        current::channel(slot, callsite.channel(slot))
+    };
+    Some((channel, callsite.id(slot)))
+}
+
+/// Writes an event to each slot that wants it, one after the other.
+#[inline(never)]
 fn record_each_in_turn(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_each(
         callsite,

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use usertrace_sys::uapi::{
     LTT_COUNT_CELL_PLAIN, LTT_COUNT_CELL_VALUE, LTT_ID_MAX, LTT_ID_MIN, LttRingControl, LttSubbuf,
@@ -162,10 +162,12 @@ struct Cold {
     slot: AtomicU32,
     /// Number of rings, of any protocol; 0: the channel is closed.
     rings: AtomicU32,
-    /// [`Mode`] and [`Protocol`], as numbers.
-    mode: AtomicU32,
-    protocol: AtomicU16,
-    prefault: AtomicU16,
+    /// [`Mode`], [`Protocol`] and [`Prefault`], as numbers.
+    mode: AtomicU16,
+    protocol: AtomicU8,
+    prefault: AtomicU8,
+    /// As `nr_rings`, for threads with rings of their own that do not announce themselves.
+    nr_own: AtomicU32,
     /// Id of the process that opened the channel.
     process: AtomicU32,
     /// Why the event path does not know of the rings: [`CONTEXTS`], [`MONOTONIC`], [`COUNTS`].
@@ -344,9 +346,9 @@ impl Channel {
         self.ring_mask.store(ring_mask, Ordering::Relaxed);
         self.subbuf_mask.store(subbuf_mask, Ordering::Relaxed);
         let cold = &self.cold;
-        cold.mode.store(geometry.mode as u32, Ordering::Relaxed);
+        cold.mode.store(geometry.mode as u16, Ordering::Relaxed);
         cold.protocol
-            .store(geometry.protocol as u16, Ordering::Relaxed);
+            .store(geometry.protocol as u8, Ordering::Relaxed);
         let (reader_wakeup, buffer) = match geometry.wakeup {
             WakeupMethod::None => (null_mut(), null_mut()),
             WakeupMethod::Futex(reader_wakeup) => (reader_wakeup.cast_mut(), null_mut()),
@@ -355,7 +357,7 @@ impl Channel {
         cold.reader_wakeup.store(reader_wakeup, Ordering::Relaxed);
         cold.buffer.store(buffer, Ordering::Relaxed);
         cold.prefault
-            .store(geometry.prefault as u16, Ordering::Relaxed);
+            .store(geometry.prefault as u8, Ordering::Relaxed);
         let (visitors, slot) = geometry.quiescence.map_or((null_mut(), 0), |visits| {
             (visits.readers.as_ptr(), visits.slot)
         });
@@ -393,6 +395,9 @@ impl Channel {
         } else if counts {
             // Pairs with the load in `table_at`, and with those of the sequences, likewise.
             cold.nr_tables.store(geometry.nr_rings, Ordering::Release);
+        } else if serial != 0 && flags == 0 && geometry.quiescence.is_none() {
+            // Pairs with the load in `own_rings`, likewise.
+            cold.nr_own.store(geometry.nr_rings, Ordering::Release);
         }
         Ok(())
     }
@@ -405,6 +410,7 @@ impl Channel {
         self.cold.nr_rings_flagged.store(0, Ordering::Relaxed);
         self.cold.nr_cids_flagged.store(0, Ordering::Relaxed);
         self.cold.nr_tables.store(0, Ordering::Relaxed);
+        self.cold.nr_own.store(0, Ordering::Relaxed);
         self.cold.rings.store(0, Ordering::Relaxed);
         // Last: pairs with the order in `ring_at`. A writer that still saw rings has the epoch
         // before this one. SeqCst: pairs with `enter`.
@@ -423,7 +429,7 @@ impl Channel {
     ///   ring is left.
     pub(crate) fn set_mode(&self, mode: Mode) {
         // Relaxed: no other data depends on the mode.
-        self.cold.mode.store(mode as u32, Ordering::Relaxed);
+        self.cold.mode.store(mode as u16, Ordering::Relaxed);
     }
 
     /// Whether writers can enter.
@@ -437,6 +443,14 @@ impl Channel {
     pub(super) fn rings(&self) -> u32 {
         // Pairs with the store in `open`: a writer that sees the number of rings sees the rest.
         self.cold.rings.load(Ordering::Acquire)
+    }
+
+    /// The number of rings, if each thread has one of its own, and the event path knows of them
+    /// without a guard; or else 0.
+    #[inline(always)]
+    pub(super) fn own_rings(&self) -> u32 {
+        // Pairs with the store in `open`, as in `rings`.
+        self.cold.nr_own.load(Ordering::Acquire)
     }
 
     /// Not 0 if each thread has a ring of its own. By this number a thread knows whether the ring
@@ -453,10 +467,11 @@ impl Channel {
     }
 
     /// Whether the channel is open, and its records are committed by the shared protocol.
+    #[inline(always)]
     pub(crate) fn is_shared(&self) -> bool {
         // Pairs with the store in `open`: an open channel's protocol is known.
         self.cold.rings.load(Ordering::Acquire) != 0
-            && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u16
+            && self.cold.protocol.load(Ordering::Relaxed) == Protocol::Shared as u8
     }
 
     /// Offset of the field with the number of rings for sequences whose index is the field at
@@ -584,6 +599,13 @@ impl Channel {
         })
     }
 
+    /// Whether writers of the shared protocol announce themselves. If not, the channel is never
+    /// closed before all of them have left. The caller loads the number of rings first.
+    #[inline(always)]
+    pub(super) fn has_guards(&self) -> bool {
+        self.readers().is_some()
+    }
+
     /// Enters the channel, for a writer of the shared protocol; none if the channel is closed.
     ///
     /// The caller loads the number of rings first. Fields of the channel that it loads then stay
@@ -656,7 +678,8 @@ impl Channel {
             buffer: buffers.wrapping_add(index as usize * ring_size as usize),
             ring_size,
             subbuf_size: self.subbuf_mask.load(Ordering::Relaxed) + 1,
-            mode: Mode::from_number(cold.mode.load(Ordering::Relaxed)).unwrap_or(Mode::Discard),
+            mode: Mode::from_number(cold.mode.load(Ordering::Relaxed).into())
+                .unwrap_or(Mode::Discard),
             reader_wakeup: self.reader_wakeup(),
             prefault: Prefault::from_number(cold.prefault.load(Ordering::Relaxed).into()),
             epoch,

@@ -144,6 +144,29 @@ pub(crate) unsafe fn try_write_words(
     }
 }
 
+/// The event path into the calling thread's own ring. False if it has none in the channel, or that
+/// refuses; then nothing was done.
+///
+/// # Safety
+/// As [`try_write_words`]'s.
+#[inline(always)]
+pub(crate) unsafe fn try_write_own(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> bool {
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
+    unsafe { reserve_commit::try_write_own(channel, id, payload) }
+}
+
+/// Likewise, into any ring of the shared protocol.
+///
+/// # Safety
+/// As [`try_write_words`]'s.
+#[inline(always)]
+pub(crate) unsafe fn try_write_shared(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> bool {
+    // SAFETY: the channel was opened as `Channel::open` asks for, and the id is of such a payload,
+    // as this function's caller promises.
+    unsafe { reserve_commit::try_write(channel, id, payload) }
+}
+
 /// The event path for a payload of `len` bytes that `fill` appends in the ring.
 ///
 /// # Safety

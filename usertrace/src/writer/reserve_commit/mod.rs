@@ -85,11 +85,16 @@ impl<W, const FLAGGED: bool> Copy for Ring<'_, W, FLAGGED> {}
 
 /// A kind of word that an atomic integer can be accessed as.
 trait View: Word {
+    /// Whether the calling thread alone writes such words.
+    const IS_OWN: bool;
+
     /// The same word, of this kind.
     fn of(word: &AtomicU64) -> &Self;
 }
 
 impl View for AtomicU64 {
+    const IS_OWN: bool = false;
+
     #[inline(always)]
     fn of(word: &AtomicU64) -> &Self {
         word
@@ -97,6 +102,8 @@ impl View for AtomicU64 {
 }
 
 impl View for LocalAtomic {
+    const IS_OWN: bool = true;
+
     #[inline(always)]
     fn of(word: &AtomicU64) -> &Self {
         // SAFETY: `LocalAtomic` is a transparent wrapper of an `AtomicU64`.
@@ -108,14 +115,21 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
     /// The ring with an index; none if the channel has none, or is closed.
     #[inline(always)]
     fn new(channel: &'a Channel, index: u32) -> Option<Self> {
-        if index >= channel.rings() {
-            return None;
-        }
+        // SAFETY: the number of rings is loaded first.
+        (index < channel.rings()).then(|| unsafe { Self::at(channel, index) })
+    }
+
+    /// The ring with an index.
+    ///
+    /// # Safety
+    /// The caller must have loaded the number of rings, which must be larger.
+    #[inline(always)]
+    unsafe fn at(channel: &'a Channel, index: u32) -> Self {
         let ring_mask = channel.ring_mask.load(Ordering::Relaxed);
         let stride = channel.control_stride.load(Ordering::Relaxed);
         let control = channel.control.load(Ordering::Relaxed);
         let buffers = channel.buffers.load(Ordering::Relaxed);
-        Some(Self {
+        Self {
             channel,
             // SAFETY: `open`'s caller promised that the control blocks are mapped from then on, and
             // `open` verified the alignment. Everything in a control block is atomic.
@@ -130,7 +144,7 @@ impl<'a, W: View, const FLAGGED: bool> Ring<'a, W, FLAGGED> {
             // If another program stored a position that is no multiple of 8, accesses stay aligned.
             word_mask: ring_mask & !7,
             subbuf_mask: channel.subbuf_mask.load(Ordering::Relaxed),
-        })
+        }
     }
 
     /// The ring as one without a clock of its own, for a record that has its time.
@@ -232,9 +246,12 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     #[inline(always)]
     fn cycles(&self, head: u64) -> u64 {
         // A processor may read the clock before it loads a `head` that another writer has moved
-        // past a record with a later time. That cannot happen if this thread moved it: a thread's
-        // times are in order. To wait for loads costs more than all the rest of an event.
-        if thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head) {
+        // past a record with a later time. That cannot happen if this thread moved it, as always in
+        // its own ring: a thread's times are in order. To wait for loads costs more than all the
+        // rest of an event.
+        if !W::IS_OWN
+            && thread::with(|thread| thread.reserved_to.load(Ordering::Relaxed)) != self.mark(head)
+        {
             after_loads();
         }
         if FLAGGED && self.channel.clock() == Source::Monotonic {
@@ -246,9 +263,11 @@ impl<W: View, const FLAGGED: bool> protocol::Ring for Ring<'_, W, FLAGGED> {
     #[inline(always)]
     fn head_moved(&self, head: u64) {
         fetch(self.words(head.wrapping_add(AHEAD), 1));
-        thread::with(|thread| {
-            thread.reserved_to.store(self.mark(head), Ordering::Relaxed);
-        });
+        if !W::IS_OWN {
+            thread::with(|thread| {
+                thread.reserved_to.store(self.mark(head), Ordering::Relaxed);
+            });
+        }
     }
 
     fn subbuf_begins(&self, position: u64) {
@@ -370,6 +389,48 @@ pub(super) unsafe fn write(
     write_inside::<false>(channel, id, payload)
 }
 
+/// The event path into the calling thread's own ring: writes a record if it fits into the current
+/// sub-buffer, and no signal handler comes first.
+///
+/// # Safety
+/// As [`write`]'s.
+#[inline(always)]
+pub(super) unsafe fn try_write_own(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> bool {
+    let (Some(index), Ok(id)) = (owner::own(channel), described(id)) else {
+        return false;
+    };
+    // SAFETY: the channel has a ring with that index, and is not closed before this writer is gone.
+    let ring = unsafe { Ring::<LocalAtomic, false>::at(channel, index) };
+    protocol::try_write(ring, id, payload).is_ok()
+}
+
+/// The event path: writes a record if the thread has a ring, the record fits into the current
+/// sub-buffer, and no other writer comes first.
+///
+/// # Safety
+/// As [`write`]'s.
+#[inline(always)]
+pub(super) unsafe fn try_write(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> bool {
+    // First, as it loads the number of rings: only what is loaded later is that of an open channel.
+    if !channel.is_shared() {
+        return false;
+    }
+    if channel.has_guards() {
+        return try_write_guarded(channel, id, payload);
+    }
+    !channel.is_flagged() && try_write_inside::<false>(channel, id, payload)
+}
+
+/// Likewise, in a channel that is closed while writers are inside. Not inlined, so that other
+/// events save no registers for it.
+#[inline(never)]
+fn try_write_guarded(channel: &Channel, id: &AtomicU16, payload: &[u64]) -> bool {
+    match guard(channel) {
+        Ok(Some(_guard)) if channel.is_shared() => try_write_inside::<false>(channel, id, payload),
+        _ => false,
+    }
+}
+
 /// Enters the channel; none if the event path does not know of it.
 #[inline(always)]
 fn guard(channel: &Channel) -> Result<Option<ChannelGuard<'_>>, Dropped> {
@@ -402,26 +463,49 @@ fn write_inside<const FLAGGED: bool>(
     id: &AtomicU16,
     payload: &[u64],
 ) -> Result<(), Dropped> {
-    let done = described(id).is_ok_and(|id| match owner::known(channel) {
-        Some(RingOwnership::Exclusive(index)) => {
-            try_write::<LocalAtomic, FLAGGED>(channel, index, id, payload)
-        }
-        Some(RingOwnership::Shared(index)) => {
-            try_write::<AtomicU64, FLAGGED>(channel, index, id, payload)
-        }
-        None => false,
-    });
-    if done {
+    if try_write_inside::<FLAGGED>(channel, id, payload) {
         Ok(())
     } else {
         write_slowly::<FLAGGED>(channel, id, payload)
     }
 }
 
-/// The event path: writes a record if it fits into the current sub-buffer, and no other writer
-/// comes first.
+/// The event path in a channel that the caller has entered, as [`try_write`].
 #[inline(always)]
-fn try_write<W: View, const FLAGGED: bool>(
+fn try_write_inside<const FLAGGED: bool>(
+    channel: &Channel,
+    id: &AtomicU16,
+    payload: &[u64],
+) -> bool {
+    let Ok(id) = described(id) else {
+        return false;
+    };
+    match owner::known(channel) {
+        Some(RingOwnership::Exclusive(index)) => {
+            try_write_to::<LocalAtomic, FLAGGED>(channel, index, id, payload)
+        }
+        Some(RingOwnership::Shared(index)) => {
+            try_write_shared::<FLAGGED>(channel, index, id, payload)
+        }
+        None => false,
+    }
+}
+
+/// Likewise, in a ring that other threads write, too. Not inlined, so that the caller has the
+/// registers for one kind of ring.
+#[inline(never)]
+fn try_write_shared<const FLAGGED: bool>(
+    channel: &Channel,
+    index: u32,
+    id: u16,
+    payload: &[u64],
+) -> bool {
+    try_write_to::<AtomicU64, FLAGGED>(channel, index, id, payload)
+}
+
+/// Likewise, in a ring of this kind.
+#[inline(always)]
+fn try_write_to<W: View, const FLAGGED: bool>(
     channel: &Channel,
     index: u32,
     id: u16,

@@ -65,6 +65,20 @@ pub(super) fn known(channel: &Channel) -> Option<RingOwnership> {
     })
 }
 
+/// The calling thread's own ring, if it has written to the channel before, and the event path knows
+/// of its ring.
+#[inline(always)]
+pub(super) fn own(channel: &Channel) -> Option<u32> {
+    // First: only what is loaded later is that of an open channel.
+    let rings = channel.own_rings();
+    let serial = channel.serial();
+    // Relaxed: only the thread itself stores it.
+    let word = thread::with(|thread| remembered(thread, serial).load(Ordering::Relaxed));
+    // A shared ring has a bit that makes its index one of no ring.
+    let index = word as u32;
+    ((word >> 32) as u32 == serial && index < rings).then_some(index)
+}
+
 /// The word in which a thread remembers its ring of a channel. Channels that are open at the same
 /// time have successive serial numbers, so a few of them do not evict each other.
 #[inline(always)]
@@ -113,7 +127,10 @@ fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
         // Acquire: pairs with the store of the reader or writer that freed the ring.
         let taken = owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed);
         match taken {
-            Ok(_) => ring.prefault(),
+            Ok(_) => {
+                read_clock_after_former_owner();
+                ring.prefault();
+            }
             // The thread owns it already if a signal handler took it, or if the thread wrote to
             // many other channels since.
             Err(owner) if owner == thread => {}
@@ -139,6 +156,7 @@ fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
         let Some(before) = take_over(ring.control, process, thread) else {
             continue;
         };
+        read_clock_after_former_owner();
         if protocol::begin_own_subbuf(ring).is_ok() {
             return own(index);
         }
@@ -149,6 +167,12 @@ fn take(channel: &Channel) -> Result<RingOwnership, Dropped> {
     // For good: a search for threads that have ended takes a system call for each ring.
     remember(serial, shared);
     Ok(shared)
+}
+
+/// Waits until the load that found the ring free, or its owner gone, is over: the times of the new
+/// owner are later than those of the former one. Afterwards they are in order, as one thread's.
+fn read_clock_after_former_owner() {
+    super::after_loads();
 }
 
 /// Takes a ring from a thread that has ended, and returns that thread's id.

@@ -264,7 +264,8 @@ pub(crate) fn write<R: Ring>(ring: R, id: u16, payload: &[u64]) -> Result<(), Lo
 /// Stores the payload of the record in `words`.
 #[inline(always)]
 fn store_payload<W: Word>(words: &[W], payload: &[u64]) {
-    for (word, &value) in words.iter().skip(2).zip(payload) {
+    // A record that its header describes has as many words.
+    for (word, &value) in words.get(2..).unwrap_or_default().iter().zip(payload) {
         word.store(value, Ordering::Relaxed);
     }
 }
