@@ -179,23 +179,25 @@ pub(crate) unsafe fn rseq() -> Rseq {
 /// call site.
 #[inline(always)]
 pub(crate) unsafe fn place(slot: usize, channel: usize) -> (Option<Rseq>, &'static Channel) {
-    // SAFETY: both statics are set before any mask, and never changed; slots in masks are below
-    // `SLOTS`, and channels of call sites below `CHANNELS`.
-    unsafe {
-        let rseq = Rseq::from_raw(RSEQ.load(Ordering::Relaxed));
-        let state = STATE.load(Ordering::Relaxed).cast_const();
-        let channels = (*state).channels.get_unchecked(slot);
-        (rseq, channels.get_unchecked(channel))
-    }
+    // SAFETY: as this function's caller promises.
+    (found_rseq(), unsafe { self::channel(slot, channel) })
 }
 
-/// The channel that the event path needs to count in a slot.
+/// The rseq location, if the process has one.
+#[inline(always)]
+pub(crate) fn found_rseq() -> Option<Rseq> {
+    // SAFETY: it is 0, or was set by `to_raw` in this process.
+    unsafe { Rseq::from_raw(RSEQ.load(Ordering::Relaxed)) }
+}
+
+/// The channel that the event path needs to write to a slot, or to count in it.
 ///
 /// # Safety
 /// As [`place`]'s.
 #[inline(always)]
 pub(crate) unsafe fn channel(slot: usize, channel: usize) -> &'static Channel {
-    // SAFETY: as in `place`.
+    // SAFETY: `STATE` is set before any mask, and never changed; slots in masks are below `SLOTS`,
+    // and channels of call sites below `CHANNELS`.
     unsafe {
         let state = STATE.load(Ordering::Relaxed).cast_const();
         let channels = (*state).channels.get_unchecked(slot);

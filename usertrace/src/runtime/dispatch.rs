@@ -60,6 +60,7 @@ fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -
 #[inline(never)]
 fn record_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     match callsite.flagged_route().word() {
+        None if is_several(callsite.mask()) => record_several(a, b, c, d, callsite, words),
         None => record_few(a, b, c, d, callsite, words),
         Some(word) if word.is_test() => test_four(a, b, c, d, callsite, words),
         Some(_) => count_four(a, b, c, d, callsite, words),
@@ -109,6 +110,13 @@ fn record_few(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize)
         return Outcome::Recorded;
     }
     record_stored(a, b, c, d, callsite, words)
+}
+
+/// Likewise, for an event of several traces.
+#[inline(never)]
+fn record_several(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
+    let payload = [a, b, c, d];
+    record_words_slow(callsite, &payload[..words.min(payload.len())])
 }
 
 /// Likewise, for an event with flags, or one that takes the slow path.
@@ -201,9 +209,13 @@ pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
 
 /// Likewise, for an event without a route, or one that its route did not record. Writes it to a ring
 /// of the shared protocol, if its only trace has those.
+///
+/// Where there are restartable sequences, the slow path does that: a process without an update
+/// signal follows traces there.
 #[inline(never)]
 fn record_words_without_route(callsite: &Callsite, words: &[u64]) -> Outcome {
-    if let Some((channel, id)) = lone_channel(callsite)
+    if current::found_rseq().is_none()
+        && let Some((channel, id)) = lone_channel(callsite)
         // SAFETY: as in `record_words`.
         && unsafe { writer::try_write_shared(channel, id, words) }
     {
@@ -216,10 +228,16 @@ fn record_words_without_route(callsite: &Callsite, words: &[u64]) -> Outcome {
 #[inline(never)]
 fn record_words_slow(callsite: &Callsite, words: &[u64]) -> Outcome {
     let mask = callsite.mask();
-    if mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0 {
+    if is_several(mask) {
         return record_together(callsite, words, mask);
     }
     record_each_in_turn(callsite, words)
+}
+
+/// Whether several traces want an event without flags, by its mask.
+#[inline(always)]
+fn is_several(mask: u32) -> bool {
+    mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0
 }
 
 /// The channel, and the id there, of an event that the trace of one slot wants, without flags.
@@ -258,21 +276,19 @@ fn record_each_in_turn(callsite: &Callsite, words: &[u64]) -> Outcome {
 fn record_together(callsite: &Callsite, words: &[u64], mask: u32) -> Outcome {
     // Pairs with the store of the mask, as in `record_each`.
     fence(Ordering::Acquire);
-    let place = |slot| {
+    let Some(rseq) = current::found_rseq() else {
+        return record_each_in_turn(callsite, words);
+    };
+    let channel = |slot| {
         // SAFETY: the slot is one of a mask, and the channel the call site's.
         unsafe {
             std::hint::assert_unchecked(slot < SLOTS);
-            current::place(slot, callsite.channel(slot))
+            current::channel(slot, callsite.channel(slot))
         }
     };
-    let Some(rseq) = place(mask.trailing_zeros() as usize).0 else {
-        return record_each_in_turn(callsite, words);
-    };
     // SAFETY: as in `record_words`, for each slot and its channel.
-    let left = unsafe {
-        let channel = |slot| place(slot).1;
-        writer::write_together(rseq, mask, channel, |slot| callsite.id(slot), words)
-    };
+    let left =
+        unsafe { writer::write_together(rseq, mask, channel, |slot| callsite.id(slot), words) };
     let outcome = if left == mask {
         Outcome::Off
     } else {
