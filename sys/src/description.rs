@@ -315,12 +315,13 @@ fn is_text_word(word: &str) -> bool {
     std::str::from_utf8(&bytes[..len]).is_ok()
 }
 
-/// Parses a decimal number of digits only.
+/// Parses a decimal number of digits only. It has no leading zeros, so that each number has one form,
+/// and what is formatted again is the same.
 #[must_use]
 pub fn decimal(text: &str) -> Option<u32> {
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| text.parse().ok())?
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_leading_zero = text.len() > 1 && text.starts_with('0');
+    (is_digits && !has_leading_zero).then(|| text.parse().ok())?
 }
 
 /// True if the text can be the name of a field, or a part of an event's name.
@@ -420,6 +421,7 @@ mod tests {
             "a 0",
             ":b 0",
             "a:b x",
+            "a:b 06",
             "a:b 0 ",
             "a:b 0 u24 x",
             "a:b 0 u8",
