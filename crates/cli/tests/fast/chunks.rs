@@ -835,14 +835,15 @@ pub(crate) fn two() {
 pub(crate) fn stopped_daemon_delays_no_other_process() {
     let run = Run::new();
     let mut child = start(often(&run, 100, "two", "discard"));
-    let daemons = until_some("daemons live", || {
+    let (slow, mut daemons) = until_some("daemons live", || {
         let slow = child_of(child_of(child.id())?)?;
         let daemons = daemons_of(slow);
-        (daemons.len() == 2 && daemons != daemons_below(child.id())).then_some(daemons)
+        let are_its_own = daemons.len() == 2 && daemons != daemons_below(child.id());
+        are_its_own.then_some((slow, daemons))
     });
     until_finished(&run, 2);
-    let signal = |signal| {
-        for daemon in &daemons {
+    let signal = |daemons: &[i32], signal| {
+        for daemon in daemons {
             // SAFETY: the signal goes to a daemon of the program that this test started.
             unsafe { libc::kill(*daemon, signal) };
         }
@@ -857,11 +858,20 @@ pub(crate) fn stopped_daemon_delays_no_other_process() {
         stat.contains(") T ")
     };
     until("a daemon stands still in the middle of a trace", || {
-        signal(libc::SIGSTOP);
-        until("both stand still", || daemons.iter().all(is_stopped));
+        until("both stand still", || {
+            // A process that has started a daemon looks like one until it ends.
+            daemons = daemons_of(slow);
+            let stop = if daemons.len() == 2 {
+                libc::SIGSTOP
+            } else {
+                libc::SIGCONT
+            };
+            signal(&daemons, stop);
+            daemons.len() == 2 && daemons.iter().all(is_stopped)
+        });
         let has_trace = daemons.iter().any(|&daemon| is_of_slow(daemon));
         if !has_trace {
-            signal(libc::SIGCONT);
+            signal(&daemons, libc::SIGCONT);
             std::thread::sleep(Duration::from_millis(5));
         }
         has_trace
@@ -871,7 +881,7 @@ pub(crate) fn stopped_daemon_delays_no_other_process() {
     let currents = names(&traces(&run)).into_iter();
     let currents: Vec<_> = currents.filter(|name| name.ends_with(".current")).collect();
     assert!((2..=3).contains(&currents.len()), "{currents:?}");
-    signal(libc::SIGCONT);
+    signal(&daemons, libc::SIGCONT);
     until("its chunk is finished", || {
         !traces(&run).join(&currents[0]).exists()
     });
