@@ -315,8 +315,8 @@ fn is_text_word(word: &str) -> bool {
     std::str::from_utf8(&bytes[..len]).is_ok()
 }
 
-/// Parses a decimal number of digits only. It has no leading zeros, so that each number has one form,
-/// and what is formatted again is the same.
+/// Parses a decimal number of digits only. It has no leading zeros, so that each number has one
+/// form, and what is formatted again is the same.
 #[must_use]
 pub fn decimal(text: &str) -> Option<u32> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());

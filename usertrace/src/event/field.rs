@@ -247,8 +247,8 @@ pub type Buffer<'a> = SizedBuffer<'a, WORDS>;
 /// part of this type, because the compiler would then initialise it.
 ///
 /// Each word is stored once, as a whole, or together with the next one. A payload of overlapping
-/// stores could not be loaded again from the processor's store buffer, and its copy would wait until
-/// the stores are in the cache.
+/// stores could not be loaded again from the processor's store buffer, and its copy would wait
+/// until the stores are in the cache.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SizedBuffer<'a, const WORDS: usize> {

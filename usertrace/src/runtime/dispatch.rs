@@ -207,8 +207,8 @@ pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_words_without_route(callsite, words)
 }
 
-/// Likewise, for an event without a route, or one that its route did not record. Writes it to a ring
-/// of the shared protocol, if its only trace has those.
+/// Likewise, for an event without a route, or one that its route did not record. Writes it to a
+/// ring of the shared protocol, if its only trace has those.
 ///
 /// Where there are restartable sequences, the slow path does that: a process without an update
 /// signal follows traces there.

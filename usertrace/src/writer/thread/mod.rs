@@ -53,8 +53,8 @@ pub(super) struct Thread {
     pub(super) inside: AtomicU32,
     /// Frame of the event that is about to be written; see [`crate::event`].
     frame: AtomicU32,
-    /// Ring of several threads in which this thread reserved last, and the position behind that; see
-    /// [`super::reserve_commit`].
+    /// Ring of several threads in which this thread reserved last, and the position behind that;
+    /// see [`super::reserve_commit`].
     pub(super) reserved_to: AtomicU64,
     /// Address of the event that is about to be written; see [`crate::event`].
     here: AtomicU64,
