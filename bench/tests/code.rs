@@ -30,6 +30,10 @@ const MOST_COUNTED_PLAIN: usize = 80;
 const MOST_COUNTED: usize = 165;
 const MOST_REJECTED: usize = 95;
 
+/// Instructions of an event of at most four words into the thread's own ring, from where its
+/// function jumps to the library.
+const MOST_IN_OWN_RING: usize = 165;
+
 /// Where release builds go: others need most of what is built here, too.
 fn target() -> &'static Path {
     let here = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -361,6 +365,28 @@ fn counted_and_rejected_events_are_few_instructions_without_locks_or_calls() {
     let shortest = rejected.iter().map(Vec::len).min().expect("a path");
     println!("rejected: {shortest} instructions");
     assert!(shortest <= MOST_REJECTED, "{shortest}");
+}
+
+/// An event into a ring that the thread alone writes commits by an addition that is not locked.
+///
+/// Requirements: A3, B6
+#[test]
+fn event_into_a_threads_own_ring_is_few_instructions_without_locks_or_calls() {
+    let program = Program::build();
+    let record =
+        program.function(|name| name.contains("dispatch") && name.contains("10record_few"));
+    let mut paths = program.code().paths(record);
+    // One that fills a sub-buffer calls what wakes the reader.
+    paths.retain(|path| {
+        let commits = path.iter().any(|i| i.mnemonic() == Mnemonic::Xadd);
+        commits && !path.iter().any(|i| i.mnemonic() == Mnemonic::Call)
+    });
+    assert!(!paths.is_empty(), "no path of an event is recorded");
+    let longest = paths.iter().map(Vec::len).max().expect("a path");
+    println!("at most {longest} instructions in a ring of the thread");
+    for path in &paths {
+        check(path, 0, MOST_IN_OWN_RING);
+    }
 }
 
 /// The payload is loaded by single words: a load of parts of two stores would wait for both to
