@@ -100,7 +100,8 @@ pub unsafe extern "C" fn usertrace_record_parts(
         || {
             record_long(callsite, len, &|payload| {
                 for part in parts {
-                    // SAFETY: likewise.
+                    // SAFETY: the header's macros pass the address and length of data that they
+                    // made.
                     unsafe { part.append_to(payload) };
                 }
             })
