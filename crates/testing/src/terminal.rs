@@ -385,7 +385,7 @@ fn path(directory: &Path) -> String {
     )
 }
 
-/// Replaces each number in a word by N.
+/// Replaces each number in a word by N, with a unit prefix behind it, as in `120k`.
 fn numbers(word: &str) -> String {
     let mut same = String::new();
     let mut rest = word;
@@ -395,7 +395,10 @@ fn numbers(word: &str) -> String {
         let end = number
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(number.len());
-        let (digits, behind) = number.split_at(end);
+        let (digits, mut behind) = number.split_at(end);
+        if matches!(behind, "k" | "M" | "G" | "T") {
+            behind = "";
+        }
         let dots = digits.len() - digits.trim_end_matches('.').len();
         let in_name = same.ends_with(|c: char| c.is_alphabetic() || c == '_');
         match digits.trim_end_matches('.') {

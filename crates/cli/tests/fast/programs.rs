@@ -108,6 +108,8 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("recorder", super::chunks::recorder),
     ("on_request", super::relay::on_request),
     ("late_child", super::relay::late_child),
+    ("late_program", super::relay::late_program),
+    ("late_part", super::relay::late_part),
     ("slow", super::chunks::slow),
     ("until_chunks", super::chunks::until_chunks),
     ("two", super::chunks::two),

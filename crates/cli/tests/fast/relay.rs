@@ -1,7 +1,8 @@
 //! Recordings that are sent to a relay: each event is there once, whatever breaks (E8, A10, D3).
 
-use std::fs;
-use std::io::{Read as _, Write as _};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,6 +14,10 @@ use super::programs::write;
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
 use usertrace::fake::process::{child, wait};
+use usertrace_ctf::recording::{RELAY_NOTE, RUNNING, WRITE_NOW};
+use usertrace_ctf::unfinished;
+use usertrace_os::files;
+use usertrace_sys::clock::monotonic;
 use usertrace_testing::babeltrace::{self, Lines};
 use usertrace_testing::relayd::{self, LiveViewer, Relayd};
 use usertrace_testing::wait::{until, within};
@@ -246,6 +251,54 @@ pub(crate) fn killed_recorder_with_a_full_spool_lets_writers_go_on() {
     assert_exact(&relay.output(), &counts);
 }
 
+/// Snapshots and live viewers trust the marks of traces. While workers leave events in the rings,
+/// these are not written, whoever asks for them.
+pub(crate) fn marks_tell_of_no_event_that_stays_in_a_ring() {
+    let run = Run::new();
+    let directory = spool(&run);
+    let mut command = recorder(&directory, &["--rotate-size", "1M", "--"]);
+    let command = command.arg(std::env::current_exe().unwrap());
+    let mut child = command.env(VARIABLE, "late_program").spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    stdin.write_all(b"w").unwrap();
+    let running = directory.join(RUNNING);
+    // Makes the workers write, until they say that they have, or for a while.
+    let are_written = |limit: Duration| {
+        let since = monotonic();
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            signal_all(&daemons(|file| file == running), WRITE_NOW);
+            thread::sleep(Duration::from_millis(20));
+            let chunks = trace::directories(&directory);
+            let mut traces = chunks.iter().flat_map(|chunk| trace::directories(chunk));
+            if traces.any(|trace| unfinished::written(&trace) >= Some(since)) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(are_written(Duration::from_secs(60)));
+    // As a sender does when its spool is full.
+    let lock = File::create(directory.join(RELAY_NOTE)).unwrap();
+    files::lock(&lock).unwrap();
+    let place = directory.join(".usertrace/place");
+    let text = fs::read_to_string(&place).unwrap();
+    fs::write(&place, text.clone() + "hold true\n").unwrap();
+    // They read the file on request.
+    assert!(are_written(Duration::from_secs(60)));
+    stdin.write_all(b"ww").unwrap();
+    let _ = lines.find(|line| line.as_ref().unwrap() == "written");
+    assert!(!are_written(Duration::from_secs(1)));
+    fs::write(&place, text).unwrap();
+    assert!(are_written(Duration::from_secs(60)));
+    fs::remove_file(directory.join(RELAY_NOTE)).unwrap();
+    stdin.write_all(b"q").unwrap();
+    drop(stdin);
+    assert!(lines.last().unwrap().unwrap().starts_with("3 "));
+    assert!(child.wait().unwrap().success());
+}
+
 pub(crate) fn spool_leaves_room_on_the_disk() {
     let mut relay = Relayd::stopped();
     let run = Run::new();
@@ -364,11 +417,10 @@ pub(crate) fn killed_workers_leave_nothing_twice() {
     }
     let mut killed = 0;
     while killed < 20 {
-        for pid in workers(&spool(&run)) {
-            // SAFETY: the signal goes to a daemon of the program that this test started.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-            killed += 1;
-        }
+        let workers =
+            daemons(|file| file.starts_with(spool(&run)) && file.ends_with(".unfinished"));
+        signal_all(&workers, libc::SIGKILL);
+        killed += workers.len();
         usertrace_testing::wait::spin(Duration::from_millis(20));
     }
     child.stdin.take().unwrap().write_all(b"q").unwrap();
@@ -377,24 +429,6 @@ pub(crate) fn killed_workers_leave_nothing_twice() {
     let output = child.wait_with_output().unwrap();
     assert_success(output.status, &output.stderr);
     assert_exact(&relay.output(), &counts(&printed));
-}
-
-/// Daemons that have the mark of a trace below a directory open.
-fn workers(directory: &Path) -> Vec<i32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let writes = |pid: &i32| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
-        let files = fs::read_dir(format!("/proc/{pid}/fd"));
-        let mut files = files.into_iter().flatten().flatten();
-        comm.is_ok_and(|comm| comm == "usertrace-fast\n")
-            && files.any(|of| {
-                let is_mark =
-                    |to: PathBuf| to.starts_with(directory) && to.ends_with(".unfinished");
-                fs::read_link(of.path()).is_ok_and(is_mark)
-            })
-    };
-    pids.filter(writes).collect()
 }
 
 /// A program that writes when it is told to, in rounds, by two threads and a child process, and
@@ -452,6 +486,94 @@ pub(crate) fn live_viewer_finds_a_process_while_others_are_idle() {
     assert_success(output.status, &output.stderr);
     assert_same(&viewer.end(), &relay.output());
     assert_exact(&relay.output(), &counts);
+}
+
+/// A program that starts another one, and passes its input on to that. Both write an event for each
+/// byte.
+pub(crate) fn late_program() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(VARIABLE, "late_part").stdin(Stdio::piped());
+    let mut byte = [0];
+    let mut read = || std::io::stdin().read(&mut byte).unwrap();
+    assert_eq!((read(), write(1, 0..1)), (1, 0));
+    read();
+    let mut part = command.spawn().unwrap();
+    let mut input = part.stdin.take().unwrap();
+    read();
+    input.write_all(b"w").unwrap();
+    let lost = write(1, 1..2);
+    read();
+    drop(input);
+    assert!(part.wait().unwrap().success());
+    println!("3 {lost}");
+}
+
+/// The other program. It says when it is traced, and when it has written.
+pub(crate) fn late_part() {
+    usertrace::flush().unwrap();
+    for said in ["traced", "written"] {
+        println!("{said}");
+        if std::io::stdin().read(&mut [0]).unwrap() == 1 {
+            assert_eq!(write(2, 0..1), 0);
+        }
+    }
+}
+
+/// Daemons that have such a file open.
+fn daemons(is_it: impl Fn(&Path) -> bool) -> BTreeSet<i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_open = |pid: &i32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm"));
+        let open = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut open = open.into_iter().flatten().flatten();
+        comm.is_ok_and(|comm| comm == "usertrace-fast\n")
+            && open.any(|of| fs::read_link(of.path()).is_ok_and(|to| is_it(&to)))
+    };
+    pids.filter(has_open).collect()
+}
+
+/// Signals the daemons of a program that this test started.
+fn signal_all(daemons: &BTreeSet<i32>, signo: libc::c_int) {
+    for &daemon in daemons {
+        // SAFETY: sending a signal accesses no memory.
+        unsafe { libc::kill(daemon, signo) };
+    }
+}
+
+/// Viewers fail when an event comes that is older than the last one. So they wait for the event of
+/// a program whose daemons have not begun its trace, while those of another one go on.
+pub(crate) fn live_viewer_waits_for_a_program_without_a_trace() {
+    let relay = Relayd::start();
+    let run = Run::new();
+    let mut child = record(&run, &relay.address(), &["--live"], "late_program");
+    let mut viewer = attach(&relay);
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = |expected: &str| assert_eq!(lines.next().unwrap().unwrap(), expected);
+    stdin.write_all(b"w").unwrap();
+    viewer.wait_for_events(&relay, 1);
+    let confirmations = spool(&run).join(".confirmations");
+    let confirming = || daemons(|file| file.starts_with(&confirmations));
+    let others = confirming();
+    stdin.write_all(b"w").unwrap();
+    said("traced");
+    let late: BTreeSet<i32> = &confirming() - &others;
+    assert!(!others.is_empty() && !late.is_empty());
+    signal_all(&late, libc::SIGSTOP);
+    stdin.write_all(b"w").unwrap();
+    said("written");
+    thread::sleep(Duration::from_secs(3));
+    signal_all(&late, libc::SIGCONT);
+    viewer.wait_for_events(&relay, 3);
+    stdin.write_all(b"q").unwrap();
+    drop(stdin);
+    let counts = counts(lines.next().unwrap().unwrap().as_bytes());
+    let output = child.wait_with_output().unwrap();
+    assert_success(output.status, &output.stderr);
+    assert_same(&viewer.end(), &relay.output());
+    assert_exact(&relay.output(), &counts);
+    assert!(relayd::is_empty(&spool(&run)));
 }
 
 /// A viewer of the session of the only recording.

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use usertrace_ctf::new_uuid;
+use usertrace_ctf::recording::{remove_confirmations, want_confirmations};
 use usertrace_os::socket;
 use usertrace_relay::{Connection, RelayError, Session, TimeLimits};
 
@@ -119,6 +120,9 @@ impl Forwarder {
     ) -> io::Result<Self> {
         let (note, lock) = RelayNote::of(output, trace)?;
         finish_removals(output)?;
+        if options.live.is_some() && writer == SpoolWriter::Daemons {
+            want_confirmations(output)?;
+        }
         Ok(Self {
             note,
             _lock: lock,
@@ -148,15 +152,25 @@ impl Forwarder {
             };
             let round = self.round(is_over);
             match round {
-                Ok(Round::Complete) if is_over => return self.end(),
+                Ok(Round::Complete) if is_over => {
+                    self.forget_confirmations();
+                    return self.end();
+                }
                 Ok(Round::More) => {}
                 Ok(Round::Complete | Round::Waiting) => thread::sleep(POLL),
                 Err(error) => self.fail(error),
             }
             if self.shared.cancel.is_cancelled() {
+                self.forget_confirmations();
                 return self.summary(false);
             }
         }
+    }
+
+    /// Removes what daemons said for this sender.
+    fn forget_confirmations(&self) {
+        // What is left does no harm.
+        let _ = remove_confirmations(&self.output);
     }
 
     fn round(&mut self, is_over: bool) -> Result<Round, SendError> {

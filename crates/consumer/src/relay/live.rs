@@ -8,6 +8,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use usertrace_ctf::recording::is_confirmed;
+
 use super::shared::Times;
 use super::spool::{SpoolChunk, is_written};
 use crate::daemons::ask_below;
@@ -27,9 +29,10 @@ pub(super) struct LiveBound {
     period: Duration,
     /// When the daemons were asked last to write their rings.
     asked: Option<(Instant, Times)>,
-    /// The time before: each daemon has had a while to answer, and processes without a trace to
-    /// make one.
+    /// The time before: each daemon has had a while to answer.
     awaited: Option<(Instant, Times)>,
+    /// Whether all daemons had written everything up to that time before the spool was scanned.
+    is_confirmed: bool,
     bound: Times,
     started: Times,
 }
@@ -40,6 +43,7 @@ impl LiveBound {
             period,
             asked: None,
             awaited: None,
+            is_confirmed: false,
             bound: Times::default(),
             started: Times::now(),
         }
@@ -55,29 +59,32 @@ impl LiveBound {
         self.period * LINGER
     }
 
-    /// Makes the daemons write the contents of the rings some times in a period.
+    /// Makes the daemons write the contents of the rings some times in a period, and looks whether
+    /// they have. Call this before the spool is scanned: what they say is about files that the scan
+    /// finds then.
     pub(super) fn ask_daemons(&mut self, output: &Path) {
-        if self
-            .asked
-            .is_some_and(|(at, _)| at.elapsed() < self.period / ASKS)
-        {
-            return;
+        let is_due = |(at, _): (Instant, _)| at.elapsed() >= self.period / ASKS;
+        if self.asked.is_none_or(is_due) {
+            let now = (Instant::now(), Times::now());
+            // Those that cannot be asked write when a sub-buffer is full.
+            let _ = ask_below(output);
+            self.awaited = self.awaited.or(self.asked);
+            self.asked = Some(now);
         }
-        let now = (Instant::now(), Times::now());
-        // Those that cannot be asked write when a sub-buffer is full.
-        let _ = ask_below(output);
-        self.awaited = self.awaited.or(self.asked);
-        self.asked = Some(now);
+        self.is_confirmed = self
+            .awaited
+            .is_some_and(|(_, times)| is_confirmed(output, times.monotonic));
     }
 
-    /// Advances the bound, if all daemons have written their rings since they were asked.
+    /// Advances the bound, if all daemons have written their rings since they were asked. Marks are
+    /// of traces whose daemons say nothing else: the recorder cannot have that of another user.
     pub(super) fn update_by_marks(&mut self, spool: &[SpoolChunk]) {
         let Some((at, times)) = self.awaited else {
             return;
         };
         let traces = || spool.iter().flat_map(|chunk| &chunk.traces);
         let mut late = traces().filter(|of| of.is_marked && of.written < Some(times.monotonic));
-        if at.elapsed() >= PATIENCE || !late.any(is_written) {
+        if at.elapsed() >= PATIENCE || self.is_confirmed && !late.any(is_written) {
             self.bound = times;
             self.awaited = None;
         }
@@ -94,5 +101,33 @@ impl LiveBound {
             None if !is_late(self.started) => {}
             _ => self.bound = now,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use usertrace_ctf::recording::{Confirmation, want_confirmations};
+
+    use super::*;
+
+    /// The time stands still for a process without a trace.
+    #[test]
+    fn each_daemon_has_to_confirm_a_time() {
+        let output = tempfile::tempdir().unwrap();
+        let output = output.path();
+        want_confirmations(output).unwrap();
+        let daemon = Confirmation::begin(output, 0).unwrap();
+        let mut live = LiveBound::new(Duration::ZERO);
+        let mut update = |expect: &str| {
+            live.ask_daemons(output);
+            live.update_by_marks(&[]);
+            assert_eq!(live.times().monotonic != 0, expect == "some", "{expect}");
+        };
+        // The first time is awaited from the second call on.
+        update("none");
+        update("none");
+        update("none");
+        daemon.confirm(Times::now().monotonic);
+        update("some");
     }
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use usertrace_ctf::recording::remove_confirmations;
+
 use super::event::RelayEvent;
 use super::forwarder::Forwarder;
 use super::note::RelayNote;
@@ -158,6 +160,7 @@ pub(crate) fn forget_unused(output: &Path) {
     if is_unused {
         // The caller reports an earlier error; a failure here would hide it.
         let _ = RelayNote::remove(output);
+        let _ = remove_confirmations(output);
     }
 }
 

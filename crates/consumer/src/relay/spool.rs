@@ -12,6 +12,9 @@ use usertrace_os::files;
 
 use crate::chunks;
 
+/// How often chunks are listed again because one of them was renamed.
+const SCANS: u32 = 100;
+
 /// A chunk of the recording, or all of a recording without chunks.
 #[derive(Debug)]
 pub(super) struct SpoolChunk {
@@ -85,9 +88,27 @@ pub(super) fn scan(
     has_recorder: bool,
     is_over: bool,
 ) -> io::Result<Vec<SpoolChunk>> {
+    for _ in 0..SCANS {
+        let listed = chunks::chunks(output)?;
+        if let Some(found) = scan_listed(output, listed, has_recorder, is_over)? {
+            return Ok(found);
+        }
+    }
+    let why = "its chunks change all the time";
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+}
+
+/// Scans chunks that were listed. None if one of them was renamed meanwhile: some of its traces may
+/// not be found.
+fn scan_listed(
+    output: &Path,
+    listed: Vec<(u64, String, bool)>,
+    has_recorder: bool,
+    is_over: bool,
+) -> io::Result<Option<Vec<SpoolChunk>>> {
     let is_over = is_over && !has_recorder;
     let mut found = Vec::new();
-    for (number, name, is_current) in chunks::chunks(output)? {
+    for (number, name, is_current) in listed {
         let path = output.join(&name);
         // A link may lead to anything that this user can read.
         if fs::symlink_metadata(&path).is_ok_and(|of| of.is_symlink()) {
@@ -95,6 +116,9 @@ pub(super) fn scan(
         }
         let finished = name.strip_suffix(chunks::CURRENT).unwrap_or(&name);
         let traces = traces(&path)?;
+        if !path.exists() {
+            return Ok(None);
+        }
         found.push(SpoolChunk {
             number,
             name: finished.to_owned(),
@@ -113,7 +137,7 @@ pub(super) fn scan(
             traces,
         });
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Whether a directory has something to send.
@@ -146,7 +170,7 @@ pub(super) fn is_written(trace: &SpoolTrace) -> bool {
         )
 }
 
-/// The traces in a directory. None if it is gone: it was given its final name.
+/// The traces in a directory. None if it is gone.
 fn traces(directory: &Path) -> io::Result<Vec<SpoolTrace>> {
     let mut traces = Vec::new();
     for entry in entries(directory)? {
@@ -235,6 +259,21 @@ mod tests {
         let plain = scan(&output.join("20261122T150347Z-000001"), false, true).unwrap();
         assert_eq!((plain[0].number, plain[0].traces.len()), (0, 1));
         assert!(has_traces(output).unwrap());
+    }
+
+    /// A chunk that is renamed after it was listed is looked for again, with its traces.
+    #[test]
+    fn renamed_chunk_is_found_with_its_traces() {
+        let output = tempfile::tempdir().unwrap();
+        let output = output.path();
+        let name = "20261122T150347Z-000001";
+        let current = output.join(format!("{name}{}", chunks::CURRENT));
+        fs::create_dir_all(current.join("prog-1-1")).unwrap();
+        let listed = chunks::chunks(output).unwrap();
+        fs::rename(current, output.join(name)).unwrap();
+        assert!(scan_listed(output, listed, true, false).unwrap().is_none());
+        let found = scan(output, true, false).unwrap();
+        assert_eq!((found.len(), found[0].traces.len()), (1, 1));
     }
 
     #[test]

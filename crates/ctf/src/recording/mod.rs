@@ -2,6 +2,7 @@
 //! other.
 
 mod chunk;
+mod confirmation;
 mod daemons;
 mod location;
 mod log;
@@ -11,6 +12,7 @@ mod summary;
 use std::path::{Path, PathBuf};
 
 pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
+pub use confirmation::{Confirmation, is_confirmed, remove_confirmations, want_confirmations};
 pub use daemons::{DAEMON, WRITE_NOW};
 pub use location::TraceLocation;
 pub use log::{LOG, append_to_log, read_log};

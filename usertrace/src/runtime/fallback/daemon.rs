@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use usertrace_ctf::recording::Confirmation;
+
 use super::clock::TraceClock;
 use super::destination::Output;
 use super::pool::Pool;
@@ -21,8 +23,15 @@ pub(super) struct Task {
     pub(super) clock: TraceClock,
 }
 
+/// The files that both daemons have open.
+pub(super) struct DaemonFiles {
+    pub(super) watchdog_wakeup: WatchdogWakeup,
+    /// Says how far the worker has written everything, if somebody wants to know.
+    pub(super) confirmation: Option<Confirmation>,
+}
+
 /// Runs a watchdog that replaces that of a worker. `worker`: the worker's process id.
-pub(super) type TakeOver = fn(&Task, &WatchdogWakeup, worker: u32) -> !;
+pub(super) type TakeOver = fn(&Task, &DaemonFiles, worker: u32) -> !;
 
 /// Wakes the watchdog: an eventfd on which it polls.
 pub(super) struct WatchdogWakeup(OwnedFd);

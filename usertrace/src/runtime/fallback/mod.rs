@@ -192,7 +192,7 @@ fn set_up(settings: &env::Fast, rseq: bool, output: Output) -> Result<Fallback, 
     };
     let directory = task.output.directory();
     let detach = &pool.header().detach;
-    let started = spawn::detached(directory, detach, |program| watchdog::start(&task, program));
+    let started = spawn::detached(directory, detach, |opened| watchdog::start(&task, opened));
     if let Err(errno) = started {
         // SAFETY: no daemon runs, and this process has no references into the pool.
         unsafe { pool.unmap() };
@@ -572,7 +572,7 @@ unsafe impl Kernel for Fallback {
             let directory = self.task.output.directory();
             // The child reads this process's slot, and must not take one.
             self.untraced.store(1, Ordering::Relaxed);
-            spawn::rescue(directory, |program| watchdog::start(&self.task, program));
+            spawn::rescue(directory, |opened| watchdog::start(&self.task, opened));
             self.untraced.store(0, Ordering::Relaxed);
         }
         self.wait_until_written();

@@ -80,6 +80,8 @@ pub(super) struct Recording<'a> {
     /// Whether a write failed. From then on the worker writes one sub-buffer after the other, so
     /// that a full disk gets as many as it has room for.
     is_careful: bool,
+    /// Whether the last call of [`drain`](Self::drain) had to leave events in the rings.
+    is_behind: bool,
     /// Each ring's `head` at the last look.
     heads: Vec<u64>,
     /// The position in each ring up to which pages are populated.
@@ -168,6 +170,7 @@ impl<'a> Recording<'a> {
             mark: None,
             lock: None,
             is_careful: false,
+            is_behind: false,
             heads: vec![0; channel.nr_rings() as usize],
             populated: vec![0; channel.nr_rings() as usize],
             stalls: vec![StallDetector::default(); channel.nr_rings() as usize],
@@ -199,12 +202,18 @@ impl<'a> Recording<'a> {
         self.pool.slot_journal(self.slot)
     }
 
+    /// Whether events stayed in the rings when they were read last, which were to be written.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// Reads what there is to read. `places`: where a trace is begun.
     ///
     /// # Errors
     /// The trace cannot be written. Unwritten events stay in the rings, and the next call tries
     /// again.
     pub(super) fn drain(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
+        self.is_behind = false;
         if until != Until::End {
             (0..self.channel.nr_rings()).for_each(|ring| self.populate_ahead(ring));
         }
@@ -214,6 +223,7 @@ impl<'a> Recording<'a> {
             // A trace of a process that has ended is completed where it is.
             self.end_elsewhere(places)
         } else if until != Until::End && places.is_held() {
+            self.is_behind = !self.wanted_rings(Until::Request).is_empty();
             // Soon again: nobody tells when there is room.
             Ok(Drained::Waits)
         } else {
@@ -222,7 +232,7 @@ impl<'a> Recording<'a> {
         if done.is_err() {
             // The lengths of the files are unknown now. The checkpoints say where to cut them.
             self.writer = None;
-            self.is_careful = true;
+            (self.is_careful, self.is_behind) = (true, true);
         }
         done
     }
@@ -373,6 +383,7 @@ impl<'a> Recording<'a> {
         let now = Instant::now();
         if !self.read_descriptions(&mut writer, until == Until::End, now)? {
             self.writer = Some(writer);
+            self.is_behind = true;
             return Ok(Drained::Waits);
         }
         let mut drained = Drained::Nothing;
@@ -449,6 +460,7 @@ impl<'a> Recording<'a> {
         position = writer.read(0, n, &mut memory, head, policy)?;
         let mut drained = Drained::Nothing;
         if position < head && until != Until::End {
+            self.is_behind = true;
             drained = Drained::Waits;
         }
         if position != before {

@@ -6,10 +6,11 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 
 use syscalls::Errno;
-use usertrace_ctf::recording::{DAEMON, RUNNING, WRITE_NOW};
+use usertrace_ctf::recording::{Confirmation, DAEMON, RUNNING, WRITE_NOW};
 use usertrace_os::{files, process::pidfd_open};
 
 use super::header::DetachState;
+use crate::clock::monotonic;
 use crate::os::process::{fork, wait};
 use crate::os::signal::SignalMaskGuard;
 use crate::os::{file, memory};
@@ -20,16 +21,24 @@ pub(super) fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// What a daemon has opened before the program goes on.
+pub(super) struct Opened {
+    /// A descriptor of the program, if there is one.
+    pub(super) program: Option<OwnedFd>,
+    /// Says how far the daemons have written everything, if somebody wants to know.
+    pub(super) confirmation: Option<Confirmation>,
+}
+
 /// Runs `body` in a new process that is detached from the program's session and files. Returns when
 /// it has detached.
 ///
 /// The process becomes an orphan, so that the program never waits for it. If orphans become
 /// children of this process, it stays a child, but one that no `wait` finds without `__WCLONE` or
-/// `__WALL`. `body` gets a descriptor of the program, if there is one.
+/// `__WALL`.
 pub(super) fn detached(
     directory: Option<&Path>,
     detach_state: &DetachState,
-    body: impl FnOnce(Option<OwnedFd>),
+    body: impl FnOnce(Opened),
 ) -> Result<(), Errno> {
     let adopts = adopts_orphans();
     let mut intermediate = Intermediate {
@@ -74,7 +83,7 @@ struct Intermediate<'a, F> {
     body: Option<F>,
 }
 
-impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
+impl<F: FnOnce(Opened)> Intermediate<'_, F> {
     /// Starts the intermediate process, and returns its id when it has ended.
     ///
     /// It uses this process's memory, as a child of `vfork` does, so it needs no copy of that: the
@@ -122,8 +131,10 @@ impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
     /// # Safety
     /// This process must be the one that was just started, so it has one thread.
     unsafe fn become_daemon(&mut self) -> ! {
-        let pidfd = detach(self.parent);
+        let program = detach(self.parent);
         let running = lock_running_file(self.directory);
+        // The program has written no event yet.
+        let confirmation = begin_confirmation(self.directory, monotonic());
         self.detach_state.set_done(running);
         if !self.adopts {
             // SAFETY: this process has one thread, as this function's caller promises.
@@ -134,7 +145,10 @@ impl<F: FnOnce(Option<OwnedFd>)> Intermediate<'_, F> {
             }
         }
         if let Some(body) = self.body.take() {
-            body(pidfd);
+            body(Opened {
+                program,
+                confirmation,
+            });
         }
         exit(0)
     }
@@ -195,7 +209,7 @@ fn wait_until_detached(child: u32, detach_state: &DetachState) -> Result<(), Err
 
 /// Runs `body` in a detached process, at the end of this one, which may have many threads. Returns
 /// when that has detached.
-pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Option<OwnedFd>)) {
+pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Opened)) {
     let parent = std::process::id();
     // SAFETY: the C library's `fork` makes its allocator usable in the child, which needs no other
     // lock of the program.
@@ -208,11 +222,15 @@ pub(super) fn rescue(directory: Option<&Path>, body: impl FnOnce(Option<OwnedFd>
             return;
         }
     }
-    let pidfd = detach(parent);
+    let program = detach(parent);
     lock_running_file(directory);
+    let confirmation = begin_confirmation(directory, 0);
     // SAFETY: the child of `fork` has one thread.
     if let Ok(0) = unsafe { fork(libc::SIGCHLD) } {
-        body(pidfd);
+        body(Opened {
+            program,
+            confirmation,
+        });
     }
     exit(0);
 }
@@ -282,6 +300,11 @@ fn lock_running_file(directory: Option<&Path>) -> bool {
     let held = file.filter(|file| files::flock(file, libc::LOCK_SH).is_ok());
     // The descriptor is never closed, and children share the lock.
     held.map(std::mem::forget).is_some()
+}
+
+/// Creates the file that says how far the daemons have written everything: up to `time` now.
+fn begin_confirmation(directory: Option<&Path>, time: u64) -> Option<Confirmation> {
+    directory.and_then(|directory| Confirmation::begin(directory, time))
 }
 
 /// Closes all descriptors.

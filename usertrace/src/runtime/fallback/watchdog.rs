@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use syscalls::Errno;
 use usertrace_sys::uapi::{LTT_CHANNEL_MAIN, LTT_SCOPE_THREAD};
 
-use super::daemon::{Task, WatchdogWakeup, mark_at_death, reaches_failure_limit};
+use super::daemon::{DaemonFiles, Task, WatchdogWakeup, mark_at_death, reaches_failure_limit};
 use super::header::{Entry, PROCESSES};
 use super::journal::StartId;
 use super::namespace;
-use super::spawn;
+use super::spawn::{self, Opened};
 use super::worker;
 use crate::os::process;
 use usertrace_os::process::pidfd_open;
@@ -158,32 +158,36 @@ fn readable(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
-/// Runs the first watchdog. `program`: a descriptor of the process in slot 0, if there is one.
-/// Returns only if it cannot start.
-pub(super) fn start(task: &Task, program: Option<OwnedFd>) {
+/// Runs the first watchdog. Returns only if it cannot start.
+pub(super) fn start(task: &Task, opened: Opened) {
     spawn::reset_inherited();
     if task.pool.open_all().is_err() {
         return;
     }
-    let Ok(wakeup) = WatchdogWakeup::new() else {
+    let Ok(watchdog_wakeup) = WatchdogWakeup::new() else {
         return;
     };
-    run(task, &wakeup, program, None);
+    let files = DaemonFiles {
+        watchdog_wakeup,
+        confirmation: opened.confirmation,
+    };
+    run(task, &files, opened.program, None);
 }
 
 /// Runs a watchdog that replaces the one of `worker`. See [`TakeOver`](super::daemon::TakeOver).
-fn take_over(task: &Task, wakeup: &WatchdogWakeup, worker: u32) -> ! {
-    run(task, wakeup, None, Some(worker))
+fn take_over(task: &Task, files: &DaemonFiles, worker: u32) -> ! {
+    run(task, files, None, Some(worker))
 }
 
-/// Watches until no process is left. `worker`: the worker whose watchdog this one replaces.
-fn run(task: &Task, wakeup: &WatchdogWakeup, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
+/// Watches until no process is left. `program`: a descriptor of the process in slot 0, if there is
+/// one. `worker`: the worker whose watchdog this one replaces.
+fn run(task: &Task, files: &DaemonFiles, program: Option<OwnedFd>, worker: Option<u32>) -> ! {
     let (header, journal) = (task.pool.header(), task.pool.journal());
     journal.pids[0].store(std::process::id(), Ordering::Relaxed);
     mark_at_death(&header.worker_wakeup.readers[0]);
     let mut watchdog = Watchdog {
         task,
-        wakeup,
+        files,
         pool: identity(task.pool.address()),
         watched: BTreeMap::new(),
         worker: Worker::new(worker.unwrap_or(0)),
@@ -253,7 +257,7 @@ impl Worker {
 /// The state of a watchdog.
 struct Watchdog<'a> {
     task: &'a Task,
-    wakeup: &'a WatchdogWakeup,
+    files: &'a DaemonFiles,
     /// See [`identity`].
     pool: Option<String>,
     /// Watched processes, by slot.
@@ -268,7 +272,7 @@ impl Watchdog<'_> {
     fn start_worker(&mut self) {
         // SAFETY: this process has one thread.
         match unsafe { process::fork(libc::SIGCHLD) } {
-            Ok(0) => worker::start(self.task, self.wakeup, take_over),
+            Ok(0) => worker::start(self.task, self.files, take_over),
             Ok(pid) => self.worker = Worker::new(pid),
             // The next look tries again.
             Err(_) => self.worker = Worker::new(0),
@@ -348,7 +352,7 @@ impl Watchdog<'_> {
         let waiting =
             watched.filter(|(slot, watched)| gone[**slot].load(Ordering::SeqCst) != watched.pid);
         let mut blind = self.worker.pidfd.is_none();
-        let mut fds = vec![self.wakeup.as_raw_fd()];
+        let mut fds = vec![self.files.watchdog_wakeup.as_raw_fd()];
         fds.extend(self.worker.pidfd.as_ref().map(AsRawFd::as_raw_fd));
         for (_, watched) in waiting {
             match &watched.pidfd {
@@ -376,7 +380,7 @@ impl Watchdog<'_> {
                 at_most.as_millis() as libc::c_int + 1,
             )
         };
-        self.wakeup.clear();
+        self.files.watchdog_wakeup.clear();
         ready > 0
     }
 
@@ -418,6 +422,9 @@ impl Watchdog<'_> {
         self.task.pool.header().worker_wakeup.notify();
         loop {
             if self.worker.is_gone() {
+                if let Some(confirmation) = &self.files.confirmation {
+                    confirmation.remove();
+                }
                 spawn::exit(0);
             }
             self.wait(BLIND);

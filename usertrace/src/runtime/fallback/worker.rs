@@ -9,7 +9,7 @@ use usertrace_ctf::recording::WRITE_NOW;
 use usertrace_os::procfs;
 
 use super::cpu_avoidance::CpuAvoidance;
-use super::daemon::{TakeOver, Task, WatchdogWakeup, mark_at_death, reaches_failure_limit};
+use super::daemon::{DaemonFiles, TakeOver, Task, mark_at_death, reaches_failure_limit};
 use super::header::{Entry, PROCESSES};
 use super::output::{Drained, Recording, Until};
 use super::place::Places;
@@ -97,7 +97,9 @@ impl Slot<'_> {
         };
         let drained = self.recording.drain(until, places)?;
         self.asked = count;
-        if let Some(now) = requests.now {
+        if let Some(now) = requests.now
+            && !self.recording.is_behind()
+        {
             self.recording.mark_written(now);
         }
         if complete {
@@ -132,7 +134,7 @@ static NOTIFICATIONS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut()
 
 /// Runs a worker, in a child of the watchdog. If the watchdog dies, a child of the worker calls
 /// `take_over`.
-pub(super) fn start(task: &Task, to_watchdog: &WatchdogWakeup, take_over: TakeOver) -> ! {
+pub(super) fn start(task: &Task, files: &DaemonFiles, take_over: TakeOver) -> ! {
     let header = task.pool.header();
     task.pool.journal().pids[1].store(std::process::id(), Ordering::Relaxed);
     mark_at_death(&header.worker_wakeup.readers[1]);
@@ -148,7 +150,7 @@ pub(super) fn start(task: &Task, to_watchdog: &WatchdogWakeup, take_over: TakeOv
         libc::signal(WRITE_NOW, handler);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGUSR1, 0, 0, 0);
     }
-    run(task, to_watchdog, take_over)
+    run(task, files, take_over)
 }
 
 /// Forks a new watchdog if it died. True: this is the child, which is to become the watchdog.
@@ -184,20 +186,20 @@ fn replace_dead_watchdog(task: &Task) -> bool {
 }
 
 /// Reads the rings until the watchdog lets the worker end.
-fn run(task: &Task, to_watchdog: &WatchdogWakeup, take_over: TakeOver) -> ! {
+fn run(task: &Task, files: &DaemonFiles, take_over: TakeOver) -> ! {
     let (header, journal) = (task.pool.header(), task.pool.journal());
     let own = std::process::id();
-    let mut worker = Worker::new(task);
+    let mut worker = Worker::new(task, files);
     let mut idle = DOZES;
     loop {
         let seen = header.worker_wakeup.notifications.load(Ordering::SeqCst);
         if replace_dead_watchdog(task) {
             // Copies of the worker's files in this process would keep the worker's locks.
             drop(worker);
-            take_over(task, to_watchdog, own);
+            take_over(task, files, own);
         }
         let finish = journal.finish.load(Ordering::SeqCst) != 0;
-        let result = worker.round(to_watchdog);
+        let result = worker.round();
         if finish && result.is_ok() && worker.slots.is_empty() {
             super::spawn::exit(0);
         }
@@ -231,6 +233,7 @@ fn rest(worker_wakeup: &ReaderWakeup, seen: u32, how: u32, at_most: Option<Durat
 /// The state of a worker.
 struct Worker<'a> {
     task: &'a Task,
+    files: &'a DaemonFiles,
     /// How many of [`REQUESTS`] are done.
     requests: u32,
     places: Places<'a>,
@@ -242,7 +245,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(task: &'a Task) -> Self {
+    fn new(task: &'a Task, files: &'a DaemonFiles) -> Self {
         let mut places = Places::new(&task.output);
         let pool = task.pool;
         for slot in 0..pool.layout().slots.min(PROCESSES) {
@@ -251,6 +254,7 @@ impl<'a> Worker<'a> {
         }
         Self {
             task,
+            files,
             requests: 0,
             places,
             slots: BTreeMap::new(),
@@ -261,7 +265,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Reads the rings of all processes once.
-    fn round(&mut self, to_watchdog: &WatchdogWakeup) -> io::Result<Drained> {
+    fn round(&mut self) -> io::Result<Drained> {
         let pool = self.task.pool;
         let header = pool.header();
         let asked_for_all = header.asked.load(Ordering::SeqCst);
@@ -277,7 +281,7 @@ impl<'a> Worker<'a> {
             self.places.look_again();
         }
         if header.wanted.load(Ordering::SeqCst) != header.looked.load(Ordering::SeqCst) {
-            to_watchdog.notify();
+            self.files.watchdog_wakeup.notify();
         }
         let mut busy = Vec::new();
         for slot in self.slots.values_mut() {
@@ -286,10 +290,17 @@ impl<'a> Worker<'a> {
         self.avoidance.step(&busy);
         let (mut some, mut failed) = (Drained::Nothing, None);
         for slot in 0..pool.layout().slots.min(PROCESSES) {
-            match self.visit(slot, asked, to_watchdog) {
+            match self.visit(slot, asked) {
                 Ok(drained) => some = some.max(drained),
                 Err(error) => failed = Some(error),
             }
+        }
+        if let (Some(now), Some(confirmation), None) =
+            (asked.now, &self.files.confirmation, &failed)
+            && !self.slots.values().any(|slot| slot.recording.is_behind())
+        {
+            // After all processes: one of them may have had no trace before.
+            confirmation.confirm(now);
         }
         self.report(failed.as_ref());
         if asked.all {
@@ -309,12 +320,7 @@ impl<'a> Worker<'a> {
 
     /// Handles the process in a slot: begins its trace, reads its rings, and frees the slot when it
     /// has ended.
-    fn visit(
-        &mut self,
-        slot: usize,
-        requests: Requests,
-        to_watchdog: &WatchdogWakeup,
-    ) -> io::Result<Drained> {
+    fn visit(&mut self, slot: usize, requests: Requests) -> io::Result<Drained> {
         let pool = self.task.pool;
         let (entry, journal) = (&pool.header().entries[slot], pool.journal());
         let (pid, live) = entry.process().unwrap_or((0, false));
@@ -325,7 +331,7 @@ impl<'a> Worker<'a> {
         if live && !is_complete && !self.slots.contains_key(&slot) {
             self.begin(slot)?;
             // The watchdog has to watch it.
-            to_watchdog.notify();
+            self.files.watchdog_wakeup.notify();
         }
         if !live && !gone {
             return Ok(Drained::Nothing);
@@ -339,7 +345,7 @@ impl<'a> Worker<'a> {
             return Ok(drained);
         }
         self.free(slot, pid);
-        to_watchdog.notify();
+        self.files.watchdog_wakeup.notify();
         Ok(Drained::Some)
     }
 
