@@ -109,10 +109,7 @@ unsafe fn write_in<const WORDS: usize>(
     // a payload.
     unsafe {
         match payload {
-            Payload::Words(words) if all.has_room(8 * words.len()) => {
-                words
-                    .iter()
-                    .for_each(|word| all.append(&word.to_ne_bytes()));
+            Payload::Words(words) if all.append_words(words) => {
                 writer::write_in_contexts(rseq, inside, id, Payload::Words(all.words()))
             }
             Payload::Words(words) => {

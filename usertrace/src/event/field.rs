@@ -289,6 +289,24 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         self.pending = 0;
     }
 
+    /// Appends whole words behind whole words. False if a part of one precedes them, or they do not
+    /// fit: then nothing is appended.
+    #[inline(always)]
+    pub(crate) fn append_words(&mut self, words: &[u64]) -> bool {
+        let len = size_of_val(words);
+        if !self.len.is_multiple_of(8) || !self.has_room(len) {
+            return false;
+        }
+        // SAFETY: the scratch memory has `len` more bytes from this word on, as just checked; the
+        // slice is not a part of it, as it is borrowed mutably.
+        unsafe {
+            let to = self.scratch.as_mut_ptr().cast::<u64>().add(self.len / 8);
+            to.copy_from_nonoverlapping(words.as_ptr(), words.len());
+        }
+        self.len += len;
+        true
+    }
+
     /// The bytes that were appended.
     #[must_use]
     pub fn bytes(&mut self) -> &[u8] {
