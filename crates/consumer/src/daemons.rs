@@ -262,8 +262,11 @@ fn ask(
                 .iter()
                 .try_for_each(|&daemon| send_write_signal(daemon))?;
         }
-        let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
-        let selected: BTreeSet<_> = all.filter(&is_selected).collect();
+        let list = || -> BTreeSet<_> {
+            let all = daemons.iter().flat_map(|&daemon| written_by(daemon));
+            all.filter(&is_selected).collect()
+        };
+        let selected = list();
         let is_late = |written: &&DaemonTrace| {
             unfinished::written(&written.directory) < Some(since)
                 && written.directory.join(unfinished::NAME).exists()
@@ -275,7 +278,10 @@ fn ask(
         let is_whole =
             !selected.is_empty() && workers.iter().all(is_there) || waited > FIND_TIMEOUT;
         match selected.iter().find(is_late) {
-            None if is_whole => return Ok(selected.into_iter().collect()),
+            // A worker stores these notes when it has begun the traces of all its processes: those
+            // that were begun since the list are there now.
+            None if is_whole && list() == selected => return Ok(selected.into_iter().collect()),
+            None if is_whole => {}
             Some(late) if waited > PATIENCE => {
                 return Err(DaemonError::NoAnswer {
                     daemon: late.daemon,

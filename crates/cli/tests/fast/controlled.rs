@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use super::programs::write;
 use super::run::Run;
+use usertrace::fake::process::child;
 use usertrace_testing::wait::until;
 
 /// A running program that writes an event on request.
@@ -103,6 +105,40 @@ pub(crate) fn snapshot_copies_the_rings_of_running_programs() {
         assert_eq!(events("."), 10);
         assert!(!run.path().join("usertrace.log").exists());
     }
+}
+
+/// A program that forks a child for each byte of its input. Each child writes an event, says so,
+/// and lives as long as the program.
+pub(crate) fn growing() {
+    while std::io::stdin().read(&mut [0]).unwrap() == 1 {
+        child(|| {
+            // SAFETY: the call takes numbers only.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            assert_eq!(write(1, 0..1), 0);
+            print!("r");
+            std::io::stdout().flush().unwrap();
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+}
+
+/// A process that has just written its first event has no trace yet. A snapshot has its event, also
+/// if the same daemon has told before that other traces are written.
+pub(crate) fn snapshot_has_each_process_that_has_written() {
+    let run = Run::new();
+    let child = run.start("growing", &[]);
+    let mut program = ControlledProgram { run: &run, child };
+    for count in 1..=12 {
+        assert_eq!(program.write(), 'r');
+        let text = success(&program.usertrace(&["snapshot", ".", "--json", "-o", "now"]));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["processes"].as_array().unwrap().len(), count, "{text}");
+        fs::remove_dir_all(run.path().join("now")).unwrap();
+    }
+    program.end();
+    run.wait();
 }
 
 /// Commands that take a process id also take the name of a single process.

@@ -161,6 +161,7 @@ fn of_chunks() -> Vec<Trial> {
         chunks::chunks_may_be_removed_while_written,
         chunks::stopped_daemon_delays_no_other_process,
         controlled::snapshot_copies_the_rings_of_running_programs,
+        controlled::snapshot_has_each_process_that_has_written,
         controlled::running_programs_are_found_by_name,
         controlled::commands_name_programs_that_they_cannot_reach,
         controlled::running_programs_are_controlled,

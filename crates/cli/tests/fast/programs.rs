@@ -89,6 +89,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("setuid", setuid),
     ("switches", switches),
     ("controlled", controlled),
+    ("growing", super::controlled::growing),
     ("on_one_cpu", on_one_cpu),
     ("steps", steps),
     ("slow_steps", || {

@@ -48,6 +48,17 @@ pub(super) enum Until {
     End,
 }
 
+/// What stayed in the rings when they were read, though it was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unread {
+    /// Nothing.
+    Nothing,
+    /// A record that its writer may still complete, and what follows it in its ring.
+    Incomplete,
+    /// Complete records.
+    Complete,
+}
+
 /// The result of reading rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Drained {
@@ -80,8 +91,8 @@ pub(super) struct Recording<'a> {
     /// Whether a write failed. From then on the worker writes one sub-buffer after the other, so
     /// that a full disk gets as many as it has room for.
     is_careful: bool,
-    /// Whether the last call of [`drain`](Self::drain) had to leave events in the rings.
-    is_behind: bool,
+    /// What the last call of [`drain`](Self::drain) left in the rings.
+    unread: Unread,
     /// Each ring's `head` at the last look.
     heads: Vec<u64>,
     /// The position in each ring up to which pages are populated.
@@ -170,7 +181,7 @@ impl<'a> Recording<'a> {
             mark: None,
             lock: None,
             is_careful: false,
-            is_behind: false,
+            unread: Unread::Nothing,
             heads: vec![0; channel.nr_rings() as usize],
             populated: vec![0; channel.nr_rings() as usize],
             stalls: vec![StallDetector::default(); channel.nr_rings() as usize],
@@ -202,9 +213,9 @@ impl<'a> Recording<'a> {
         self.pool.slot_journal(self.slot)
     }
 
-    /// Whether events stayed in the rings when they were read last, which were to be written.
-    pub(super) fn is_behind(&self) -> bool {
-        self.is_behind
+    /// What stayed in the rings when they were read last.
+    pub(super) fn unread(&self) -> Unread {
+        self.unread
     }
 
     /// Reads what there is to read. `places`: where a trace is begun.
@@ -213,7 +224,7 @@ impl<'a> Recording<'a> {
     /// The trace cannot be written. Unwritten events stay in the rings, and the next call tries
     /// again.
     pub(super) fn drain(&mut self, until: Until, places: &mut Places<'_>) -> io::Result<Drained> {
-        self.is_behind = false;
+        self.unread = Unread::Nothing;
         if until != Until::End {
             (0..self.channel.nr_rings()).for_each(|ring| self.populate_ahead(ring));
         }
@@ -223,7 +234,9 @@ impl<'a> Recording<'a> {
             // A trace of a process that has ended is completed where it is.
             self.end_elsewhere(places)
         } else if until != Until::End && places.is_held() {
-            self.is_behind = !self.wanted_rings(Until::Request).is_empty();
+            if !self.wanted_rings(Until::Request).is_empty() {
+                self.unread = Unread::Complete;
+            }
             // Soon again: nobody tells when there is room.
             Ok(Drained::Waits)
         } else {
@@ -232,7 +245,7 @@ impl<'a> Recording<'a> {
         if done.is_err() {
             // The lengths of the files are unknown now. The checkpoints say where to cut them.
             self.writer = None;
-            (self.is_careful, self.is_behind) = (true, true);
+            (self.is_careful, self.unread) = (true, Unread::Complete);
         }
         done
     }
@@ -383,7 +396,7 @@ impl<'a> Recording<'a> {
         let now = Instant::now();
         if !self.read_descriptions(&mut writer, until == Until::End, now)? {
             self.writer = Some(writer);
-            self.is_behind = true;
+            self.unread = Unread::Complete;
             return Ok(Drained::Waits);
         }
         let mut drained = Drained::Nothing;
@@ -460,7 +473,7 @@ impl<'a> Recording<'a> {
         position = writer.read(0, n, &mut memory, head, policy)?;
         let mut drained = Drained::Nothing;
         if position < head && until != Until::End {
-            self.is_behind = true;
+            self.unread = self.unread.max(Unread::Incomplete);
             drained = Drained::Waits;
         }
         if position != before {

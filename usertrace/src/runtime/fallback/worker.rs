@@ -11,7 +11,7 @@ use usertrace_os::procfs;
 use super::cpu_avoidance::CpuAvoidance;
 use super::daemon::{DaemonFiles, TakeOver, Task, mark_at_death, reaches_failure_limit};
 use super::header::{Entry, PROCESSES};
-use super::output::{Drained, Recording, Until};
+use super::output::{Drained, Recording, Unread, Until};
 use super::place::Places;
 use crate::clock::monotonic;
 use crate::os::{futex, process};
@@ -97,11 +97,6 @@ impl Slot<'_> {
         };
         let drained = self.recording.drain(until, places)?;
         self.asked = count;
-        if let Some(now) = requests.now
-            && !self.recording.is_behind()
-        {
-            self.recording.mark_written(now);
-        }
         if complete {
             self.recording.finish()?;
         }
@@ -295,12 +290,8 @@ impl<'a> Worker<'a> {
                 Err(error) => failed = Some(error),
             }
         }
-        if let (Some(now), Some(confirmation), None) =
-            (asked.now, &self.files.confirmation, &failed)
-            && !self.slots.values().any(|slot| slot.recording.is_behind())
-        {
-            // After all processes: one of them may have had no trace before.
-            confirmation.confirm(now);
+        if let Some(now) = asked.now {
+            self.confirm(now, failed.is_none());
         }
         self.report(failed.as_ref());
         if asked.all {
@@ -316,6 +307,29 @@ impl<'a> Worker<'a> {
             pool.journal().failures.store(0, Ordering::Relaxed);
         }
         Ok(some)
+    }
+
+    /// Stores that everything up to `now` is written, after a round for all processes: one of them
+    /// may have had no trace before, and readers must find that when they find these notes.
+    /// `is_whole`: nothing failed.
+    ///
+    /// The mark of a trace does not wait for records that may never be complete, as snapshots do
+    /// not; live viewers have to.
+    fn confirm(&self, now: u64, is_whole: bool) {
+        let recordings = self.slots.values().map(|slot| &slot.recording);
+        let mut unread = Unread::Nothing;
+        for recording in recordings {
+            unread = unread.max(recording.unread());
+            if recording.unread() != Unread::Complete {
+                recording.mark_written(now);
+            }
+        }
+        if let Some(confirmation) = &self.files.confirmation
+            && is_whole
+            && unread == Unread::Nothing
+        {
+            confirmation.confirm(now);
+        }
     }
 
     /// Handles the process in a slot: begins its trace, reads its rings, and frees the slot when it
