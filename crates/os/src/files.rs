@@ -1,8 +1,11 @@
 //! Safe access to files in directories that other users may write to.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -75,6 +78,36 @@ pub fn open_directory(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     options.read(true).custom_flags(flags).open(path)
+}
+
+/// The room of a disk for this user, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What is free.
+    pub free: u64,
+    /// All of the disk.
+    pub all: u64,
+}
+
+/// The room of the disk with this path.
+///
+/// # Errors
+/// If the disk does not say.
+pub fn room(path: &Path) -> io::Result<Room> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut disk = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with a NUL, and the C library stores a whole structure, or fails.
+    let disk = unsafe {
+        if libc::statvfs(path.as_ptr(), disk.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        disk.assume_init()
+    };
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    Ok(Room {
+        free: bytes(disk.f_bavail),
+        all: bytes(disk.f_blocks),
+    })
 }
 
 /// Locks a whole file, as long as the description is open here or in a child of `fork`.

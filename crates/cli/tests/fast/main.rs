@@ -186,6 +186,7 @@ fn of_relays() -> Vec<Trial> {
         relay::killed_recorder_with_a_full_spool_lets_writers_go_on,
         relay::marks_tell_of_no_event_that_stays_in_a_ring,
         relay::spool_leaves_room_on_the_disk,
+        relay::spool_leaves_room_while_the_recorder_is_stopped,
         relay::signal_ends_the_wait_for_a_relay,
         relay_send::directory_without_a_recording_is_refused,
         relay_send::recording_has_one_sender,

@@ -300,6 +300,27 @@ pub(crate) fn marks_tell_of_no_event_that_stays_in_a_ring() {
 }
 
 pub(crate) fn spool_leaves_room_on_the_disk() {
+    record_to_a_small_disk(|_, directory| until_full(directory));
+}
+
+/// The workers keep the room themselves: the recorder may be slow.
+pub(crate) fn spool_leaves_room_while_the_recorder_is_stopped() {
+    record_to_a_small_disk(|recorder, directory| {
+        until("there is a chunk", || {
+            !trace::directories(directory).is_empty()
+        });
+        let signal = |signo| {
+            // SAFETY: sending a signal accesses no memory; the child was not waited for.
+            unsafe { libc::kill(recorder.id().cast_signed(), signo) };
+        };
+        signal(libc::SIGSTOP);
+        thread::sleep(Duration::from_secs(2));
+        signal(libc::SIGCONT);
+    });
+}
+
+/// Records to a disk with little room, whose relay does not answer until `fill` has filled it.
+fn record_to_a_small_disk(fill: impl FnOnce(&Child, &Path)) {
     let mut relay = Relayd::stopped();
     let run = Run::new();
     let Some(disk) = Disk::new(&run, "12M") else {
@@ -311,7 +332,7 @@ pub(crate) fn spool_leaves_room_on_the_disk() {
     let mut command = recorder(&directory, &["--relay", &address, "--"]);
     let command = command.arg(std::env::current_exe().unwrap());
     let child = command.env(VARIABLE, "steps").spawn().unwrap();
-    until_full(&directory);
+    fill(&child, &directory);
     relay.restart();
     until("the relay has chunks", || chunks(&relay).len() >= 6);
     let (counts, output) = end(child);

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::sys::statvfs::statvfs;
 use serde::Serialize;
+use usertrace_os::files;
 use usertrace_relay::{Address, Cancel};
 use usertrace_sys::clock;
 
@@ -44,10 +44,7 @@ impl RelayOptions {
             Some(path) if !path.as_os_str().is_empty() => path,
             _ => Path::new("."),
         };
-        let room = statvfs(directory).map_or(u64::MAX, |disk| {
-            let blocks: u64 = disk.blocks_available();
-            blocks.saturating_mul(disk.fragment_size())
-        });
+        let room = files::room(directory).map_or(u64::MAX, |room| room.free);
         Self {
             spool: self.spool.min(room / 4 * 3),
             ..self

@@ -115,7 +115,8 @@ impl TraceLocation {
 }
 
 /// Whether a process sends the recording to a relay: it has the lock of the note.
-fn is_sent(output: &Path) -> bool {
+#[must_use]
+pub fn is_sent(output: &Path) -> bool {
     let note = files::open(OpenOptions::new().read(true), &output.join(RELAY_NOTE));
     note.and_then(|note| files::is_locked(&note))
         .unwrap_or(false)

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use chunk::{CURRENT, Chunk, DIRECTORY, value};
 pub use confirmation::{Confirmation, is_confirmed, remove_confirmations, want_confirmations};
 pub use daemons::{DAEMON, WRITE_NOW};
-pub use location::TraceLocation;
+pub use location::{TraceLocation, is_sent};
 pub use log::{LOG, append_to_log, read_log};
 pub use note::{CHUNK, RecordingNote, TRACE, read_note};
 pub use summary::{Failures, add_failure, add_summary, parse_summary};

@@ -256,8 +256,8 @@ impl<'a> Recording<'a> {
         trace.is_some_and(|trace| trace.place != places.now())
     }
 
-    /// Completes the trace in its old place, with all events so far. Later events begin another
-    /// trace.
+    /// Completes the trace in its old place, with all events so far that have room there. Later
+    /// ones begin another trace.
     fn end_elsewhere(&mut self, places: &mut Places<'_>) -> io::Result<Drained> {
         let drained = self.write(Until::Request, places)?;
         // Not if `write` found the chunk gone, and has begun another trace.
@@ -401,7 +401,8 @@ impl<'a> Recording<'a> {
         }
         let mut drained = Drained::Nothing;
         for ring in &wanted {
-            drained = drained.max(self.write_ring(&mut writer, ring, chunk, until, now)?);
+            let limit = Some(&*places).filter(|of| until != Until::End && of.is_limited());
+            drained = drained.max(self.write_ring(&mut writer, ring, chunk, until, now, limit)?);
         }
         writer.write_modules()?;
         if counts {
@@ -443,7 +444,7 @@ impl<'a> Recording<'a> {
         wanted
     }
 
-    /// Writes the records of a ring to its stream.
+    /// Writes the records of a ring to its stream; if there is a `limit`, as long as that has room.
     fn write_ring(
         &mut self,
         writer: &mut ProcessWriter,
@@ -451,6 +452,7 @@ impl<'a> Recording<'a> {
         chunk: u64,
         until: Until,
         now: Instant,
+        limit: Option<&Places<'_>>,
     ) -> io::Result<Drained> {
         let geometry = self.channel.geometry();
         let (n, head) = (ring.index as usize, ring.head);
@@ -461,7 +463,11 @@ impl<'a> Recording<'a> {
             _ => self.stalls[n].policy(before, head, geometry.ring_size(), now),
         };
         let mut position = before;
-        while self.is_careful && head - position.min(head) > geometry.subbuf_size() {
+        // The next sub-buffer, and the end of the trace.
+        let next = 2 * geometry.subbuf_size();
+        let has_room = || limit.is_none_or(|places| places.has_room_for(next));
+        let is_careful = self.is_careful || limit.is_some();
+        while is_careful && head - position.min(head) > geometry.subbuf_size() && has_room() {
             let end = geometry.subbuf_start(position) + geometry.subbuf_size();
             let step = writer.read(0, n, &mut memory, end, policy)?;
             self.store_checkpoint(writer, ring, chunk, step);
@@ -470,7 +476,11 @@ impl<'a> Recording<'a> {
             }
             position = step;
         }
-        position = writer.read(0, n, &mut memory, head, policy)?;
+        if has_room() {
+            position = writer.read(0, n, &mut memory, head, policy)?;
+        } else {
+            self.unread = Unread::Complete;
+        }
         let mut drained = Drained::Nothing;
         if position < head && until != Until::End {
             self.unread = self.unread.max(Unread::Incomplete);

@@ -18,13 +18,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use usertrace_ctf::recording::{Chunk, TraceLocation};
+use usertrace_ctf::recording::{Chunk, TraceLocation, is_sent};
 use usertrace_os::files;
 
 use super::destination::Output;
 
 /// Interval in which a worker that is awake reads the file.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// The part of a disk that workers leave at most, see [`Places::has_room_for`].
+const MOST_LEFT: u64 = 6;
 
 /// Follows the place of new traces.
 #[derive(Debug)]
@@ -33,6 +36,9 @@ pub(super) struct Places<'a> {
     now: TraceLocation,
     /// Events are to stay in the rings.
     is_held: bool,
+    /// What is written is sent to a relay, and then removed.
+    is_sent: bool,
+    processes: u64,
     looked: Instant,
     /// The last error that was logged.
     logged: Option<String>,
@@ -44,6 +50,8 @@ impl<'a> Places<'a> {
             output,
             now: TraceLocation::default(),
             is_held: false,
+            is_sent: false,
+            processes: 0,
             looked: Instant::now(),
             logged: None,
         }
@@ -57,6 +65,31 @@ impl<'a> Places<'a> {
     /// Whether events are to stay in the rings, as the recording has no room for more at present.
     pub(super) fn is_held(&self) -> bool {
         self.is_held
+    }
+
+    /// Whether the room may end before the recorder says so.
+    pub(super) fn is_limited(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Whether so many bytes have room for each process of the worker.
+    ///
+    /// What waits for a relay is removed only when its chunk is complete, and that takes room. The
+    /// recorder watches the size of what waits, but may not run for a moment.
+    pub(super) fn has_room_for(&self, bytes: u64) -> bool {
+        let Some(output) = self.output.directory().filter(|_| self.is_sent) else {
+            return true;
+        };
+        // A disk that does not say is filled until an error tells.
+        files::room(output).map_or(true, |room| {
+            let left = bytes.saturating_mul(self.processes);
+            room.free >= left.min(room.all / MOST_LEFT)
+        })
+    }
+
+    /// Sets how many processes the worker writes the events of.
+    pub(super) fn set_processes(&mut self, processes: usize) {
+        self.processes = processes as u64;
     }
 
     /// Advances to a place that another worker has used. The place never goes back, as the same
@@ -95,6 +128,7 @@ impl<'a> Places<'a> {
         }
         let (named, is_held) = named.unwrap_or_default();
         self.is_held = is_held;
+        self.is_sent = matches!(named, TraceLocation::Chunk(_)) && is_sent(output);
         self.advance(named);
         self.now
     }

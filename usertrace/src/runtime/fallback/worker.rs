@@ -278,6 +278,7 @@ impl<'a> Worker<'a> {
         if header.wanted.load(Ordering::SeqCst) != header.looked.load(Ordering::SeqCst) {
             self.files.watchdog_wakeup.notify();
         }
+        self.places.set_processes(self.slots.len());
         let mut busy = Vec::new();
         for slot in self.slots.values_mut() {
             slot.recording.look(&mut busy);
