@@ -28,8 +28,8 @@ pub use self::picture::picture;
 pub use self::program::{now, report_processor, report_start, wait};
 pub use self::report::{figures, report, with_figures};
 pub use self::results::{
-    Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Memory, Noise,
-    PROCESSES, Reader, Readers, Redis, Results, Served, StartUp, Starts, ToDisk, Volume,
+    Counts, Disk, Event, EventWriter, Events, Faults, FirstLap, Idle, IdleCalls, Load, Memory,
+    Noise, PROCESSES, Reader, Readers, Redis, Results, Served, StartUp, Starts, ToDisk, Volume,
     WrappedCall,
 };
 pub use self::statistics::{median, quantile};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::targets::{PAYLOAD, PER_CPU, SHARED};
-use crate::{Counts, Event, EventWriter, Memory, PROCESSES, Results};
+use crate::{Counts, Event, EventWriter, Load, Memory, PROCESSES, Results};
 
 /// `docs/bench/results.md`.
 #[must_use]
@@ -348,24 +348,40 @@ fn redis(text: &mut String, results: &Results) {
     text.push_str(
         "## A server whose calls are wrapped\n\n\
          `redis-server` under `redis-benchmark -t set,get`, in turns; events go into files, and consumers run on the same \
-         processors. The processor time is the server's own.\n\n\
-         | how | requests per second | lost | ns of a processor for each | more than plain |\n|---|---|---|---|---|\n",
+         processors. The processor time is the server's own. The second plain server shows what the differences are worth.\n\n",
     );
-    for (how, of) in [
-        ("plain", redis.plain),
-        ("`usertrace record --malloc --pthread`", redis.usertrace),
+    load(text, "Clients that wait for each answer:", &redis.waiting);
+    if let Some(pipelined) = &redis.pipelined {
+        load(text, "Clients that send 16 requests at a time:", pipelined);
+    }
+}
+
+/// A server under one load.
+fn load(text: &mut String, what: &str, load: &Load) {
+    let _ = writeln!(
+        text,
+        "{what}\n\n\
+         | how | requests per second | lost | ns of a processor for each | more than plain | events lost for each |\n\
+         |---|---|---|---|---|---|"
+    );
+    let mut rows = vec![("plain", load.plain)];
+    rows.extend(load.again.map(|again| ("plain, once more", again)));
+    rows.extend([
+        ("`usertrace record --malloc --pthread`", load.usertrace),
         (
             "LTTng-UST's wrappers of the C library and of pthread",
-            redis.lttng,
+            load.lttng,
         ),
-    ] {
+    ]);
+    for (how, of) in rows {
         let _ = writeln!(
             text,
-            "| {how} | {:.0} | {:.1} % | {:.0} | {:.0} |",
+            "| {how} | {:.0} | {:.1} % | {:.0} | {:.0} | {:.2} |",
             of.rate,
             100.0 * of.loss,
             of.ns,
-            of.more_ns
+            of.more_ns,
+            of.lost_events
         );
     }
     text.push('\n');

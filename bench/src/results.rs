@@ -293,8 +293,22 @@ pub struct WrappedCall {
 /// A `redis-server` under load.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Redis {
+    /// Clients wait for each answer. The server is idle for about half of the time.
+    #[serde(flatten)]
+    pub waiting: Load,
+    /// Clients send 16 requests at a time. The server is busy.
+    #[serde(default)]
+    pub pipelined: Option<Load>,
+}
+
+/// A server under one load, in turns.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Load {
     /// As it is.
     pub plain: Served,
+    /// The same once more: what the differences are worth.
+    #[serde(default)]
+    pub again: Option<Served>,
     /// Recorded by `usertrace record --malloc --pthread`.
     pub usertrace: Served,
     /// With LTTng-UST's wrappers of the C library and of pthread, in a session.
@@ -313,6 +327,9 @@ pub struct Served {
     pub ns: f64,
     /// Nanoseconds more than plain.
     pub more_ns: f64,
+    /// Events that found no room, for each request.
+    #[serde(default)]
+    pub lost_events: f64,
 }
 
 /// Programs that read one trace and print all of it, in turns.

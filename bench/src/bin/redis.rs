@@ -17,17 +17,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use usertrace_bench::lttng::{self, SESSIONS};
-use usertrace_bench::{Redis, Served, median};
+use usertrace_bench::{Load, Redis, Served, median};
 
 /// Turns that count; one more comes first.
 const ROUNDS: usize = 5;
-/// Requests of each of two kinds in a turn.
-const REQUESTS: u64 = 100_000;
+/// Requests of each of two kinds in a turn: of clients that wait for each answer, and of those that
+/// send [`AT_A_TIME`].
+const REQUESTS: [u64; 2] = [100_000, 400_000];
+const AT_A_TIME: u64 = 16;
 /// How long the server may take to start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How the server runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Plain,
     Usertrace,
@@ -44,17 +46,32 @@ fn main() -> Result<()> {
     let installed = installed.iter().find(|path| Path::new(path).exists());
     symlink(installed.context("redis-tools is not installed")?, &server)?;
 
-    let mut turns: [Vec<Turn>; 3] = Default::default();
+    let paths = Paths {
+        usertrace: &usertrace,
+        server: &server,
+        directory: directory.path(),
+    };
+    let result = Redis {
+        waiting: measure(&paths, 1)?,
+        pipelined: Some(measure(&paths, AT_A_TIME)?),
+    };
+    println!("{}", serde_json::to_string_pretty(&result)?);
+    Ok(())
+}
+
+/// Measures a load of `at_a_time` requests of each client.
+fn measure(paths: &Paths<'_>, at_a_time: u64) -> Result<Load> {
+    let mut turns: [Vec<Turn>; 4] = Default::default();
     for round in 0..=ROUNDS {
-        let ways = [How::Plain, How::Usertrace, How::Lttng];
+        let ways = [How::Plain, How::Usertrace, How::Lttng, How::Plain];
         for (how, turns) in ways.into_iter().zip(&mut turns) {
-            let turn = turn(how, &usertrace, &server, directory.path())?;
+            let turn = turn(how, paths, at_a_time)?;
             if round > 0 {
                 turns.push(turn);
             }
         }
     }
-    let [plain, ours, theirs] = &turns;
+    let [plain, ours, theirs, again] = &turns;
     let served = |turns: &[Turn]| {
         let of = |part: &dyn Fn(&Turn, &Turn) -> f64| {
             let pairs = turns.iter().zip(plain);
@@ -69,15 +86,23 @@ fn main() -> Result<()> {
             loss: of(&|turn, plain| 1.0 - turn.rate / plain.rate),
             ns: of(&|turn, _| turn.ns),
             more_ns: of(&|turn, plain| turn.ns - plain.ns),
+            lost_events: of(&|turn, _| turn.lost_events),
         }
     };
-    let result = Redis {
+    Ok(Load {
         plain: served(plain),
+        again: Some(served(again)),
         usertrace: served(ours),
         lttng: served(theirs),
-    };
-    println!("{}", serde_json::to_string_pretty(&result)?);
-    Ok(())
+    })
+}
+
+/// What a turn needs.
+struct Paths<'a> {
+    usertrace: &'a Path,
+    server: &'a Path,
+    /// For the socket and the traces.
+    directory: &'a Path,
 }
 
 /// One run of a server.
@@ -86,10 +111,18 @@ struct Turn {
     rate: f64,
     /// Nanoseconds of a processor that the server took for each.
     ns: f64,
+    /// Events that found no room, for each request.
+    lost_events: f64,
 }
 
 /// Runs one server.
-fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<Turn> {
+fn turn(how: How, paths: &Paths<'_>, at_a_time: u64) -> Result<Turn> {
+    let Paths {
+        usertrace,
+        server,
+        directory,
+    } = *paths;
+    let summary = directory.join("summary");
     let socket = directory.join("socket");
     let traces = directory.join("traces");
     let mut command = match how {
@@ -97,6 +130,7 @@ fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<T
             let mut command = Command::new(usertrace);
             command
                 .args(["record", "--quiet", "--malloc", "--pthread"])
+                .arg(format!("--json={}", summary.display()))
                 .args([
                     "--subbuf-size",
                     "1048576",
@@ -129,17 +163,23 @@ fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<T
         .stdout(Stdio::null())
         .process_group(0);
     let mut child = command.spawn().context("redis-server")?;
-    let turn = load(&socket, &mut child);
+    let turn = load(&socket, &mut child, at_a_time);
     let _ = ask(&socket, &["shutdown", "nosave"]);
     if turn.is_err() {
         // It may not have heard of that.
         let _ = child.kill();
     }
     let status = child.wait()?;
+    let lost = session.as_ref().map(|session| {
+        session.stop();
+        session.lost()
+    });
     drop(session);
-    let turn = turn?;
+    let mut turn = turn?;
     ensure!(status.success(), "redis-server: {status}");
-    if matches!(how, How::Usertrace) {
+    turn.lost_events = lost.unwrap_or(0) as f64 / requests(at_a_time);
+    if how == How::Usertrace {
+        turn.lost_events = lost_in(&summary)? as f64 / requests(at_a_time);
         ensure!(traces.read_dir()?.next().is_some(), "no trace was recorded");
         fs::remove_dir_all(&traces)?;
     }
@@ -147,7 +187,7 @@ fn turn(how: How, usertrace: &Path, server: &Path, directory: &Path) -> Result<T
 }
 
 /// Waits for the server, and makes the requests.
-fn load(socket: &Path, server: &mut Child) -> Result<Turn> {
+fn load(socket: &Path, server: &mut Child, at_a_time: u64) -> Result<Turn> {
     let deadline = Instant::now() + PATIENCE;
     while ask(socket, &["ping"]).is_err() {
         let ended = server.try_wait()?;
@@ -158,7 +198,8 @@ fn load(socket: &Path, server: &mut Child) -> Result<Turn> {
     let processor = processor(socket)?;
     let begun = Instant::now();
     let output = Command::new("redis-benchmark")
-        .args(["-q", "-t", "set,get", "-n", &REQUESTS.to_string(), "-s"])
+        .args(["-q", "-t", "set,get", "-P", &at_a_time.to_string()])
+        .args(["-n", &requests_of_a_kind(at_a_time).to_string(), "-s"])
         .arg(socket)
         .env("USERTRACE_BACKEND", "off")
         .output()
@@ -169,11 +210,30 @@ fn load(socket: &Path, server: &mut Child) -> Result<Turn> {
         "redis-benchmark: {}",
         output.status
     );
-    let requests = 2.0 * REQUESTS as f64;
+    let requests = requests(at_a_time);
     Ok(Turn {
         rate: requests / took.as_secs_f64(),
         ns: (self::processor(socket)? - processor) * 1e9 / requests,
+        lost_events: 0.0,
     })
+}
+
+/// Requests of each of the two kinds.
+fn requests_of_a_kind(at_a_time: u64) -> u64 {
+    REQUESTS[usize::from(at_a_time > 1)]
+}
+
+/// Requests of both kinds.
+fn requests(at_a_time: u64) -> f64 {
+    2.0 * requests_of_a_kind(at_a_time) as f64
+}
+
+/// The events that a recording lost, by its summary.
+fn lost_in(summary: &Path) -> Result<u64> {
+    let summary: serde_json::Value = serde_json::from_slice(&fs::read(summary)?)?;
+    let processes = summary["processes"].as_array().context("the summary")?;
+    let lost = processes.iter().map(|process| process["lost"].as_u64());
+    lost.sum::<Option<u64>>().context("lost events")
 }
 
 /// Seconds of a processor that the server took so far, as it says.
