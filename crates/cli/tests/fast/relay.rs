@@ -14,7 +14,7 @@ use super::programs::write;
 use super::run::{Run, VARIABLE, assert_success};
 use super::trace;
 use usertrace::fake::process::{child, wait};
-use usertrace_ctf::recording::{RELAY_NOTE, RUNNING, WRITE_NOW};
+use usertrace_ctf::recording::{RELAY_NOTE, RUNNING, TraceLocation, WRITE_NOW};
 use usertrace_ctf::unfinished;
 use usertrace_os::files;
 use usertrace_sys::clock::monotonic;
@@ -469,11 +469,23 @@ pub(crate) fn on_request() {
             lost += threads.map(|of| of.join().unwrap()).iter().sum::<u64>();
         });
         assert_eq!(wait(child(|| assert_eq!(write(3, part), 0))), 0);
-        // Chunks become full one after another.
         thread::sleep(Duration::from_millis(100));
+        // Chunks become full one after another, however slow the recorder is.
+        if (round + 1).is_multiple_of(ROUNDS_OF_A_CHUNK) {
+            until_chunk(1 + (round + 1) / ROUNDS_OF_A_CHUNK);
+        }
     }
     read();
     println!("{LIVE} {lost}");
+}
+
+/// Waits until the recorder has begun a chunk.
+fn until_chunk(number: u64) {
+    let output = PathBuf::from(std::env::var_os("USERTRACE_OUTPUT").unwrap());
+    until("a chunk is full", || {
+        let named = TraceLocation::named(&output);
+        named.is_ok_and(|named| named.number() >= number)
+    });
 }
 
 /// A program that writes an event for each byte of its input. Its child process writes the second
@@ -613,6 +625,8 @@ fn attach(relay: &Relayd) -> LiveViewer {
 /// Small chunks.
 const LIVE_OPTIONS: &[&str] = &["--live", "--rotate-size", "128k"];
 const ROUNDS: u64 = 20;
+/// Rounds in which more events are written than a chunk has room for.
+const ROUNDS_OF_A_CHUNK: u64 = 7;
 /// Events of each writer in a round.
 const PART: u64 = 500;
 /// Events of `on_request`.
