@@ -97,7 +97,7 @@ fn measure(paths: &Paths<'_>, at_a_time: u64) -> Result<Load> {
     })
 }
 
-/// What a turn needs.
+/// The programs of a turn, and its directory.
 struct Paths<'a> {
     usertrace: &'a Path,
     server: &'a Path,

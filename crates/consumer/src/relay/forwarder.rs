@@ -169,7 +169,7 @@ impl Forwarder {
 
     /// Removes what daemons said for this sender.
     fn forget_confirmations(&self) {
-        // What is left does no harm.
+        // Readers ignore files that stay.
         let _ = remove_confirmations(&self.output);
     }
 

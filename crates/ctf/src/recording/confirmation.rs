@@ -37,14 +37,14 @@ impl Confirmation {
         let file = options.open(&path).ok()?;
         let confirmation = Self { file, path };
         confirmation.confirm(time);
-        // Without file locks, readers do not know of these daemons.
+        // On a file system without locks, readers take these daemons for ended.
         let _ = files::lock(&confirmation.file);
         Some(confirmation)
     }
 
     /// Stores that all events up to this time are in files.
     pub fn confirm(&self, time: u64) {
-        // Twice: a reader that finds a part of it, and a part of the former time, sees that.
+        // The time twice: so a reader notices a part of the new time beside a part of the old one.
         let text = format!("{time:0DIGITS$}").repeat(2);
         // Without it, viewers wait longer.
         let _ = self.file.write_all_at(text.as_bytes(), 0);
@@ -52,7 +52,7 @@ impl Confirmation {
 
     /// Removes the file: the daemons end.
     pub fn remove(&self) {
-        // What stays is not locked any more, so it does no harm.
+        // Readers ignore a file that stays: nobody has it locked.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -98,7 +98,7 @@ fn is_confirmed_by(path: &Path, time: u64) -> bool {
         return true;
     };
     let mut text = String::new();
-    // What cannot be read confirms nothing.
+    // An unreadable file confirms nothing.
     let _ = file
         .by_ref()
         .take(2 * DIGITS as u64)
