@@ -87,16 +87,23 @@ pub fn remove_confirmations(output: &Path) -> io::Result<()> {
 /// starts after the call has none of them.
 #[must_use]
 pub fn is_confirmed(output: &Path, time: u64) -> bool {
-    let entries = fs::read_dir(output.join(DIRECTORY));
-    let mut paths = entries.into_iter().flatten().flatten();
-    paths.all(|entry| is_confirmed_by(&entry.path(), time))
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    match fs::read_dir(output.join(DIRECTORY)) {
+        Ok(mut entries) => entries.all(|entry| {
+            entry.is_ok_and(|entry| match is_confirmed_by(&entry.path(), time) {
+                Ok(is_confirmed) => is_confirmed,
+                // These daemons have ended. What cannot be read, as the process has no free
+                // descriptor, confirms nothing.
+                Err(error) => is_gone(&error),
+            })
+        }),
+        // Nobody has asked.
+        Err(error) => is_gone(&error),
+    }
 }
 
-fn is_confirmed_by(path: &Path, time: u64) -> bool {
-    // These daemons have ended.
-    let Ok(mut file) = files::open(OpenOptions::new().read(true), path) else {
-        return true;
-    };
+fn is_confirmed_by(path: &Path, time: u64) -> io::Result<bool> {
+    let mut file = files::open(OpenOptions::new().read(true), path)?;
     let mut text = String::new();
     // An unreadable file confirms nothing.
     let _ = file
@@ -105,7 +112,7 @@ fn is_confirmed_by(path: &Path, time: u64) -> bool {
         .read_to_string(&mut text);
     let confirmed = text.split_at_checked(DIGITS).filter(|(a, b)| a == b);
     let confirmed = confirmed.and_then(|(time, _)| time.parse::<u64>().ok());
-    confirmed >= Some(time) || !files::is_locked(&file).unwrap_or(false)
+    Ok(confirmed >= Some(time) || !files::is_locked(&file).unwrap_or(false))
 }
 
 #[cfg(test)]
@@ -139,6 +146,26 @@ mod tests {
         remove_confirmations(output).unwrap();
         remove_confirmations(output).unwrap();
         assert!(!output.join(DIRECTORY).exists());
+    }
+
+    /// Only a file or a directory that does not exist means that there is nobody to wait for.
+    #[test]
+    fn what_cannot_be_read_confirms_nothing() {
+        let output = tempfile::tempdir().unwrap();
+        let output = output.path();
+        let directory = output.join(DIRECTORY);
+        fs::write(&directory, "").unwrap();
+        assert!(!is_confirmed(output, 0), "no directory");
+        fs::remove_file(&directory).unwrap();
+        want_confirmations(output).unwrap();
+        let entry = directory.join("entry");
+        fs::create_dir(&entry).unwrap();
+        assert!(!is_confirmed(output, 0), "no regular file");
+        fs::remove_dir(&entry).unwrap();
+        std::os::unix::fs::symlink("entry", &entry).unwrap();
+        assert!(!is_confirmed(output, 0), "a circle of links");
+        fs::remove_file(&entry).unwrap();
+        assert!(is_confirmed(output, u64::MAX));
     }
 
     /// A part of a time, or of two, confirms nothing.
