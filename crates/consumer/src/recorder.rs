@@ -346,6 +346,8 @@ impl TraceRecorder {
         if let Some(relay) = self.relay.as_ref().filter(|of| of.is_live())
             && !is_held
             && self.session.unwritten() == (0, 0)
+            // Nobody has looked into what could not be opened.
+            && self.open_failures.0.is_empty()
         {
             relay.confirm(times);
         }
