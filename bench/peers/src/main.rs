@@ -5,6 +5,8 @@
 //! - `tracing-chrome`: the same event as our layer's; a thread of its own formats it, to nowhere.
 //! - `tracy-client`: a message, and the number as its colour. No profiler is connected, so the
 //!   client keeps it in memory.
+//! - `perfetto-sdk`: an instant event with two arguments; its service keeps the last ones in
+//!   memory.
 
 #[path = "../../benches/event/contest.rs"]
 #[allow(dead_code, reason = "not all of the benchmark is here")]
@@ -14,6 +16,7 @@ mod floor;
 #[path = "../../benches/event/ours.rs"]
 #[allow(dead_code, reason = "not all of the benchmark is here")]
 mod ours;
+mod perfetto;
 
 use std::borrow::Cow;
 use std::hint::black_box;
@@ -26,9 +29,9 @@ use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 use tracing_subscriber::prelude::*;
 use tracy_client::Client;
-use usertrace_bench::{median, quantile};
+use usertrace_bench::{median, quantile, ratios};
 
-use self::contest::{Contestant, contest, ratios};
+use self::contest::{Contestant, contest};
 use self::floor::Floors;
 use self::ours::Ours;
 
@@ -84,6 +87,7 @@ fn main() {
     let floors = Floors::new();
     fastrace::set_reporter(Nowhere, Config::default());
     let client = Client::start();
+    let mut session = perfetto::start();
     let layer = tracing_subscriber::registry().with(usertrace_tracing::Layer::new());
     let layer = Dispatch::new(layer);
     let (chrome, _guard) = tracing_chrome::ChromeLayerBuilder::new()
@@ -104,6 +108,7 @@ fn main() {
         Contestant::new(BATCH, |_| by_fastrace(BATCH)).prepared(fastrace::flush),
         Contestant::new(BATCH, |_| with_default(&chrome, || by_tracing(BATCH))),
         Contestant::new(BATCH, |_| by_tracy(&client, BATCH)),
+        Contestant::new(BATCH, |_| perfetto::events(BATCH)),
     ];
     let names = [
         "floor",
@@ -113,6 +118,7 @@ fn main() {
         "fastrace",
         "tracing-chrome",
         "tracy-client",
+        "perfetto-sdk",
     ];
     let times = contest(&contestants, 1, ROUNDS);
     println!("| who | ns (quartiles) | in floors | in event!s |\n|---|---|---|---|");
@@ -126,5 +132,6 @@ fn main() {
             median(&ratios(ns, &times[2])),
         );
     }
+    session.stop_blocking();
     assert_eq!(ours.lost(), 0, "our rings were large enough");
 }
