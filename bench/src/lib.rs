@@ -19,6 +19,7 @@ mod picture;
 mod program;
 mod report;
 mod results;
+mod rows;
 mod statistics;
 mod targets;
 
@@ -32,5 +33,6 @@ pub use self::results::{
     Noise, PROCESSES, Reader, Readers, Redis, Results, Served, StartUp, Starts, ToDisk, Volume,
     WrappedCall,
 };
-pub use self::statistics::{median, quantile};
+pub use self::rows::Rows;
+pub use self::statistics::{median, quantile, ratios};
 pub use self::targets::Target;

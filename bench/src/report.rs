@@ -366,13 +366,17 @@ fn load(text: &mut String, what: &str, load: &Load) {
     );
     let mut rows = vec![("plain", load.plain)];
     rows.extend(load.again.map(|again| ("plain, once more", again)));
-    rows.extend([
-        ("`usertrace record --malloc --pthread`", load.usertrace),
+    rows.push(("`usertrace record --malloc --pthread`", load.usertrace));
+    rows.extend(load.flight.map(|flight| {
         (
-            "LTTng-UST's wrappers of the C library and of pthread",
-            load.lttng,
-        ),
-    ]);
+            "the same with `--flight`, which reads nothing meanwhile",
+            flight,
+        )
+    }));
+    rows.push((
+        "LTTng-UST's wrappers of the C library and of pthread",
+        load.lttng,
+    ));
     for (how, of) in rows {
         let _ = writeln!(
             text,

@@ -15,6 +15,12 @@ pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
+/// Ratios of batches that ran next to each other.
+#[must_use]
+pub fn ratios(times: &[f64], to: &[f64]) -> Vec<f64> {
+    times.iter().zip(to).map(|(time, to)| time / to).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -91,11 +91,6 @@ pub(crate) fn timed(batch: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Ratios of batches that ran next to each other.
-pub(crate) fn ratios(times: &[f64], to: &[f64]) -> Vec<f64> {
-    times.iter().zip(to).map(|(time, to)| time / to).collect()
-}
-
 /// Keeps the calling thread on the CPU of its number among those that it may use.
 pub(crate) fn pin(thread: usize) {
     // SAFETY: sets of CPUs are plain data.

@@ -3,13 +3,13 @@
 use std::hint::black_box;
 
 use usertrace::event;
-use usertrace_bench::{Event, EventWriter};
+use usertrace_bench::{EventWriter, Rows};
 use usertrace_sys::uapi::{LTT_RULE_KEY, LTT_RULE_VALUE};
 
 use super::contest::{Contestant, contest};
 use super::floor::Floors;
 use super::ours::Ours;
-use super::{KINDS, Kind, floor, note, our};
+use super::{KINDS, Kind, floor, our};
 
 mod points {
     usertrace::tracepoint! {
@@ -89,7 +89,7 @@ impl Drop for Counting<'_> {
 }
 
 /// The floor, an event of that kind that is recorded, and those that are counted, in turns.
-pub(crate) fn measure(rows: &mut Vec<Event>, ours: &Ours, floors: &Floors, rounds: usize) {
+pub(crate) fn measure(rows: &mut Rows, ours: &Ours, floors: &Floors, rounds: usize) {
     let _counting = Counting::new(ours);
     for threads in [1, 2] {
         let batch = RECORDED.batch();
@@ -103,6 +103,6 @@ pub(crate) fn measure(rows: &mut Vec<Event>, ours: &Ours, floors: &Floors, round
             contestants.push(Contestant::new(batch, move |_| events(batch)));
         }
         let times = contest(&contestants, threads, rounds);
-        note(rows, names, RECORDED.name, threads, times);
+        rows.add(names, RECORDED.name, threads, &times);
     }
 }

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use usertrace_bench::{Event, EventWriter, FirstLap, median};
+use usertrace_bench::{Event, EventWriter, FirstLap, Rows, median, ratios};
 
-use super::contest::{Contestant, contest, pin, ratios, timed};
+use super::contest::{Contestant, contest, pin, timed};
 use super::floor::Floors;
-use super::{Kind, MAIN, note, ours};
+use super::{Kind, MAIN, ours};
 
 /// The ring of all threads that came when there were no more of their own.
 const COMMON: &str = "shared ring of several threads, fallback";
@@ -112,7 +112,7 @@ fn rows(how: &str, rounds: usize) -> Vec<Event> {
         floor, ours, name, ..
     } = *MAIN;
     let batch = MAIN.batch();
-    let mut rows = Vec::new();
+    let mut rows = Rows::default();
     for threads in [1, 2] {
         let contestants = [
             // SAFETY: a contestant's batches have different threads.
@@ -124,17 +124,13 @@ fn rows(how: &str, rounds: usize) -> Vec<Event> {
             (EventWriter::Floor, String::new()),
             (EventWriter::Usertrace, how.into()),
         ];
-        note(
-            &mut rows,
-            names,
-            name,
-            threads,
-            contest(&contestants, threads, rounds),
-        );
+        let times = contest(&contestants, threads, rounds);
+        rows.add(names, name, threads, &times);
     }
+    let mut events = rows.into_events();
     // The floor is in the report already.
-    rows.retain(|row| row.who == EventWriter::Usertrace);
-    rows
+    events.retain(|event| event.who == EventWriter::Usertrace);
+    events
 }
 
 /// Nanoseconds of an event in the first lap, and later.

@@ -7,9 +7,9 @@ use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 use usertrace::Callsite;
 use usertrace::event;
-use usertrace_bench::{Idle, median, quantile};
+use usertrace_bench::{Idle, median, quantile, ratios};
 
-use super::contest::{Contestant, contest, ratios};
+use super::contest::{Contestant, contest};
 use super::layer;
 use super::ours::{self, Ours};
 use usertrace_bench::lttng::{self, Lttng, SESSIONS};

@@ -7,12 +7,12 @@ use std::io;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 use tracing_subscriber::prelude::*;
-use usertrace_bench::{Event, EventWriter};
+use usertrace_bench::{EventWriter, Rows};
 
 use super::contest::{Contestant, contest};
 use super::floor::Floors;
 use super::ours::{self, Ours};
-use super::{Kind, floor, note, our};
+use super::{Kind, floor, our};
 
 /// Its records, with the span's id that the layer adds, are the longest.
 const KIND: Kind = Kind {
@@ -31,7 +31,7 @@ pub(crate) fn events(count: u64) {
 }
 
 /// Makes the layer the program's own, and writes through it. What does so later finds it there.
-pub(crate) fn measure(rows: &mut Vec<Event>, ours: &Ours, floors: &Floors, rounds: usize) {
+pub(crate) fn measure(rows: &mut Rows, ours: &Ours, floors: &Floors, rounds: usize) {
     // As in most programs. The other one is it for the time of a batch.
     tracing_subscriber::registry()
         .with(usertrace_tracing::Layer::new())
@@ -60,5 +60,5 @@ pub(crate) fn measure(rows: &mut Vec<Event>, ours: &Ours, floors: &Floors, round
         (EventWriter::Tracing, "formatted to a sink"),
     ];
     let names = names.map(|(who, how)| (who, how.to_owned())).into();
-    note(rows, names, KIND.name, 1, times);
+    rows.add(names, KIND.name, 1, &times);
 }

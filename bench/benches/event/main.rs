@@ -23,9 +23,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use usertrace_bench::{Event, EventWriter, Events, Noise, median, quantile};
+use usertrace_bench::{EventWriter, Events, Noise, Rows, median, quantile, ratios};
 
-use self::contest::{Contestant, contest, pin, ratios, timed};
+use self::contest::{Contestant, contest, pin, timed};
 use self::contexts::InContext;
 use self::counted::Counting;
 use self::floor::Floors;
@@ -125,7 +125,7 @@ fn main() {
         noise: noise(&floors, rounds),
         ..Events::default()
     };
-    let rows = &mut events.events;
+    let rows = &mut Rows::default();
     let parts = Parts::asked();
     if parts.wants("sizes") {
         match &lttng {
@@ -153,9 +153,10 @@ fn main() {
         eprintln!("events that no trace wants");
         events.idle = Some(idle::measure(&ours, lttng.as_ref(), rounds));
     }
+    events.events = std::mem::take(rows).into_events();
     if parts.wants("fallback") {
         eprintln!("the fallback");
-        fallback::measure(rows);
+        fallback::measure(&mut events.events);
     }
     if parts.wants("first") {
         let fresh = if rounds == 1 { 1 } else { FRESH };
@@ -240,7 +241,7 @@ fn noise_line(noise: &Noise) -> String {
 
 /// Our events, in turns with LTTng-UST in each of its configurations.
 fn measure_beside_lttng(
-    events: &mut Vec<Event>,
+    rows: &mut Rows,
     ours: &Ours,
     floors: &Floors,
     lttng: &Lttng,
@@ -255,7 +256,7 @@ fn measure_beside_lttng(
                 let batch = kind.batch();
                 let other = Contestant::new(batch, move |_| loop_(batch)).prepared(lttng::rest);
                 let others = vec![(session.title.to_string(), other)];
-                measure(events, ours, floors, kind, threads, rounds, others);
+                measure(rows, ours, floors, kind, threads, rounds, others);
                 started.clear();
             }
         }
@@ -264,10 +265,10 @@ fn measure_beside_lttng(
 }
 
 /// Our events, where there is no LTTng-UST.
-fn measure_alone(events: &mut Vec<Event>, ours: &Ours, floors: &Floors, rounds: usize) {
+fn measure_alone(rows: &mut Rows, ours: &Ours, floors: &Floors, rounds: usize) {
     for kind in &KINDS {
         for threads in [1, 2] {
-            measure(events, ours, floors, kind, threads, rounds, Vec::new());
+            measure(rows, ours, floors, kind, threads, rounds, Vec::new());
         }
     }
 }
@@ -287,10 +288,9 @@ fn our<'a>(ours: &'a Ours, kind: &'a Kind) -> Contestant<'a> {
     Contestant::new(batch, move |_| (kind.ours)(batch)).prepared(|| ours.read())
 }
 
-/// The floor, ours, and others, in turns. A row that is there already is kept: its neighbours were
-/// others, no better.
+/// The floor, ours, and others, in turns.
 fn measure<'a>(
-    rows: &mut Vec<Event>,
+    rows: &mut Rows,
     ours: &'a Ours,
     floors: &'a Floors,
     kind: &'a Kind,
@@ -307,52 +307,12 @@ fn measure<'a>(
         names.push((EventWriter::Lttng, name));
         contestants.push(contestant);
     }
-    note(
-        rows,
-        names,
-        kind.name,
-        threads,
-        contest(&contestants, threads, rounds),
-    );
-}
-
-/// Makes rows of times; the first is the floor, the second is ours.
-fn note(
-    rows: &mut Vec<Event>,
-    names: Vec<(EventWriter, String)>,
-    payload: &str,
-    threads: usize,
-    times: Vec<Vec<f64>>,
-) {
-    for ((who, how), ns) in names.into_iter().zip(&times) {
-        let same = |row: &Event| {
-            (row.who, row.how.as_str(), row.payload.as_str(), row.threads)
-                == (who, how.as_str(), payload, threads)
-        };
-        if rows.iter().any(same) {
-            continue;
-        }
-        rows.push(Event {
-            who,
-            how,
-            payload: payload.into(),
-            threads,
-            ns: median(ns),
-            quartiles: [quantile(ns, 0.25), quantile(ns, 0.75)],
-            floors: median(&ratios(ns, &times[0])),
-            ours: median(&ratios(ns, &times[1])),
-        });
-    }
+    let times = contest(&contestants, threads, rounds);
+    rows.add(names, kind.name, threads, &times);
 }
 
 /// Each event into three traces.
-fn three(
-    rows: &mut Vec<Event>,
-    ours: &Ours,
-    floors: &Floors,
-    lttng: Option<&Lttng>,
-    rounds: usize,
-) {
+fn three(rows: &mut Rows, ours: &Ours, floors: &Floors, lttng: Option<&Lttng>, rounds: usize) {
     let batch = MAIN.batch();
     let sessions: Vec<_> = lttng
         .into_iter()
@@ -377,7 +337,7 @@ fn three(
     }
     let times = contest(&contestants, 1, rounds);
     ours.trace(1);
-    note(rows, names, MAIN.name, 1, times);
+    rows.add(names, MAIN.name, 1, &times);
     for session in &sessions {
         note_lost(session, "three sessions");
     }

@@ -1,10 +1,11 @@
 //! Measures what a `redis-server` loses when its calls are wrapped: with `usertrace record --malloc
-//! --pthread`, and with LTTng-UST's wrappers of the C library and of pthread in a session, in
-//! turns.
+//! --pthread`, with the same and `--flight`, and with LTTng-UST's wrappers of the C library and of
+//! pthread in a session, in turns.
 //!
 //! Usage: redis USERTRACE
 //!
-//! The load is `redis-benchmark`'s, and the clock is this program's. All events go into files.
+//! The load is `redis-benchmark`'s, and the clock is this program's. All events go into files, but
+//! with `--flight` only the last ones, after the load: its difference is what reading them costs.
 //! Standard output has the result, as JSON; `bench/lttng/with-daemon` starts this.
 
 use std::env;
@@ -33,7 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 enum How {
     Plain,
     Usertrace,
+    Flight,
     Lttng,
+}
+
+impl How {
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Usertrace | Self::Flight)
+    }
 }
 
 fn main() -> Result<()> {
@@ -61,9 +69,15 @@ fn main() -> Result<()> {
 
 /// Measures a load of `at_a_time` requests of each client.
 fn measure(paths: &Paths<'_>, at_a_time: u64) -> Result<Load> {
-    let mut turns: [Vec<Turn>; 4] = Default::default();
+    let mut turns: [Vec<Turn>; 5] = Default::default();
     for round in 0..=ROUNDS {
-        let ways = [How::Plain, How::Usertrace, How::Lttng, How::Plain];
+        let ways = [
+            How::Plain,
+            How::Usertrace,
+            How::Flight,
+            How::Lttng,
+            How::Plain,
+        ];
         for (how, turns) in ways.into_iter().zip(&mut turns) {
             let turn = turn(how, paths, at_a_time)?;
             if round > 0 {
@@ -71,7 +85,7 @@ fn measure(paths: &Paths<'_>, at_a_time: u64) -> Result<Load> {
             }
         }
     }
-    let [plain, ours, theirs, again] = &turns;
+    let [plain, ours, flight, theirs, again] = &turns;
     let served = |turns: &[Turn]| {
         let of = |part: &dyn Fn(&Turn, &Turn) -> f64| {
             let pairs = turns.iter().zip(plain);
@@ -93,6 +107,7 @@ fn measure(paths: &Paths<'_>, at_a_time: u64) -> Result<Load> {
         plain: served(plain),
         again: Some(served(again)),
         usertrace: served(ours),
+        flight: Some(served(flight)),
         lttng: served(theirs),
     })
 }
@@ -125,11 +140,12 @@ fn turn(how: How, paths: &Paths<'_>, at_a_time: u64) -> Result<Turn> {
     let summary = directory.join("summary");
     let socket = directory.join("socket");
     let traces = directory.join("traces");
-    let mut command = match how {
-        How::Usertrace => {
+    let mut command = match how.is_ours() {
+        true => {
             let mut command = Command::new(usertrace);
             command
                 .args(["record", "--quiet", "--malloc", "--pthread"])
+                .args((how == How::Flight).then_some("--flight"))
                 .arg(format!("--json={}", summary.display()))
                 .args([
                     "--subbuf-size",
@@ -141,7 +157,7 @@ fn turn(how: How, paths: &Paths<'_>, at_a_time: u64) -> Result<Turn> {
                 .args([&traces, Path::new("--"), server]);
             command
         }
-        _ => Command::new(server),
+        false => Command::new(server),
     };
     command.env("USERTRACE_BACKEND", "fast");
     let session = match how {
@@ -178,7 +194,7 @@ fn turn(how: How, paths: &Paths<'_>, at_a_time: u64) -> Result<Turn> {
     let mut turn = turn?;
     ensure!(status.success(), "redis-server: {status}");
     turn.lost_events = lost.unwrap_or(0) as f64 / requests(at_a_time);
-    if how == How::Usertrace {
+    if how.is_ours() {
         turn.lost_events = lost_in(&summary)? as f64 / requests(at_a_time);
         ensure!(traces.read_dir()?.next().is_some(), "no trace was recorded");
         fs::remove_dir_all(&traces)?;
