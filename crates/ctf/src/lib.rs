@@ -65,6 +65,6 @@ pub use stream::{
     EVENT_HEADER_LEN, PACKET_HEADER_LEN, PACKET_MAGIC, StreamChannel, StreamOwner, StreamState,
     StreamWriter,
 };
-pub use trace::{TraceWriter, mend, new_uuid};
+pub use trace::{TraceWriter, complete_declarations, mend, new_uuid};
 pub use unwritten::is_full;
-pub use version::{RECORD_SEPARATOR, UnknownVersion, Version};
+pub use version::{RECORD_SEPARATOR, SIGNATURE, UnknownVersion, Version};

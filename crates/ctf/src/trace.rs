@@ -397,16 +397,22 @@ pub fn mend(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The preamble was written atomically, but a later declaration may be truncated.
-fn mend_metadata(path: &Path) -> io::Result<()> {
-    let text = fs::read(path)?;
+/// Metadata without an incomplete declaration at the end, whose writer was killed or is about to
+/// complete it. The preamble is written atomically.
+#[must_use]
+pub fn complete_declarations(text: &[u8]) -> &[u8] {
     // In CTF 2, a declaration is a line.
     let end: &[u8] = match text.first() {
         Some(&RECORD_SEPARATOR) => b"\n",
         _ => b"\n};\n",
     };
-    let whole = text.windows(end.len()).rposition(|bytes| bytes == end);
-    let whole = whole.map_or(0, |at| at + end.len());
+    let last = text.windows(end.len()).rposition(|bytes| bytes == end);
+    &text[..last.map_or(0, |at| at + end.len())]
+}
+
+fn mend_metadata(path: &Path) -> io::Result<()> {
+    let text = fs::read(path)?;
+    let whole = complete_declarations(&text).len();
     if whole < text.len() {
         OpenOptions::new()
             .write(true)

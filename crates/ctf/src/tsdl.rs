@@ -8,6 +8,7 @@ use crate::Clock;
 use crate::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
+use crate::version::SIGNATURE;
 
 /// Type of a string's elements.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";
@@ -20,8 +21,7 @@ pub(super) fn preamble(uuid: &[u8; 16], environment: Vec<(&str, Value)>, clock: 
         "be"
     };
     let mut text = format!(
-        "/* CTF 1.8 */
-
+        "{SIGNATURE}
 typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
 typealias integer {{ size = 16; align = 8; signed = false; }} := uint16_t;
 typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;

@@ -13,8 +13,9 @@ use crate::{Address, Cancel, RelayError, TimeLimits};
 /// How many indexes may be unanswered. More hide the latency of no usual link, and fewer bytes of
 /// replies than any socket buffers.
 const MAX_UNANSWERED: u32 = 64;
-/// Bytes of a packet that are in memory at a time.
-const PART: usize = 64 << 10;
+/// Bytes of a packet that are in memory at a time, and of metadata that one command has: the relay
+/// bounds the length of a command.
+pub const PART: usize = 64 << 10;
 
 /// A connection with its session.
 #[derive(Debug)]
@@ -125,7 +126,6 @@ impl Connection {
     /// # Errors
     /// If the connection broke.
     pub fn send_metadata(&mut self, stream: u64, text: &[u8]) -> Result<(), RelayError> {
-        // The relay bounds the length of a command.
         for part in text.chunks(PART) {
             self.send(Command::SendMetadata, &message::metadata(stream, part))?;
         }

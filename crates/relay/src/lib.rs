@@ -23,7 +23,7 @@ mod limits;
 pub mod message;
 
 pub use address::{Address, AddressError};
-pub use connection::{Connection, SourceError};
+pub use connection::{Connection, PART, SourceError};
 pub use error::RelayError;
 pub use limits::{Cancel, TimeLimits};
 pub use message::{Index, NO_PACKET, Session};

@@ -585,7 +585,11 @@ enum Round {
 
 #[cfg(test)]
 mod tests {
-    use usertrace_ctf::{Clock, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter};
+    use std::io::Write as _;
+
+    use usertrace_ctf::{
+        Clock, METADATA, SIGNATURE, StreamChannel, StreamOwner, TraceInfo, TraceOrigin, TraceWriter,
+    };
     use usertrace_relay::fake::FakeRelay;
     use usertrace_sys::Scope;
     use usertrace_sys::uapi::LttClockSync;
@@ -621,14 +625,14 @@ mod tests {
     }
 
     /// A recording whose one chunk is not finished, and a session that sends it.
-    fn sending(output: &Path, relay: &FakeRelay) -> Forwarder {
+    fn sending(output: &Path, relay: &FakeRelay, live: Option<Duration>) -> Forwarder {
         let chunk = output.join(format!("{CHUNK}{}", chunks::CURRENT));
         fs::create_dir(&chunk).unwrap();
         write_trace(&chunk.join(TRACE));
         let options = RelayOptions {
             address: relay.address().clone(),
             spool: u64::MAX,
-            live: None,
+            live,
             patience: None,
         };
         let shared = Arc::default();
@@ -670,7 +674,7 @@ mod tests {
         for renamed_before in ["adding", "sending", "closing"] {
             let (relay, output) = (FakeRelay::start(), tempfile::tempdir().unwrap());
             let output = output.path();
-            let mut forwarder = sending(output, &relay);
+            let mut forwarder = sending(output, &relay, None);
             let listed = spool::scan(output, true, false).unwrap();
             let path = listed[0].path.clone();
             let written = written(&path.join(TRACE));
@@ -698,13 +702,51 @@ mod tests {
         }
     }
 
+    /// Each piece of metadata that live viewers may get begins as metadata do, and ends with a
+    /// declaration that its writer has completed.
+    #[test]
+    fn live_metadata_grow_by_whole_pieces() {
+        let (relay, output) = (FakeRelay::start(), tempfile::tempdir().unwrap());
+        let output = output.path();
+        let mut forwarder = sending(output, &relay, Some(Duration::from_millis(1)));
+        let path = spool::scan(output, true, false).unwrap()[0]
+            .path
+            .join(TRACE)
+            .join(METADATA);
+        let mut expected = fs::read_to_string(&path).unwrap();
+        let mut file = File::options().append(true).open(&path).unwrap();
+        let [first, second] = ["a", "b"].map(|name| format!("\nevent {{\n\tname = {name};\n}};\n"));
+        let (begun, rest) = second.split_at(12);
+        for (written, sent) in [
+            (String::new(), String::new()),
+            (
+                [&first, begun].concat(),
+                [SIGNATURE, first.as_str()].concat(),
+            ),
+            (rest.to_owned(), [SIGNATURE, second.as_str()].concat()),
+        ] {
+            file.write_all(written.as_bytes()).unwrap();
+            let listed = spool::scan(output, true, false).unwrap();
+            assert!(forwarder.add_traces(&listed, None).unwrap());
+            // The next reply confirms the metadata.
+            while forwarder.is_waiting().unwrap() {}
+            forwarder.session.as_mut().unwrap().publish(None).unwrap();
+            expected += &sent;
+            let files = relay.files();
+            let sent = files
+                .iter()
+                .find(|(path, _)| path.ends_with("/prog-7-1/metadata"));
+            assert_eq!(String::from_utf8_lossy(sent.unwrap().1), expected);
+        }
+    }
+
     /// A stream whose file is not found yet keeps the others open: the relay refuses to close them
     /// twice.
     #[test]
     fn streams_are_closed_when_all_are_found() {
         let (relay, output) = (FakeRelay::start(), tempfile::tempdir().unwrap());
         let output = output.path();
-        let mut forwarder = sending(output, &relay);
+        let mut forwarder = sending(output, &relay, None);
         let listed = spool::scan(output, true, false).unwrap();
         let trace = listed[0].path.join(TRACE);
         let written = written(&trace);

@@ -1,5 +1,8 @@
 //! Metadata that were sent, and what to send when the file has changed.
 
+use usertrace_ctf::{SIGNATURE, complete_declarations};
+use usertrace_relay::PART;
+
 /// What to do so that the relay has the present metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Update {
@@ -79,6 +82,26 @@ fn body(text: &[u8]) -> &[u8] {
 
 const CLOCK: &[u8] = b"\nclock {\n";
 const CLOCK_END: &[u8] = b"\n};\n";
+
+/// What a live session appends to metadata, in the pieces that viewers may get.
+///
+/// `babeltrace2` expects each piece that it gets to begin as metadata do. Otherwise, 2.0.4 looks at
+/// variables that it has not set, and mostly goes on, but may stop with "Invalid metadata version"
+/// (`ctf_metadata_decoder_append_content`, in `decoder.c`). And it must not get a part of a
+/// declaration.
+pub(super) fn pieces(mut declarations: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    std::iter::from_fn(move || {
+        let room = declarations.len().min(PART - SIGNATURE.len());
+        let len = match complete_declarations(&declarations[..room]).len() {
+            // One that is longer comes with all behind it.
+            0 => declarations.len(),
+            len => len,
+        };
+        let (piece, rest) = declarations.split_at(len);
+        declarations = rest;
+        (!piece.is_empty()).then(|| [SIGNATURE.as_bytes(), piece].concat())
+    })
+}
 
 /// The metadata with the clock of the session, which becomes that of these metadata if it has none
 /// yet. Each process measures the processor's counter itself, and knows it better with time.
@@ -190,6 +213,27 @@ mod tests {
         let other = text(5000, "event 3");
         assert_eq!(with_clock(&other, &mut clock), other);
         assert_eq!(with_clock(b"x", &mut clock), b"x");
+    }
+
+    /// Each piece can be read by itself, and nothing is lost.
+    #[test]
+    fn pieces_begin_as_metadata_do_and_end_with_declarations() {
+        let event = |name: &str| format!("\nevent {{\n\tname = {name};\n}};\n");
+        assert_eq!(pieces(b"").count(), 0);
+        let few = [event("a"), event("b")].concat();
+        let whole = format!("{SIGNATURE}{few}").into_bytes();
+        assert_eq!(pieces(few.as_bytes()).collect::<Vec<_>>(), [whole]);
+        let long = event(&"x".repeat(PART));
+        let many = (0..5000).map(|n| event(&n.to_string())).collect::<String>() + &long;
+        let mut all = String::new();
+        for piece in pieces(many.as_bytes()) {
+            let piece = std::str::from_utf8(&piece).unwrap();
+            assert!(piece.len() <= PART || piece.ends_with(&long));
+            let declarations = piece.strip_prefix(SIGNATURE).unwrap();
+            assert!(declarations.starts_with("\nevent {") && declarations.ends_with("\n};\n"));
+            all += declarations;
+        }
+        assert!(all == many);
     }
 
     #[test]

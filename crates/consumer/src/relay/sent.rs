@@ -6,11 +6,11 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Instant;
 
-use usertrace_ctf::{METADATA, PacketHeader};
+use usertrace_ctf::{METADATA, PacketHeader, complete_declarations};
 use usertrace_os::files;
 use usertrace_relay::{Connection, Index, NO_PACKET, RelayError, SourceError};
 
-use super::metadata::{SentMetadata, Update, frequency, with_clock};
+use super::metadata::{SentMetadata, Update, frequency, pieces, with_clock};
 use super::shared::Times;
 use super::spool::{FileVersion, SpoolTrace};
 
@@ -171,16 +171,19 @@ impl SentTrace {
             let common = with_clock(&text, clock);
             self.needs_correction |= common != text;
             text = common;
+            // The rest comes when its writer has completed it.
+            text.truncate(complete_declarations(&text).len());
         }
         // None: only a new session, which sends all of it, can have these.
         let update = self.metadata.update(&text, is_live);
         match update.ok_or(SendError::Changed)? {
             Update::None => {}
-            Update::Append(from) => {
+            Update::Append(from) if from == 0 || !is_live => {
                 connection.send_metadata(self.metadata_stream, &text[from..])?;
             }
+            Update::Append(from) => self.append(connection, &text[from..])?,
             Update::AppendAndCorrect(from) => {
-                connection.send_metadata(self.metadata_stream, &text[from..])?;
+                self.append(connection, &text[from..])?;
                 self.needs_correction = true;
             }
             Update::Replace => {
@@ -191,6 +194,12 @@ impl SentTrace {
         // What comes behind that version makes another one.
         self.version = trace.metadata;
         Ok(())
+    }
+
+    /// Appends declarations to metadata that viewers may have read.
+    fn append(&self, connection: &mut Connection, declarations: &[u8]) -> Result<(), RelayError> {
+        pieces(declarations)
+            .try_for_each(|piece| connection.send_metadata(self.metadata_stream, &piece))
     }
 
     /// Asks which packets are written. Returns how many are not.

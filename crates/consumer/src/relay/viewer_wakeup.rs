@@ -5,7 +5,7 @@
 //! idle, and that process's streams would be closed before. So each live session has a stream of
 //! its own, which gets an empty packet when others were published.
 
-use usertrace_ctf::{METADATA, PACKET_MAGIC, format_uuid, new_uuid};
+use usertrace_ctf::{METADATA, PACKET_MAGIC, SIGNATURE, format_uuid, new_uuid};
 use usertrace_relay::{Connection, Index, NO_PACKET, SourceError};
 
 use super::metadata::{clock_frequency, clock_name};
@@ -132,8 +132,7 @@ fn metadata(uuid: &[u8; 16], clock: &[u8], name: &str) -> Vec<u8> {
     };
     let uuid = format_uuid(uuid);
     let begin = format!(
-        "/* CTF 1.8 */
-
+        "{SIGNATURE}
 typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
 typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
 typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;
