@@ -66,5 +66,6 @@ pub use stream::{
     StreamWriter,
 };
 pub use trace::{TraceWriter, complete_declarations, mend, new_uuid};
+pub use tsdl::SIGNATURE;
 pub use unwritten::is_full;
-pub use version::{RECORD_SEPARATOR, SIGNATURE, UnknownVersion, Version};
+pub use version::{RECORD_SEPARATOR, UnknownVersion, Version};

@@ -8,7 +8,9 @@ use crate::Clock;
 use crate::description::{
     self, CLOCK, CLOCK_DESCRIPTION, Class, Kind, Member, Role, Value, format_uuid, string_literal,
 };
-use crate::version::SIGNATURE;
+
+/// Start of the metadata: a comment.
+pub const SIGNATURE: &str = "/* CTF 1.8 */\n";
 
 /// Type of a string's elements.
 const CHAR: &str = "integer { size = 8; align = 8; signed = false; encoding = UTF8; }";

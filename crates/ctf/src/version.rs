@@ -10,9 +10,6 @@ use crate::{Clock, json, tsdl};
 /// Start of each declaration in CTF 2. CTF 1.8 has no such byte.
 pub const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// Start of the metadata in CTF 1.8: a comment.
-pub const SIGNATURE: &str = "/* CTF 1.8 */\n";
-
 /// A version of CTF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
