@@ -184,13 +184,16 @@ fn counts(text: &mut String, results: &Results) {
         "## Instructions\n\n\
          Of one event of 32 bytes, in the program and in the kernel, counted in the guest (`scripts/guest --icount`):\n\n| what | instructions | in ours |\n|---|---|---|\n",
     );
-    for (what, count) in [
+    let mut rows = vec![
         ("floor", counts.floor),
         ("usertrace, kernel buffers", counts.ours),
         (
             "the same, first lap: the kernel gets each page",
             counts.ours_fresh,
         ),
+    ];
+    rows.extend((counts.with_vtid).map(|count| ("the same with the context `vtid`", count)));
+    rows.extend([
         ("`user_events`, one `write()`", counts.user_events),
         (
             "uprobe, a breakpoint on an instruction that the kernel emulates",
@@ -200,7 +203,8 @@ fn counts(text: &mut String, results: &Results) {
             "uprobe, a breakpoint on one that it steps over",
             counts.uprobe_stepped,
         ),
-    ] {
+    ]);
+    for (what, count) in rows {
         let _ = writeln!(text, "| {what} | {count:.0} | {:.1} |", count / counts.ours);
     }
     text.push_str(
@@ -604,6 +608,7 @@ mod tests {
             floor: 30.0,
             ours: 60.0,
             ours_fresh: 80.0,
+            with_vtid: None,
             user_events: 1200.0,
             uprobe: 2400.0,
             uprobe_stepped: 2800.0,

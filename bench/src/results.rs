@@ -151,6 +151,9 @@ pub struct Counts {
     pub ours: f64,
     /// Ours in the first lap, in which the kernel gets each page.
     pub ours_fresh: f64,
+    /// Ours with the context `vtid`.
+    #[serde(default)]
+    pub with_vtid: Option<f64>,
     /// One `write()` to `user_events_data`.
     pub user_events: f64,
     /// A breakpoint on an instruction that the kernel emulates.

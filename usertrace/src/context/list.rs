@@ -1,6 +1,6 @@
 //! The list of a channel's contexts.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
@@ -12,7 +12,9 @@ use super::Kind;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct List {
-    len: AtomicU32,
+    len: AtomicU16,
+    /// The longest call stack in the list; 0: none.
+    frames: AtomicU16,
     codes: [AtomicU8; LTT_MAX_CONTEXTS],
 }
 
@@ -24,6 +26,10 @@ impl List {
             // Relaxed: the channel is opened after this.
             code.store(kind.code(), Ordering::Relaxed);
             self.len.store(len + 1, Ordering::Relaxed);
+            if let Kind::Callstack(frames) = kind {
+                let longest = self.frames().max(usize::from(frames));
+                self.frames.store(longest as u16, Ordering::Relaxed);
+            }
         }
     }
 
@@ -31,6 +37,7 @@ impl List {
         // A store of what is there would cost most processes a page.
         if !self.is_empty() {
             self.len.store(0, Ordering::Relaxed);
+            self.frames.store(0, Ordering::Relaxed);
         }
     }
 
@@ -39,14 +46,9 @@ impl List {
     }
 
     /// The longest call stack in the list; 0: none.
+    #[inline(always)]
     pub(crate) fn frames(&self) -> usize {
-        let mut frames = 0;
-        self.each(|kind| {
-            if let Kind::Callstack(of) = kind {
-                frames = frames.max(usize::from(of));
-            }
-        });
-        frames
+        self.frames.load(Ordering::Relaxed).into()
     }
 
     /// True if the events of the channel need their place.
@@ -62,6 +64,7 @@ impl List {
     }
 
     /// Calls `each` with each context.
+    #[inline(always)]
     pub(crate) fn each(&self, mut each: impl FnMut(Kind)) {
         let len = self.len.load(Ordering::Relaxed) as usize;
         for code in &self.codes[..len.min(LTT_MAX_CONTEXTS)] {

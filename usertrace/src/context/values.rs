@@ -96,6 +96,8 @@ impl Values<'_> {
         }
     }
 
+    /// Not inlined: the compiler would prepare it for all contexts.
+    #[inline(never)]
     fn see(&self, address: usize) {
         if let Some(code) = self.code {
             code.see(address);

@@ -22,12 +22,13 @@ const _: () = {
     assert!(CALLSTACK + (LTT_MAX_CONTEXTS - 1) * Remembered::NAME_LEN <= LONG);
 };
 
-/// Writes an event to a channel that has contexts, by any path.
+/// Writes an event to a channel that has contexts, by any path. `STACK`: the list has a call stack,
+/// which takes more memory.
 ///
 /// # Safety
 /// As for [`writer::write_in_contexts`]. `list` must be the one that the channel was described by.
-#[inline(never)]
-pub(crate) unsafe fn write(
+#[inline(always)]
+pub(crate) unsafe fn write<const STACK: bool>(
     inside: &GuardedChannel<'_>,
     (list, readers): (&List, &Readers),
     apps: &Apps,
@@ -45,24 +46,25 @@ pub(crate) unsafe fn write(
             &asked
         }
     };
-    let has_stack = list.frames() > 0;
     let last_walk = || inside.last_walk().or_else(|| readers.last_walk());
     let values = Values {
         apps,
         thread,
-        last_walk: has_stack.then(last_walk).flatten(),
+        last_walk: if STACK { last_walk() } else { None },
         rseq,
         stamp,
         place,
         code: Some(code),
     };
     let event = (inside, list, &values, id, payload);
-    // SAFETY: the contract of this function.
-    unsafe {
-        match has_stack {
-            false => write_short(event),
-            true => write_long(event),
-        }
+    if STACK {
+        let mut scratch = MaybeUninit::<[u64; words_for(LONG)]>::uninit();
+        // SAFETY: the contract of this function.
+        unsafe { write_in(&mut scratch, event) }
+    } else {
+        let mut scratch = Scratch::uninit();
+        // SAFETY: the contract of this function.
+        unsafe { write_in(&mut scratch, event) }
     }
 }
 
@@ -73,26 +75,6 @@ type Event<'a, 'b> = (
     &'a AtomicU16,
     Payload<'a>,
 );
-
-/// # Safety
-/// As for [`write`].
-#[inline(never)]
-unsafe fn write_short(event: Event<'_, '_>) -> Result<(), Dropped> {
-    let mut scratch = Scratch::uninit();
-    // SAFETY: the contract of this function.
-    unsafe { write_in(&mut scratch, event) }
-}
-
-/// Writes an event with a call stack. Apart, since it takes more stack.
-///
-/// # Safety
-/// As for [`write`].
-#[inline(never)]
-unsafe fn write_long(event: Event<'_, '_>) -> Result<(), Dropped> {
-    let mut scratch = MaybeUninit::<[u64; words_for(LONG)]>::uninit();
-    // SAFETY: the contract of this function.
-    unsafe { write_in(&mut scratch, event) }
-}
 
 /// # Safety
 /// As for [`write`].

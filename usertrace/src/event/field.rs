@@ -301,7 +301,11 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         // slice is not a part of it, as it is borrowed mutably.
         unsafe {
             let to = self.scratch.as_mut_ptr().cast::<u64>().add(self.len / 8);
-            to.copy_from_nonoverlapping(words.as_ptr(), words.len());
+            for (at, word) in words.iter().enumerate() {
+                // Each by itself, as the compiler must not combine them: it may just have been
+                // stored.
+                to.add(at).write(std::ptr::from_ref(word).read_volatile());
+            }
         }
         self.len += len;
         true

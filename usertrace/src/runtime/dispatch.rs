@@ -11,7 +11,9 @@ use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
     PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
 };
-use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
+use crate::writer::{
+    self, Channel, Counted, Cursor, Dropped, GuardedChannel, Payload, Refusal, Rseq,
+};
 use crate::{context, control, probe};
 
 /// The bits of masks that are not those of slots.
@@ -103,7 +105,8 @@ fn test_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) 
 #[inline(never)]
 fn record_few(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
     let payload = [a, b, c, d];
-    if let Some((channel, id)) = lone_channel(callsite)
+    if let Some((slot, channel)) = lone_channel(callsite)
+        && let id = callsite.id(slot)
         // SAFETY: as in `record_words`.
         && unsafe { writer::try_write_own(channel, id, &payload[..words.min(payload.len())]) }
     {
@@ -208,20 +211,35 @@ pub fn record_words(callsite: &Callsite, words: &[u64]) -> Outcome {
 }
 
 /// Likewise, for an event without a route, or one that its route did not record. Writes it to a
-/// ring of the shared protocol, if its only trace has those.
+/// ring of the shared protocol, if its only trace has those, or behind its contexts.
 ///
-/// Where there are restartable sequences, the slow path does that: a process without an update
-/// signal follows traces there.
+/// Where there are restartable sequences, the slow path does the former: a process without an
+/// update signal follows traces there.
 #[inline(never)]
 fn record_words_without_route(callsite: &Callsite, words: &[u64]) -> Outcome {
+    let Some((slot, channel)) = lone_channel(callsite) else {
+        return record_words_slow(callsite, words);
+    };
+    // The answer only chooses the path.
+    if channel.has_contexts() {
+        return record_in_lone_slot(callsite, slot, words);
+    }
     if current::found_rseq().is_none()
-        && let Some((channel, id)) = lone_channel(callsite)
         // SAFETY: as in `record_words`.
-        && unsafe { writer::try_write_shared(channel, id, words) }
+        && unsafe { writer::try_write_shared(channel, callsite.id(slot), words) }
     {
         return Outcome::Recorded;
     }
     record_words_slow(callsite, words)
+}
+
+/// Likewise, for an event that one trace wants behind contexts.
+fn record_in_lone_slot(callsite: &Callsite, slot: usize, words: &[u64]) -> Outcome {
+    let payload = Payload::Words(words);
+    match record_in_slot(callsite, slot, payload, Refusal::Again) {
+        Some(result) => Outcome::Off.and(result),
+        None => record_after_fork(callsite, payload),
+    }
 }
 
 /// Likewise, for an event of several traces, one with flags, or one that is not written at once.
@@ -240,9 +258,9 @@ fn is_several(mask: u32) -> bool {
     mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0
 }
 
-/// The channel, and the id there, of an event that the trace of one slot wants, without flags.
+/// The only slot whose trace wants an event without flags, and its channel there.
 #[inline(always)]
-fn lone_channel(callsite: &Callsite) -> Option<(&'static Channel, &AtomicU16)> {
+fn lone_channel(callsite: &Callsite) -> Option<(usize, &'static Channel)> {
     let mask = callsite.mask();
     // Pairs with the store of the mask, as in `record_each`.
     fence(Ordering::Acquire);
@@ -257,7 +275,7 @@ fn lone_channel(callsite: &Callsite) -> Option<(&'static Channel, &AtomicU16)> {
         std::hint::assert_unchecked(slot < SLOTS);
         current::channel(slot, callsite.channel(slot))
     };
-    Some((channel, callsite.id(slot)))
+    Some((slot, channel))
 }
 
 /// Writes an event to each slot that wants it, one after the other.
@@ -411,17 +429,12 @@ fn record_in_slot(
     }
     let result = match channel.in_contexts() {
         Some(inside) => {
-            let (list, readers, stamp) = current::contexts(slot, index)?;
-            // SAFETY: as in `record_words`; the list is that of the channel.
-            unsafe {
-                context::write(
-                    &inside,
-                    (list, readers),
-                    current::apps(),
-                    (rseq, stamp, place_of(callsite), CODE),
-                    id,
-                    payload,
-                )
+            let (list, ..) = current::contexts(slot, index)?;
+            // Apart: a call stack takes more stack.
+            let (place, inside) = ((slot, index), (rseq, &inside));
+            match list.frames() {
+                0 => write_in_contexts::<false>(callsite, place, inside, payload)?,
+                _ => write_in_contexts::<true>(callsite, place, inside, payload)?,
             }
         }
         // SAFETY: as in `record_words`.
@@ -432,6 +445,29 @@ fn record_in_slot(
         control::report_full(slot, index, channel);
     }
     Some(result)
+}
+
+/// Writes an event to a slot's channel behind its contexts, which have a call stack if `STACK`.
+/// None if there is no such channel.
+#[inline(never)]
+fn write_in_contexts<const STACK: bool>(
+    callsite: &Callsite,
+    (slot, index): (usize, usize),
+    (rseq, inside): (Option<Rseq>, &GuardedChannel<'_>),
+    payload: Payload<'_>,
+) -> Option<Result<(), Dropped>> {
+    let (list, readers, stamp) = current::contexts(slot, index)?;
+    // SAFETY: as in `record_words`; the list is that of the channel.
+    Some(unsafe {
+        context::write::<STACK>(
+            inside,
+            (list, readers),
+            current::apps(),
+            (rseq, stamp, place_of(callsite), CODE),
+            callsite.id(slot),
+            payload,
+        )
+    })
 }
 
 /// How the code at the addresses of events is described.

@@ -555,7 +555,8 @@ impl Channel {
 
     /// Whether payloads of the channel begin with contexts. Only a writer inside can rely on the
     /// answer.
-    pub(super) fn has_contexts(&self) -> bool {
+    #[inline(always)]
+    pub(crate) fn has_contexts(&self) -> bool {
         // Relaxed: likewise.
         self.cold.flags.load(Ordering::Relaxed) & CONTEXTS != 0
     }

@@ -301,6 +301,7 @@ pub(crate) fn lose_count(rseq: Option<Rseq>, channel: &Channel) -> Dropped {
 ///
 /// # Safety
 /// As [`try_write_words`]'s, behind contexts as the channel's description has them, and padded.
+#[inline(always)]
 pub(crate) unsafe fn write_in_contexts(
     rseq: Option<Rseq>,
     inside: &GuardedChannel<'_>,
@@ -308,16 +309,43 @@ pub(crate) unsafe fn write_in_contexts(
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
     let channel = inside.channel;
-    let again = Refusal::Again;
+    let tried = match (rseq, payload) {
+        (Some(rseq), Payload::Words(words)) if channel.is_by::<CPU_ID_WITH_CONTEXT>() => {
+            // SAFETY: the channel was opened as `Channel::open` asks for, and the payload begins
+            // with its contexts, as this function's caller promises.
+            unsafe { percpu::record_words::<CPU_ID_WITH_CONTEXT>(rseq, channel, id, words) }
+        }
+        _ => Err(Refusal::Again),
+    };
+    match tried {
+        Ok(()) => Ok(()),
+        // SAFETY: the payload begins with the contexts, as this function's caller promises.
+        Err(refusal) => unsafe { write_in_contexts_slowly(rseq, inside, id, payload, refusal) },
+    }
+}
+
+/// Likewise, for a record that was refused.
+///
+/// # Safety
+/// As [`write_in_contexts`]'s.
+#[inline(never)]
+unsafe fn write_in_contexts_slowly(
+    rseq: Option<Rseq>,
+    inside: &GuardedChannel<'_>,
+    id: &AtomicU16,
+    payload: Payload<'_>,
+    refusal: Refusal,
+) -> Result<(), Dropped> {
+    let channel = inside.channel;
     // SAFETY: the channel was opened as `Channel::open` asks for, and the payload begins with its
     // contexts, as this function's caller promises.
     unsafe {
         match rseq {
             Some(rseq) if channel.is_by::<MM_CID_WITH_CONTEXT>() => {
-                percpu::write::<MM_CID_WITH_CONTEXT>(rseq, channel, id, payload, again)
+                percpu::write::<MM_CID_WITH_CONTEXT>(rseq, channel, id, payload, refusal)
             }
             Some(rseq) if channel.is_by::<CPU_ID_WITH_CONTEXT>() => {
-                percpu::write::<CPU_ID_WITH_CONTEXT>(rseq, channel, id, payload, again)
+                percpu::write::<CPU_ID_WITH_CONTEXT>(rseq, channel, id, payload, refusal)
             }
             _ if channel.is_shared() => reserve_commit::write_in_contexts(channel, id, payload),
             // A channel with rings of CPUs, in a process without restartable sequences.

@@ -21,10 +21,18 @@ impl Trace {
         Ok(Self(path))
     }
 
-    /// Creates a trace, sets the geometry of `main`, and starts the trace.
-    pub(crate) fn started_with(name: &str, subbuf_size: u32, subbuf_count: u32) -> Result<Self> {
+    /// Creates a trace, sets the geometry of `main`, and its contexts if there are to be any, and
+    /// starts the trace.
+    pub(crate) fn started_with(
+        name: &str,
+        (subbuf_size, subbuf_count): (u32, u32),
+        contexts: Option<&str>,
+    ) -> Result<Self> {
         let trace = Self::create(name)?;
         trace.set_geometry(subbuf_size, subbuf_count)?;
+        if let Some(contexts) = contexts {
+            write(&trace.channel().join("contexts"), contexts)?;
+        }
         write(&trace.start_file(), "1")?;
         Ok(trace)
     }

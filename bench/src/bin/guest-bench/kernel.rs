@@ -30,6 +30,8 @@ const PAGE: usize = 4096;
 const GROUP: usize = 32;
 /// Sub-buffers of the ring with these pages.
 const SUBBUFS: u32 = 64;
+/// Sub-buffers of a ring with the pages: their size and number.
+const GEOMETRY: (u32, u32) = ((PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS);
 
 /// Starts that are measured. The result is their median, because an occasional start has to
 /// allocate memory.
@@ -97,7 +99,7 @@ pub(crate) fn faults() -> Result<Faults> {
         Ok([alone.count, first_touch(memfd()?, 0..PAGES)?.count])
     })?;
     let [alone] = apart(|| {
-        let _trace = Trace::started_with("faults", (PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS)?;
+        let _trace = Trace::started_with("faults", GEOMETRY, None)?;
         let touched = first_touch(Traced::new()?.ring(), backwards())?;
         ensure!(
             touched.faults == PAGES,
@@ -107,7 +109,7 @@ pub(crate) fn faults() -> Result<Faults> {
         Ok([touched.count])
     })?;
     let [in_order] = apart(|| {
-        let _trace = Trace::started_with("faults", (PAGES * PAGE) as u32 / SUBBUFS, SUBBUFS)?;
+        let _trace = Trace::started_with("faults", GEOMETRY, None)?;
         Ok([first_touch(Traced::new()?.ring(), 0..PAGES)?.count])
     })?;
     Ok(Faults {
@@ -197,7 +199,7 @@ fn memfd() -> Result<*mut u8> {
 /// Measures system calls that have nothing to do.
 pub(crate) fn idle_calls() -> Result<IdleCalls> {
     let [getppid, update, switch] = apart(|| {
-        let _trace = Trace::started_with("calls", 65536, SUBBUFS)?;
+        let _trace = Trace::started_with("calls", (65536, SUBBUFS), None)?;
         idle_counts(&Traced::new()?)
     })?;
     Ok(IdleCalls {

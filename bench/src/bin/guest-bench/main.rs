@@ -129,8 +129,11 @@ fn run() -> Result<()> {
     // The kernel still frees the memory of ended processes, which adds to the cost of allocations.
     std::thread::sleep(std::time::Duration::from_secs(3));
     // Slightly larger than the records of all batches.
-    let trace = Trace::started_with("bench", 65536, 32)?;
+    let trace = Trace::started_with("bench", (65536, 32), None)?;
     let [ours_fresh, ours] = ours(&trace)?;
+    drop(trace);
+    let trace = Trace::started_with("contexts", (65536, 64), Some("vtid"))?;
+    let [_, with_vtid] = self::ours(&trace)?;
     drop(trace);
     mount_tracefs()?;
     // Subtract the cost of the loop from each.
@@ -138,6 +141,7 @@ fn run() -> Result<()> {
         floor: floor - turn,
         ours: ours - turn,
         ours_fresh: ours_fresh - turn,
+        with_vtid: Some(with_vtid - turn),
         user_events: user_events()? - turn,
         uprobe: uprobe("emulated", usertrace_bench_emulated)? - turn,
         uprobe_stepped: uprobe("stepped", usertrace_bench_stepped)? - turn,
