@@ -105,10 +105,11 @@ pub(crate) struct Span {
     pub(crate) is_whole: bool,
 }
 
-/// The total weight of parallel jobs: two for each processor, because most tests wait half of the
-/// time, and another guest, or two short tests.
+/// The total weight of parallel jobs: three for each processor, because most tests wait most of the
+/// time, and another guest, or two short tests. With two, a quarter of the processors' time was
+/// unused.
 pub(crate) fn capacity() -> usize {
-    2 + 2 * std::thread::available_parallelism().map_or(1, usize::from)
+    2 + 3 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 enum BuildState {
