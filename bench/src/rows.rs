@@ -1,6 +1,7 @@
-//! Rows of the results, from the times of contests. A contestant that several contests have makes
-//! one row, of all its batches: the machine may have been busy during one contest, unseen by the
-//! measurement of the noise before all of them.
+//! Rows of the results, from the times of contests.
+//!
+//! A contestant of several contests has one row, of all its batches. The machine may have been busy
+//! during one contest only, and the noise is measured once, before all of them.
 
 use crate::{Event, EventWriter, median, quantile, ratios};
 
@@ -8,7 +9,7 @@ use crate::{Event, EventWriter, median, quantile, ratios};
 #[derive(Debug, Default)]
 pub struct Rows(Vec<Row>);
 
-/// What a contestant is: who writes events, how, with what payload, and in how many threads.
+/// A contestant: the writer, how it writes, the payload, and the number of threads.
 type Name = (EventWriter, String, String, usize);
 
 /// The batches of a contestant, in all contests.

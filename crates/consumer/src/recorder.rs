@@ -346,7 +346,7 @@ impl TraceRecorder {
         if let Some(relay) = self.relay.as_ref().filter(|of| of.is_live())
             && !is_held
             && self.session.unwritten() == (0, 0)
-            // Nobody has looked into what could not be opened.
+            // The rings of a process whose file cannot be opened have not been read.
             && self.open_failures.0.is_empty()
         {
             relay.confirm(times);

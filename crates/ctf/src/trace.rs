@@ -397,8 +397,8 @@ pub fn mend(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Metadata without an incomplete declaration at the end, whose writer was killed or is about to
-/// complete it. The preamble is written atomically.
+/// The metadata up to the last complete declaration. A writer that was killed, or has not finished,
+/// leaves an incomplete one behind it. The preamble is written atomically.
 #[must_use]
 pub fn complete_declarations(text: &[u8]) -> &[u8] {
     // In CTF 2, a declaration is a line.

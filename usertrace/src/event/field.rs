@@ -302,8 +302,8 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         unsafe {
             let to = self.scratch.as_mut_ptr().cast::<u64>().add(self.len / 8);
             for (at, word) in words.iter().enumerate() {
-                // Each by itself, as the compiler must not combine them: it may just have been
-                // stored.
+                // Volatile, so that each load is of one word: the caller may just have stored it,
+                // and the store buffer cannot answer a wider load.
                 to.add(at).write(std::ptr::from_ref(word).read_volatile());
             }
         }

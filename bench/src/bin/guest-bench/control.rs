@@ -21,8 +21,8 @@ impl Trace {
         Ok(Self(path))
     }
 
-    /// Creates a trace, sets the geometry of `main`, and its contexts if there are to be any, and
-    /// starts the trace.
+    /// Creates a trace, sets the geometry of `main` and, if given, its contexts, and starts the
+    /// trace.
     pub(crate) fn started_with(
         name: &str,
         (subbuf_size, subbuf_count): (u32, u32),

@@ -587,7 +587,7 @@ pub(crate) fn live_viewer_waits_for_a_program_without_a_trace() {
     stdin.write_all(b"w").unwrap();
     viewer.wait_for_events(&relay, 1);
     let confirmations = spool(&run).join(".confirmations");
-    // A program goes on before both of its daemons have their name.
+    // A program goes on before its daemons have set their names.
     let pair = |others: &BTreeSet<i32>| {
         let mut found = BTreeSet::new();
         until("a program has two daemons", || {

@@ -83,12 +83,12 @@ fn body(text: &[u8]) -> &[u8] {
 const CLOCK: &[u8] = b"\nclock {\n";
 const CLOCK_END: &[u8] = b"\n};\n";
 
-/// What a live session appends to metadata, in the pieces that viewers may get.
+/// Splits declarations that a live session appends to metadata into pieces for viewers.
 ///
-/// `babeltrace2` expects each piece that it gets to begin as metadata do. Otherwise, 2.0.4 looks at
-/// variables that it has not set, and mostly goes on, but may stop with "Invalid metadata version"
-/// (`ctf_metadata_decoder_append_content`, in `decoder.c`). And it must not get a part of a
-/// declaration.
+/// `babeltrace2` expects the signature at the start of each piece. Without it, 2.0.4 compares
+/// uninitialised variables: it goes on, or stops with "Invalid metadata version"
+/// (`ctf_metadata_decoder_append_content`, in `decoder.c`). A piece must not end within a
+/// declaration, either.
 pub(super) fn pieces(mut declarations: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     std::iter::from_fn(move || {
         let room = declarations.len().min(PART - SIGNATURE.len());

@@ -171,7 +171,7 @@ impl SentTrace {
             let common = with_clock(&text, clock);
             self.needs_correction |= common != text;
             text = common;
-            // The rest comes when its writer has completed it.
+            // The writer has not completed the rest yet.
             text.truncate(complete_declarations(&text).len());
         }
         // None: only a new session, which sends all of it, can have these.

@@ -92,8 +92,8 @@ pub fn is_confirmed(output: &Path, time: u64) -> bool {
         Ok(mut entries) => entries.all(|entry| {
             entry.is_ok_and(|entry| match is_confirmed_by(&entry.path(), time) {
                 Ok(is_confirmed) => is_confirmed,
-                // These daemons have ended. What cannot be read, as the process has no free
-                // descriptor, confirms nothing.
+                // If the file is gone, these daemons have ended. Another error, such as a lack of
+                // descriptors, confirms nothing.
                 Err(error) => is_gone(&error),
             })
         }),
