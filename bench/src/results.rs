@@ -314,7 +314,7 @@ pub struct Load {
     pub again: Option<Served>,
     /// Recorded by `usertrace record --malloc --pthread`.
     pub usertrace: Served,
-    /// Recorded with `--flight` as well: nobody reads the events while the server runs.
+    /// Recorded with `--flight` as well: the recorder reads no event while the server runs.
     #[serde(default)]
     pub flight: Option<Served>,
     /// With LTTng-UST's wrappers of the C library and of pthread, in a session.

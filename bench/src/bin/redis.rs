@@ -22,8 +22,7 @@ use usertrace_bench::{Load, Redis, Served, median};
 
 /// Turns that count; one more comes first.
 const ROUNDS: usize = 5;
-/// Requests of each of two kinds in a turn: of clients that wait for each answer, and of those that
-/// send [`AT_A_TIME`].
+/// Requests of one kind in a turn: if clients wait for each answer, and if they send [`AT_A_TIME`].
 const REQUESTS: [u64; 2] = [100_000, 400_000];
 const AT_A_TIME: u64 = 16;
 /// How long the server may take to start.

@@ -83,9 +83,9 @@ pub fn open_directory(path: &Path) -> io::Result<File> {
 /// The room of a disk for this user, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// What is free.
+    /// Free bytes that this user may take.
     pub free: u64,
-    /// All of the disk.
+    /// Size of the disk.
     pub all: u64,
 }
 

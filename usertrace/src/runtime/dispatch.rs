@@ -7,12 +7,13 @@ use usertrace_sys::limits::SLOTS;
 
 use super::condition::{QuickAnswer, TriggerList};
 use super::{condition, current};
+use crate::context::List;
 use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
     PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
 };
 use crate::writer::{
-    self, Channel, Counted, Cursor, Dropped, GuardedChannel, Payload, Refusal, Rseq,
+    self, Channel, Counted, Cursor, Dropped, GuardedChannel, Payload, Readers, Refusal, Rseq,
 };
 use crate::{context, control, probe};
 
@@ -429,12 +430,13 @@ fn record_in_slot(
     }
     let result = match channel.in_contexts() {
         Some(inside) => {
-            let (list, ..) = current::contexts(slot, index)?;
-            // Apart: a call stack takes more stack.
-            let (place, inside) = ((slot, index), (rseq, &inside));
+            let contexts = current::contexts(slot, index)?;
+            let (list, ..) = contexts;
+            let place = (callsite, id);
+            // Two functions, because a call stack takes more stack.
             match list.frames() {
-                0 => write_in_contexts::<false>(callsite, place, inside, payload)?,
-                _ => write_in_contexts::<true>(callsite, place, inside, payload)?,
+                0 => write_in_contexts::<false>(place, (rseq, &inside), contexts, payload),
+                _ => write_in_contexts::<true>(place, (rseq, &inside), contexts, payload),
             }
         }
         // SAFETY: as in `record_words`.
@@ -447,27 +449,27 @@ fn record_in_slot(
     Some(result)
 }
 
-/// Writes an event to a slot's channel behind its contexts, which have a call stack if `STACK`.
-/// None if there is no such channel.
+/// Writes an event to a channel behind its contexts, which have a call stack if `STACK`. The id and
+/// the contexts must be those of the channel.
 #[inline(never)]
 fn write_in_contexts<const STACK: bool>(
-    callsite: &Callsite,
-    (slot, index): (usize, usize),
+    (callsite, id): (&Callsite, &AtomicU16),
     (rseq, inside): (Option<Rseq>, &GuardedChannel<'_>),
+    (list, readers, stamp): (&List, &Readers, u64),
     payload: Payload<'_>,
-) -> Option<Result<(), Dropped>> {
-    let (list, readers, stamp) = current::contexts(slot, index)?;
-    // SAFETY: as in `record_words`; the list is that of the channel.
-    Some(unsafe {
+) -> Result<(), Dropped> {
+    // SAFETY: `record_in_slot` passes the id that the call site has in the channel, which the
+    // runtime has opened, and the channel's list.
+    unsafe {
         context::write::<STACK>(
             inside,
             (list, readers),
             current::apps(),
             (rseq, stamp, place_of(callsite), CODE),
-            callsite.id(slot),
+            id,
             payload,
         )
-    })
+    }
 }
 
 /// How the code at the addresses of events is described.
