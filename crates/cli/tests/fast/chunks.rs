@@ -30,6 +30,9 @@ const EACH: &str = "USERTRACE_FAST_TEST_EACH";
 const RUNS: &str = "USERTRACE_FAST_TEST_RUNS";
 const MODE: &str = "USERTRACE_FAST_TEST_MODE";
 
+/// Length of a finished chunk's name. The name of an unfinished one is longer.
+const FINISHED_NAME: usize = 23;
+
 /// Records a program as `usertrace record` does, with shorter chunks than the command allows.
 /// Prints the number of events in the summary.
 pub(crate) fn recorder() {
@@ -160,8 +163,7 @@ fn read_all(run: &Run) -> Trace {
 
 /// Waits until `count` chunks are finished.
 pub(crate) fn until_finished(run: &Run, count: usize) {
-    // The name of an unfinished chunk is longer.
-    let is_finished = |name: &String| name.starts_with('2') && name.len() == 23;
+    let is_finished = |name: &String| name.starts_with('2') && name.len() == FINISHED_NAME;
     until("chunks are finished", || {
         let names = fs::read_dir(traces(run)).map_or(Vec::new(), |_| names(&traces(run)));
         names.iter().filter(|name| is_finished(name)).count() >= count
@@ -791,13 +793,16 @@ pub(crate) fn killed_recorder_leaves_readable_chunks() {
 }
 
 /// Chunks and the notes that name them are removed while they are written: the program and the
-/// recorder go on.
+/// recorder go on, and the chunks that begin afterwards lack nothing.
 pub(crate) fn chunks_may_be_removed_while_written() {
     let run = Run::new();
     let mut child = start(often(&run, 20, "steps", "block"));
     until_finished(&run, 1);
     let begun = Instant::now();
     let mut removed = 0;
+    // The newest chunk that may lack something. Names sort by time.
+    let mut newest = String::new();
+    let is_chunk = |name: &String| name.starts_with('2');
     // On a busy machine, few chunks are finished in this time.
     while begun.elapsed() < Duration::from_millis(1500) || removed < 3 {
         assert!(begun.elapsed() < LIMIT, "only {removed} chunks");
@@ -806,21 +811,43 @@ pub(crate) fn chunks_may_be_removed_while_written() {
             if name != ".running" && fs::remove_dir_all(traces(&run).join(&name)).is_ok() {
                 removed += 1;
             }
+            if is_chunk(&name) {
+                newest = newest.max(name[..FINISHED_NAME].to_owned());
+            }
         }
     }
-    // The next chunks are complete again.
-    until_finished(&run, 2);
-    let (written, _, status, said) = end(&mut child);
-    assert!(written > 0);
+    let next = || {
+        let chunks = names(&traces(&run)).into_iter().filter(is_chunk);
+        chunks.filter(|name| name[..FINISHED_NAME] > *newest)
+    };
+    // When the first of them begins, the rings are not read equally far: events of one are lost in
+    // removed files, while older ones of the other are not read yet.
+    until("the next chunks are finished", || {
+        let mut finished = next().skip(1).filter(|name| name.len() == FINISHED_NAME);
+        finished.any(|name| read(&traces(&run).join(name)).threads().len() == 2)
+    });
+    let (written, lost, status, said) = end(&mut child);
     assert_success(status, said.as_bytes());
-    let finished = names(&traces(&run))
-        .into_iter()
-        .rfind(|name| name.starts_with('2'));
-    assert!(
-        !read(&traces(&run).join(finished.unwrap()))
-            .events
-            .is_empty()
-    );
+    let (mut all, mut later) = (Trace::default(), Trace::default());
+    for (at, name) in next().enumerate() {
+        let trace = read(&traces(&run).join(name));
+        if at > 0 {
+            later.events.extend(trace.events.iter().cloned());
+        }
+        all.events.extend(trace.events);
+        all.discarded += trace.discarded;
+    }
+    let mut ends = 0;
+    for ((thread, mut numbers), (_, later)) in all.threads().into_iter().zip(later.threads()) {
+        let first = later.iter().min().unwrap();
+        numbers.retain(|number| number >= first);
+        let gap = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1);
+        assert_eq!(gap, None, "thread {thread} of {newest} on");
+        ends += numbers.last().unwrap() + 1;
+    }
+    assert_eq!(ends, written);
+    // Some of the events whose files were removed are counted in later chunks.
+    assert!(all.discarded <= lost, "{} of {lost}", all.discarded);
 }
 
 /// Runs `slow` beside `steps`.
