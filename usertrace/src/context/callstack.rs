@@ -10,7 +10,7 @@
 
 use super::stack::{Stack, StackRange};
 use crate::event::{Frame, Place};
-use crate::unwind::{self, Addresses, LastWalk, Registers};
+use crate::unwind::{self, Addresses, LastWalk, Registers, Start};
 
 /// Maximum number of frames: `LTT_CALLSTACK_MAX`.
 pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
@@ -30,27 +30,77 @@ pub(super) struct Known<'a> {
 }
 
 /// Appends the addresses of a stack from the innermost on, as long as there is room. The first one
-/// is the event's place; return addresses follow. Passes each to `see` that the thread's last walk
-/// has not come to.
+/// is the event's place; return addresses follow. Passes each to `see` that no earlier walk of the
+/// thread has come to.
 #[inline(always)]
-pub(super) fn walk(
+pub(super) fn append(
     place: Place,
     known: Known<'_>,
     addresses: &mut Addresses<'_>,
-    mut see: impl FnMut(usize),
+    see: impl FnMut(usize),
 ) {
-    if place.ip == 0 {
-        return;
+    let is_recalled = recall(place, known, addresses);
+    if !is_recalled && place.ip != 0 {
+        walk(place, known, addresses, see);
     }
+}
+
+/// Where the walk of an event's stack begins, if a function of the library returns there. `low`:
+/// the stack pointer of the calling code.
+#[inline(always)]
+fn start_above(
+    low: usize,
+    place: Place,
+    known: Known<'_>,
+    addresses: &Addresses<'_>,
+) -> Option<Start> {
+    let (stack_pointer, frame_pointer) = place.caller_above(low)?;
+    Some(Start {
+        ip: place.ip,
+        stack_pointer,
+        frame_pointer,
+        changes: known.changes,
+        max: addresses.room(),
+    })
+}
+
+/// Likewise, if the thread remembers the stack.
+#[inline(always)]
+fn recall(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>) -> bool {
+    let low = Registers::current().stack_pointer;
+    let (Some(last), Some(memory)) = (known.last, known.range.memory_from(low)) else {
+        return false;
+    };
+    let start = start_above(low, place, known, addresses);
+    let is_recalled = start.is_some_and(|start| last.recall(&start, memory, addresses));
+    #[cfg(test)]
+    tests::RECALLED.set(is_recalled);
+    is_recalled
+}
+
+/// Likewise, of a place that is known, by a walk. Apart: it needs all registers.
+#[inline(never)]
+fn walk(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>, mut see: impl FnMut(usize)) {
+    let changes = known.changes;
+    let here = Registers::current();
+    let stack = &mut Stack::new(here.stack_pointer, known.range);
+    let start = start_above(here.stack_pointer, place, known, addresses);
     see(place.ip);
     addresses.push(place.ip);
     if !addresses.has_room() {
         return;
     }
-    let changes = known.changes;
-    let here = Registers::current();
-    let stack = &mut Stack::new(here.stack_pointer, known.range);
-    let (registers, is_caller) = match returned_to(place, here, changes, stack) {
+    let returned = start.as_ref().and_then(|start| {
+        Registers::returned_to(
+            start.ip,
+            start.stack_pointer,
+            start.frame_pointer,
+            changes,
+            stack,
+        )
+    });
+    let start = start.filter(|_| returned.is_some());
+    let (registers, is_caller) = match returned {
         Some(registers) => (registers, false),
         // Apart: what a call stores in memory does not stay in registers.
         None => match begin(place, here, changes, stack) {
@@ -73,30 +123,12 @@ pub(super) fn walk(
     };
     unwind::append_callers(
         registers,
-        (changes, known.last),
+        (changes, known.last, start.as_ref()),
         stack,
         addresses,
         mend,
         see,
     );
-}
-
-/// The frame of the function that the event is in, if a function of the library returns to it.
-#[inline(always)]
-fn returned_to(
-    place: Place,
-    here: Registers,
-    changes: u32,
-    stack: &mut Stack,
-) -> Option<Registers> {
-    let Frame::Caller {
-        stack_pointer,
-        frame_pointer,
-    } = place.frame_above(here.stack_pointer)
-    else {
-        return None;
-    };
-    Registers::returned_to(place.ip, stack_pointer, frame_pointer, changes, stack)
 }
 
 /// The frame of the function that the event is in, or of its caller, and whether it is the latter.
@@ -149,11 +181,19 @@ fn find_place(
 #[cfg(test)]
 mod tests {
     use std::mem::MaybeUninit;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
     use crate::os::memory::is_readable;
 
     const PAGE: usize = 4096;
+
+    thread_local! {
+        /// The stack that the thread had last.
+        static RANGE: [AtomicU64; 2] = const { [const { AtomicU64::new(0) }; 2] };
+        /// Whether the thread remembered the last stack.
+        pub(super) static RECALLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
 
     fn addresses(frame: usize, max: usize) -> Vec<usize> {
         // As it is stored.
@@ -163,15 +203,16 @@ mod tests {
 
     #[inline(never)]
     fn all_of(place: Place, max: usize, last: Option<&LastWalk>) -> Vec<usize> {
-        let range = Default::default();
-        let known = Known {
-            range: StackRange(&range),
-            last,
-            changes: 0,
-        };
         let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
         let mut addresses = Addresses::new(&mut places[..max]);
-        walk(place, known, &mut addresses, |_| {});
+        RANGE.with(|range| {
+            let known = Known {
+                range: StackRange(range),
+                last,
+                changes: 0,
+            };
+            append(place, known, &mut addresses, |_| {});
+        });
         let number = |&bytes| u64::from_ne_bytes(bytes) as usize;
         addresses.get().iter().map(number).collect()
     }
@@ -305,12 +346,27 @@ mod tests {
         assert_eq!(without[3..], all[4..], "{without:x?} {all:x?}");
     }
 
-    /// Walks that use the last one, and that compare themselves with walks that do not.
+    /// The place of the caller of a function with these registers, which it has had since its
+    /// beginning.
+    #[inline(always)]
+    fn place_of_caller(here: Registers) -> Place {
+        let own = Place::new(here.ip, Frame::Inside(here.stack_pointer));
+        let caller = all_of(own, 2, None).get(1).copied();
+        let frame = Frame::Caller {
+            stack_pointer: here.stack_pointer,
+            frame_pointer: None,
+        };
+        Place::new(caller.unwrap_or(0), frame)
+    }
+
+    /// Walks that use what the thread remembers, and compare themselves with walks that do not.
     struct Compared {
         last: Box<LastWalk>,
         /// Random numbers that choose the calls.
         seed: u64,
         walks: usize,
+        /// Those of whole stacks that were remembered.
+        recalled: usize,
     }
 
     impl Compared {
@@ -325,15 +381,22 @@ mod tests {
         #[inline(never)]
         fn walk(&mut self) {
             let here = Registers::current();
-            let kinds = [Frame::Inside, Frame::Below];
-            let kind = kinds[self.random(2) as usize];
-            let place = Place::new(here.ip, kind(here.stack_pointer));
+            let place = match self.random(3) {
+                0 => Place::new(here.ip, Frame::Inside(here.stack_pointer)),
+                1 => Place::new(here.ip, Frame::Below(here.stack_pointer)),
+                // As in a library to preload: of this function's caller.
+                _ => place_of_caller(here),
+            };
             let max = [2, 7, 16, 40, 64][self.random(5) as usize];
-            // From the same instruction, so that the frames of both are the same.
-            let [with, without] = [Some(&*self.last), None].map(|last| all_of(place, max, last));
-            assert_eq!(with, without);
-            self.walks += 1;
-            self.seed ^= with.len() as u64;
+            for _ in 0..self.random(6) {
+                // From the same instruction, so that the frames of both are the same.
+                let [with, without] =
+                    [Some(&*self.last), None].map(|last| all_of(place, max, last));
+                assert_eq!(with, without);
+                self.recalled += usize::from(RECALLED.take());
+                self.walks += 1;
+                self.seed ^= with.len() as u64;
+            }
         }
 
         /// Calls each other, and walks, from different places, with frames of different lengths.
@@ -371,32 +434,45 @@ mod tests {
         }
     }
 
-    /// What a walk takes from the last one is what it would find itself.
+    /// What a walk takes from earlier ones is what it would find itself.
     #[test]
-    fn last_walks_change_nothing() {
+    fn earlier_walks_change_nothing() {
         crate::os::linker::prepare();
         let mut compared = Compared {
             last: Box::default(),
             seed: 1,
             walks: 0,
+            recalled: 0,
         };
         while compared.walks < 20_000 {
             compared.call(8, &mut []);
         }
         assert!(compared.last.is_used() || !unwind::has_tables());
+        let is_recalled = cfg!(target_arch = "x86_64") && unwind::has_tables();
+        assert!(
+            compared.recalled > 1000 || !is_recalled,
+            "{}",
+            compared.recalled
+        );
     }
 
-    /// Whatever is in the memory of the last walk, no other memory is read than the stack's.
+    /// Whatever is in the memory of earlier walks, no other memory is read than the stack's.
     #[test]
-    fn damaged_last_walks_do_no_harm() {
+    fn damaged_memory_of_walks_does_no_harm() {
         crate::os::linker::prepare();
+        let here = Registers::current();
+        damage(Place::new(here.ip, Frame::Inside(here.stack_pointer)));
+        damage(place_of_caller(here));
+    }
+
+    #[inline(always)]
+    fn damage(place: Place) {
         let last = Box::<LastWalk>::default();
-        let (mut seed, here) = (7u64, Registers::current());
-        let place = Place::new(here.ip, Frame::Inside(here.stack_pointer));
+        let mut seed = 7u64;
         let expected = all_of(place, 64, None);
         for round in 0..20_000 {
             let before = all_of(place, 64, Some(&last));
-            assert!((1..=64).contains(&before.len()));
+            assert!(before.len() <= 64 && before.first() == Some(&place.ip));
             if round % 50 == 0 {
                 last.forget();
                 assert_eq!(all_of(place, 64, Some(&last)), expected);

@@ -1,6 +1,6 @@
 //! Reads single contexts of an event, for conditions.
 
-use super::values::Values;
+use super::values::{Sink, Values};
 use super::{Apps, Kind};
 use crate::event::{Frame, Place};
 use crate::writer::{Readers, Remembered, Rseq};
@@ -16,6 +16,24 @@ pub(crate) struct ContextSources<'a> {
     pub(crate) stamp: u64,
     /// The event's address.
     pub(crate) ip: usize,
+}
+
+/// The bytes of a value that is compared; none of a call stack.
+#[derive(Default)]
+struct Bytes {
+    bytes: [u8; Remembered::NAME_LEN],
+    len: usize,
+}
+
+impl Sink for Bytes {
+    fn append(&mut self, part: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + part.len()) {
+            place.copy_from_slice(part);
+            self.len += part.len();
+        }
+    }
+
+    fn append_numbers(&mut self, _: &[[u8; 8]]) {}
 }
 
 /// The value of a context.
@@ -46,13 +64,9 @@ impl ContextSources<'_> {
             place: Place::new(self.ip, Frame::Pointer(0)),
             code: None,
         };
-        let (mut bytes, mut len) = ([0; Remembered::NAME_LEN], 0);
-        values.append(kind, |part| {
-            if let Some(place) = bytes.get_mut(len..len + part.len()) {
-                place.copy_from_slice(part);
-                len += part.len();
-            }
-        });
+        let mut value = Bytes::default();
+        values.append(kind, &mut value);
+        let bytes = value.bytes;
         match kind {
             Kind::Procname => ContextValue::Name(bytes),
             // Numbers have 4 or 8 bytes in native byte order, which is little-endian on all

@@ -26,6 +26,19 @@ const MAX_UNKNOWN: usize = 1 << 20;
 pub(super) struct StackRange<'a>(pub(super) &'a [AtomicU64; 2]);
 
 impl StackRange<'_> {
+    /// The memory of the stack from `sp` on, which the calling code is at, if the thread remembers
+    /// that it is readable.
+    #[inline(always)]
+    pub(super) fn memory_from(self, sp: usize) -> Option<KnownMemory> {
+        let (low, end) = self.load();
+        if !(low..end).contains(&sp) {
+            return None;
+        }
+        // SAFETY: a known stack is readable from the calling code's own frame up to its end, and
+        // stays mapped as long as code runs on it.
+        unsafe { KnownMemory::new(sp, end) }
+    }
+
     /// The end of the stack that `sp` is on, if it is known.
     fn end_of(self, sp: usize) -> Option<usize> {
         let (low, end) = self.load();
@@ -50,6 +63,7 @@ impl StackRange<'_> {
         found
     }
 
+    #[inline(always)]
     fn load(self) -> (usize, usize) {
         let [of_low, of_end] = self.0;
         let end = of_end.load(Ordering::Relaxed);

@@ -9,7 +9,7 @@ use super::kind::NAMESPACES;
 use super::known_code::KNOWN;
 use super::stack::StackRange;
 use super::{Apps, Kind};
-use crate::event::Place;
+use crate::event::{Payload, Place, SizedBuffer};
 use crate::os::{file, process, thread};
 use crate::unwind::{Addresses, LastWalk};
 use crate::writer::{self, Remembered, Rseq};
@@ -73,26 +73,45 @@ pub(super) struct Values<'a> {
     pub(super) code: Option<Code>,
 }
 
+/// Takes the bytes of contexts.
+pub(super) trait Sink {
+    fn append(&mut self, bytes: &[u8]);
+
+    fn append_numbers(&mut self, numbers: &[[u8; 8]]);
+}
+
+impl<const WORDS: usize> Sink for SizedBuffer<'_, WORDS> {
+    #[inline(always)]
+    fn append(&mut self, bytes: &[u8]) {
+        Payload::append(self, bytes);
+    }
+
+    #[inline(always)]
+    fn append_numbers(&mut self, numbers: &[[u8; 8]]) {
+        self.append_numbers(numbers);
+    }
+}
+
 impl Values<'_> {
     /// Appends the value of a context.
-    pub(super) fn append(&self, kind: Kind, mut append: impl FnMut(&[u8])) {
+    pub(super) fn append(&self, kind: Kind, to: &mut impl Sink) {
         match kind {
-            Kind::Vpid => append(&(self.numbers() as u32).to_ne_bytes()),
-            Kind::Vtid => append(&((self.numbers() >> 32) as u32).to_ne_bytes()),
+            Kind::Vpid => to.append(&(self.numbers() as u32).to_ne_bytes()),
+            Kind::Vtid => to.append(&((self.numbers() >> 32) as u32).to_ne_bytes()),
             Kind::Procname => {
                 self.know_name();
                 for word in &self.thread.name {
-                    append(&word.load(Ordering::Relaxed).to_ne_bytes());
+                    to.append(&word.load(Ordering::Relaxed).to_ne_bytes());
                 }
             }
-            Kind::CpuId => append(&writer::cpu(self.rseq).to_ne_bytes()),
+            Kind::CpuId => to.append(&writer::cpu(self.rseq).to_ne_bytes()),
             Kind::Ip => {
                 self.see(self.place.ip);
-                append(&(self.place.ip as u64).to_ne_bytes());
+                to.append(&(self.place.ip as u64).to_ne_bytes());
             }
-            Kind::Callstack(frames) => self.append_callstack(usize::from(frames), append),
-            Kind::Namespace(at) => append(&self.namespace(usize::from(at)).to_ne_bytes()),
-            Kind::App(place) => append(&self.apps.value(place).to_ne_bytes()),
+            Kind::Callstack(frames) => self.append_callstack(usize::from(frames), to),
+            Kind::Namespace(at) => to.append(&self.namespace(usize::from(at)).to_ne_bytes()),
+            Kind::App(place) => to.append(&self.apps.value(place).to_ne_bytes()),
         }
     }
 
@@ -105,7 +124,7 @@ impl Values<'_> {
     }
 
     #[inline(never)]
-    fn append_callstack(&self, max: usize, mut append: impl FnMut(&[u8])) {
+    fn append_callstack(&self, max: usize, to: &mut impl Sink) {
         let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
         let mut addresses = Addresses::new(&mut places[..max.min(MAX_FRAMES)]);
         let changes = self.code.map_or(0, |code| (code.changes)());
@@ -120,10 +139,10 @@ impl Values<'_> {
             last: self.code.and(self.last_walk),
             changes,
         };
-        callstack::walk(self.place, known, &mut addresses, see);
+        callstack::append(self.place, known, &mut addresses, see);
         let addresses = addresses.get();
-        append(&(addresses.len() as u32).to_ne_bytes());
-        append(addresses.as_flattened());
+        to.append(&(addresses.len() as u32).to_ne_bytes());
+        to.append_numbers(addresses);
     }
 
     fn numbers(&self) -> u64 {

@@ -8,7 +8,7 @@ use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 use super::callstack::MAX_FRAMES;
 use super::values::{Code, Values};
 use super::{Apps, List};
-use crate::event::{Buffer, Payload as _, Place, Scratch, SizedBuffer, words_for};
+use crate::event::{Buffer, Place, Scratch, SizedBuffer, words_for};
 use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Readers, Remembered, Rseq};
 
 /// Bytes for the contexts of a channel with a call stack, and for a short payload behind them.
@@ -38,19 +38,18 @@ pub(crate) unsafe fn write<const STACK: bool>(
 ) -> Result<(), Dropped> {
     let asked;
     // Channels of a back end that removes no traces know no readers.
-    let thread = match inside.remembered().or_else(|| readers.cache()) {
-        Some(thread) => thread,
+    let (thread, last_walk) = match inside.caches().or_else(|| readers.caches()) {
+        Some((thread, last_walk)) => (thread, Some(last_walk)),
         // There are too many threads: this one queries the values each time.
         None => {
             asked = Remembered::default();
-            &asked
+            (&asked, None)
         }
     };
-    let last_walk = || inside.last_walk().or_else(|| readers.last_walk());
     let values = Values {
         apps,
         thread,
-        last_walk: if STACK { last_walk() } else { None },
+        last_walk,
         rseq,
         stamp,
         place,
@@ -85,7 +84,7 @@ unsafe fn write_in<const WORDS: usize>(
 ) -> Result<(), Dropped> {
     let rseq = values.rseq;
     let mut all = SizedBuffer::new(scratch);
-    list.each(|kind| values.append(kind, |bytes| all.append(bytes)));
+    list.each(|kind| values.append(kind, &mut all));
     all.pad();
     // SAFETY: the contract of this function: the list is the channel's, and the id is that of such
     // a payload.

@@ -311,6 +311,18 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         true
     }
 
+    /// Appends numbers of a word each, if they fit. Loads each as a word, in which it was stored.
+    #[inline(always)]
+    pub(crate) fn append_numbers(&mut self, numbers: &[[u8; 8]]) {
+        if !self.has_room(size_of_val(numbers)) {
+            return;
+        }
+        for number in numbers {
+            // SAFETY: all of them fit, as just checked.
+            unsafe { self.append_short(u64::from_le_bytes(*number), 8) };
+        }
+    }
+
     /// The bytes that were appended.
     #[must_use]
     pub fn bytes(&mut self) -> &[u8] {

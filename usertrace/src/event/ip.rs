@@ -83,32 +83,46 @@ impl Place {
 
     /// The frame, which is above `low` on the same stack.
     pub(crate) fn frame_above(self, low: usize) -> Frame {
-        let low = low as u64 >> FRAME_ALIGN;
-        // The first address from `low` on that ends with these bits. One that is below `low` is far
-        // above it, and so on no stack.
-        let address = |value: u32, bits: u32| {
-            let above = value.wrapping_sub(low as u32) & (u32::MAX >> (u32::BITS - bits));
-            ((low + u64::from(above)) << FRAME_ALIGN) as usize
-        };
-        let value = self.frame >> KIND_BITS;
-        let whole = || address(value, u32::BITS - KIND_BITS);
-        match self.frame & ((1 << KIND_BITS) - 1) {
+        if let Some((stack_pointer, frame_pointer)) = self.caller_above(low) {
+            return Frame::Caller {
+                stack_pointer,
+                frame_pointer,
+            };
+        }
+        let whole = || address_above(low, self.frame >> KIND_BITS, u32::BITS - KIND_BITS);
+        match self.kind() {
             INSIDE => Frame::Inside(whole()),
             BELOW => Frame::Below(whole()),
-            CALLER => {
-                let stack_pointer = address(value, CALLER_BITS);
-                let distance = value >> CALLER_BITS;
-                let is_near = distance != FAR;
-                Frame::Caller {
-                    stack_pointer,
-                    frame_pointer: is_near
-                        .then(|| stack_pointer + ((distance as usize) << FRAME_ALIGN)),
-                }
-            }
             _ if self.frame == 0 => Frame::Pointer(0),
             _ => Frame::Pointer(whole()),
         }
     }
+
+    /// The stack pointer and the frame pointer of a [`Frame::Caller`], if it is one.
+    #[inline(always)]
+    pub(crate) fn caller_above(self, low: usize) -> Option<(usize, Option<usize>)> {
+        if self.kind() != CALLER {
+            return None;
+        }
+        let value = self.frame >> KIND_BITS;
+        let stack_pointer = address_above(low, value, CALLER_BITS);
+        let distance = value >> CALLER_BITS;
+        let frame_pointer = stack_pointer + ((distance as usize) << FRAME_ALIGN);
+        Some((stack_pointer, (distance != FAR).then_some(frame_pointer)))
+    }
+
+    fn kind(self) -> u32 {
+        self.frame & ((1 << KIND_BITS) - 1)
+    }
+}
+
+/// The first address from `low` on that ends with these bits of a frame. One that is below `low` is
+/// far above it, and so on no stack.
+#[inline(always)]
+fn address_above(low: usize, value: u32, bits: u32) -> usize {
+    let low = low as u64 >> FRAME_ALIGN;
+    let above = value.wrapping_sub(low as u32) & (u32::MAX >> (u32::BITS - bits));
+    ((low + u64::from(above)) << FRAME_ALIGN) as usize
 }
 
 /// The part of a frame that is stored.

@@ -259,10 +259,11 @@ fn is_several(mask: u32) -> bool {
     mask & FLAGGED == 0 && mask & mask.wrapping_sub(1) != 0
 }
 
-/// The only slot whose trace wants an event without flags, and its channel there.
+/// The only slot whose trace wants an event without flags, and its channel there. An event may need
+/// its address, which is stored already.
 #[inline(always)]
 fn lone_channel(callsite: &Callsite) -> Option<(usize, &'static Channel)> {
-    let mask = callsite.mask();
+    let mask = callsite.mask() & !WANTS_IP;
     // Pairs with the store of the mask, as in `record_each`.
     fence(Ordering::Acquire);
     // A mask with a flag is larger, and so is what precedes 0.

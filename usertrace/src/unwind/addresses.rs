@@ -16,6 +16,12 @@ impl<'a> Addresses<'a> {
         Self { places, len: 0 }
     }
 
+    /// Places for others.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> usize {
+        self.places.len() - self.len
+    }
+
     /// Whether there is room for another one.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
@@ -45,6 +51,27 @@ impl<'a> Addresses<'a> {
         }
         self.len += appended;
         appended
+    }
+
+    /// Appends an address for each word, if there is room for all. False if there is not, or a word
+    /// has none; some may be appended then.
+    #[inline(always)]
+    pub(super) fn push_each<W>(
+        &mut self,
+        words: &[W],
+        mut address: impl FnMut(&W) -> Option<usize>,
+    ) -> bool {
+        let Some(room) = self.places[self.len..].get_mut(..words.len()) else {
+            return false;
+        };
+        for (place, word) in room.iter_mut().zip(words) {
+            let Some(address) = address(word) else {
+                return false;
+            };
+            place.write((address as u64).to_ne_bytes());
+        }
+        self.len += words.len();
+        true
     }
 
     /// Drops the last ones.

@@ -27,18 +27,33 @@ impl KnownMemory {
         self.low + (self.last + 1) * WORD
     }
 
-    /// The word at an address; none if it is not aligned, or elsewhere.
+    /// The words from an address on; none if it is not aligned, or elsewhere.
     #[inline(always)]
-    pub(super) fn word(self, address: usize) -> Option<usize> {
+    pub(super) fn from(self, address: usize) -> Option<Self> {
         // The bits of a word's alignment make the number too large.
         let number = address.wrapping_sub(self.low).rotate_right(WORD.ilog2());
+        Some(Self {
+            low: address,
+            last: self.last.checked_sub(number)?,
+        })
+    }
+
+    /// The word with a number, from 0 on; none if there are fewer.
+    #[inline(always)]
+    pub(super) fn get(self, number: usize) -> Option<usize> {
         if number > self.last {
             return None;
         }
-        let place = std::ptr::with_exposed_provenance::<usize>(address);
+        let place = std::ptr::with_exposed_provenance::<usize>(self.low + number * WORD);
         // SAFETY: aligned, and in the range, which is readable by the contract of `new`. Volatile:
         // the word may be anything, and the compiler must not assume what it stored there.
         Some(unsafe { place.read_volatile() })
+    }
+
+    /// The word at an address; none if it is not aligned, or elsewhere.
+    #[inline(always)]
+    pub(super) fn word(self, address: usize) -> Option<usize> {
+        self.from(address)?.get(0)
     }
 }
 
@@ -67,6 +82,12 @@ mod tests {
             [0, 8, 16].map(|at| part.word(base + at)),
             [None, Some(22), None]
         );
+        let behind = all.from(base + 8).unwrap();
+        assert_eq!(
+            [0, 1, 2, usize::MAX].map(|number| behind.get(number)),
+            [Some(22), Some(33), None, None]
+        );
+        assert!(all.from(base + 24).is_none() && all.from(base + 4).is_none());
         assert!(memory(0, 7).is_none() && memory(1, 15).is_none() && memory(8, 0).is_none());
         // SAFETY: not a range.
         assert!(unsafe { KnownMemory::new(usize::MAX, usize::MAX) }.is_none());

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use super::addresses::Addresses;
 use super::known_memory::{KnownMemory, WORD};
 use super::registers::Registers;
+use super::stack_memo::{StackMemo, Start};
 use super::step::{
     self, ADDRESS, ADDRESS_BITS, BY_FRAME, Frame, Step, VERIFIABLE, without_signature,
 };
@@ -41,11 +42,14 @@ pub(crate) struct LastWalk {
     extent: AtomicU64,
     /// The end of the stack.
     end: AtomicU64,
+    /// Stacks of earlier walks, too.
+    stacks: StackMemo,
 }
 
 impl LastWalk {
     /// Forgets all frames, for the calling thread, which takes it from a thread that ended.
     pub(crate) fn forget(&self) {
+        self.stacks.forget();
         self.extent.store(0, Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
     }
@@ -60,9 +64,11 @@ impl LastWalk {
     #[cfg(test)]
     pub(crate) fn damage(&self, mut random: impl FnMut() -> u64) {
         let frames = self.frames.as_flattened();
+        let stacks: Vec<_> = self.stacks.words().collect();
         let place = match random() as usize % 8 {
             0 => &self.extent,
             1 => &self.end,
+            2..=4 => stacks[random() as usize % stacks.len()],
             _ => &frames[random() as usize % frames.len()],
         };
         let word = match random() % 4 {
@@ -75,6 +81,34 @@ impl LastWalk {
             _ => place.load(Ordering::Relaxed) ^ 1 << (random() % 64),
         };
         place.store(word, Ordering::Relaxed);
+    }
+
+    /// Appends the addresses of the stack that begins there, if an earlier walk came to it.
+    #[inline(always)]
+    pub(crate) fn recall(
+        &self,
+        start: &Start,
+        memory: KnownMemory,
+        addresses: &mut Addresses<'_>,
+    ) -> bool {
+        // Signal handlers find it taken: they change nothing meanwhile.
+        if self.owner.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let owner = start.stack_pointer as u64;
+        self.owner.store(owner, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let before = addresses.get().len();
+        let is_recalled = self.stacks.recall(start, memory, addresses);
+        compiler_fence(Ordering::SeqCst);
+        // See `Frames::is_own`.
+        let is_own = self.owner.load(Ordering::Relaxed) == owner;
+        self.owner.store(0, Ordering::Relaxed);
+        if !is_recalled || !is_own {
+            addresses.drop_last(addresses.get().len() - before);
+            return false;
+        }
+        true
     }
 
     /// Takes it for a walk that begins at a stack pointer, on a stack with this end.
@@ -195,6 +229,12 @@ impl Frames<'_> {
         }
         *registers = Registers::of_caller(ip, stack_pointer, frame_pointer);
         number + followed
+    }
+
+    /// Remembers the whole stack of the walk, which are the frames up to one with a number.
+    pub(super) fn remember(&self, number: usize, start: &Start, memory: KnownMemory) {
+        let steps = (0..=number).map(|number| Step::load(self.frame(number)));
+        self.of.stacks.remember(start, memory, steps);
     }
 
     /// Whether a frame has no caller, as is known of the outermost one.
@@ -368,6 +408,39 @@ mod tests {
         assert_eq!(followed(&frames), (0, 0, 0x10002));
         drop(frames);
         assert_eq!(example.last.take(low, end, 0).unwrap().len, 0);
+    }
+
+    /// A handler that interrupts a walk does not touch the stacks, either.
+    #[test]
+    fn stacks_are_not_recalled_during_a_walk() {
+        let words = Box::new([0usize, 0x1234, 0, 0x5678, 0, 0, 0, 0]);
+        let at = |word| words.as_ptr().expose_provenance() + WORD * word;
+        // SAFETY: the array stays.
+        let memory = unsafe { KnownMemory::new(at(0), at(8)) }.unwrap();
+        let start = Start {
+            ip: 0x5678,
+            stack_pointer: at(2),
+            frame_pointer: None,
+            changes: 0,
+            max: 8,
+        };
+        let last = LastWalk::default();
+        for _ in 0..2 {
+            let mut frames = last.take(at(2), at(8), 0).unwrap();
+            frames.replace(0, Step::untold(0x5678, at(4)));
+            frames.remember(0, &start, memory);
+        }
+        let recalled = || {
+            let mut places = [const { std::mem::MaybeUninit::uninit() }; 8];
+            let mut addresses = Addresses::new(&mut places);
+            let is_recalled = last.recall(&start, memory, &mut addresses);
+            (is_recalled, addresses.get().len())
+        };
+        assert_eq!(recalled(), (true, 1));
+        let frames = last.take(at(3), at(8), 0).unwrap();
+        assert_eq!(recalled(), (false, 0));
+        drop(frames);
+        assert_eq!(recalled(), (true, 1));
     }
 
     #[test]

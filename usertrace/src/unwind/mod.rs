@@ -3,8 +3,9 @@
 //!
 //! `table.rs` finds the rule of an instruction, `cache.rs` remembers it, and `rule.rs` is what they
 //! have in common. `registers.rs` applies it to a frame; `walk.rs` does so for the frames of a
-//! stack, apart from those that `last_walk.rs` remembers. Rules are data of loaded files, and
-//! memory of the stack may contain anything. So the caller says what memory may be read.
+//! stack, apart from those that `last_walk.rs` remembers. `stack_memo.rs` remembers whole stacks.
+//! Rules are data of loaded files, and memory of the stack may contain anything. So the caller says
+//! what memory may be read.
 
 mod addresses;
 mod cache;
@@ -12,6 +13,7 @@ mod known_memory;
 mod last_walk;
 mod registers;
 mod rule;
+mod stack_memo;
 mod step;
 mod table;
 mod walk;
@@ -22,6 +24,7 @@ pub(crate) use self::known_memory::KnownMemory;
 pub(crate) use self::last_walk::LastWalk;
 pub(crate) use self::registers::{Registers, StackMemory};
 use self::rule::{PlainRule, Rule};
+pub(crate) use self::stack_memo::Start;
 pub(crate) use self::walk::append_callers;
 use crate::os::linker;
 

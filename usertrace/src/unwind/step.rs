@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::known_memory::WORD;
+
 const WORDS: usize = 4;
 
 /// Bits of a frame's first word; its address is below them.
@@ -47,6 +49,28 @@ impl Step {
             saved.map_or(0, |(_, value)| value as u64),
             by_frame.unwrap_or(0) as u64,
         ])
+    }
+
+    /// The one that was stored.
+    pub(super) fn load(frame: &Frame) -> Self {
+        Self([0, 1, 2, 3].map(|at| frame[at].load(Ordering::Relaxed)))
+    }
+
+    /// Whether words of the stack tell it.
+    pub(super) fn is_verifiable(self) -> bool {
+        self.0[0] & VERIFIABLE != 0
+    }
+
+    /// Where the frame pointer had been saved, and its value, if words of the stack tell the frame.
+    pub(super) fn saved(self) -> Option<(usize, usize)> {
+        let below = (self.0[1] >> ADDRESS_BITS) as usize;
+        let place = (self.stack_pointer() as usize).wrapping_sub(below * WORD);
+        (below != 0).then_some((place, self.0[2] as usize))
+    }
+
+    /// The frame pointer that it was found by.
+    pub(super) fn by_frame(self) -> Option<usize> {
+        (self.0[0] & BY_FRAME != 0).then_some(self.0[3] as usize)
     }
 
     pub(super) fn ip(self) -> u64 {

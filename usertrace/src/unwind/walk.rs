@@ -4,6 +4,7 @@
 use super::addresses::Addresses;
 use super::last_walk::{Frames, LastWalk};
 use super::registers::{Registers, StackMemory};
+use super::stack_memo::Start;
 use super::step::Step;
 
 /// How a walk and the last one belong together.
@@ -30,11 +31,12 @@ impl Met {
 /// Appends the addresses of callers, from the inner to the outer ones, as long as there is room.
 /// Passes each to `see` that the thread's last walk has not come to. Rules are as of the last of
 /// `changes` changes to loaded code. Where there is no way from a frame, `mend` may have better
-/// registers of it.
+/// registers of it. If the walk has a beginning, and comes to an end, the thread may remember the
+/// whole stack.
 #[inline(always)]
 pub(crate) fn append_callers<M: StackMemory>(
     start: Registers,
-    (changes, last): (u32, Option<&LastWalk>),
+    (changes, last, begin): (u32, Option<&LastWalk>, Option<&Start>),
     memory: &mut M,
     addresses: &mut Addresses<'_>,
     mend: impl Fn(Registers, &mut M) -> Option<Registers>,
@@ -52,16 +54,16 @@ pub(crate) fn append_callers<M: StackMemory>(
         ),
         None => None,
     };
-    loop {
+    let is_whole = loop {
         if let (Some(Met::Same(number)), Some(last), Some(known)) = (met, &last, known) {
             let number = last.follow(number, &mut registers, known, addresses);
             met = Some(Met::Same(number));
             if last.is_end(number) {
-                break;
+                break true;
             }
         }
         if !addresses.has_room() {
-            break;
+            break true;
         }
         let plain = known.and_then(|known| registers.plain_step(changes, known));
         let (caller, step) = match plain {
@@ -73,10 +75,11 @@ pub(crate) fn append_callers<M: StackMemory>(
                     found
                 }
                 None => {
+                    let is_outermost = registers.is_outermost(changes);
                     if let (Some(Met::Same(at) | Met::Other(at)), Some(last)) = (met, &mut last) {
-                        last.end(at, registers.is_outermost(changes));
+                        last.end(at, is_outermost);
                     }
-                    break;
+                    break is_outermost;
                 }
             },
         };
@@ -91,9 +94,19 @@ pub(crate) fn append_callers<M: StackMemory>(
                 false => end(last, before),
             };
         }
-    }
-    if let (Some(met), Some(last)) = (met, &mut last) {
-        end(last, met);
+    };
+    let (Some(met), Some(last)) = (met, &mut last) else {
+        return;
+    };
+    end(last, met);
+    let number = match met {
+        Met::Not(count) => count.saturating_sub(1),
+        Met::Same(number) | Met::Other(number) => number,
+    };
+    // There may be other addresses than those of the walk.
+    let is_whole = is_whole && addresses.get().len() == number + 1;
+    if let (true, Some(begin), Some(known)) = (is_whole, begin, known) {
+        last.remember(number, begin, known);
     }
 }
 

@@ -222,14 +222,10 @@ pub(crate) struct GuardedChannel<'a> {
 }
 
 impl GuardedChannel<'_> {
-    /// Cached contexts of the calling thread; none if it has no slot for them.
-    pub(crate) fn remembered(&self) -> Option<&Remembered> {
-        self.channel.readers()?.remembered()
-    }
-
-    /// The last walk of the calling thread's stack, if it has a slot.
-    pub(crate) fn last_walk(&self) -> Option<&LastWalk> {
-        self.channel.readers()?.last_walk()
+    /// What the calling thread remembers; none if it has no slot for that.
+    #[inline(always)]
+    pub(crate) fn caches(&self) -> Option<(&Remembered, &LastWalk)> {
+        self.channel.readers()?.known_caches()
     }
 }
 

@@ -88,22 +88,23 @@ impl Readers {
 
     /// Cached contexts of the calling thread, for which it takes a slot if it has none.
     pub(crate) fn cache(&self) -> Option<&Remembered> {
-        self.remembered().or_else(|| {
+        self.caches().map(|(remembered, _)| remembered)
+    }
+
+    /// Likewise, and the last walk of its stack.
+    #[inline(always)]
+    pub(crate) fn caches(&self) -> Option<(&Remembered, &LastWalk)> {
+        self.known_caches().or_else(|| {
             self.find()?;
-            self.remembered()
+            self.known_caches()
         })
     }
 
-    /// Cached contexts of the calling thread, if it has a slot.
-    pub(super) fn remembered(&self) -> Option<&Remembered> {
+    /// Likewise, if it has a slot.
+    #[inline(always)]
+    pub(super) fn known_caches(&self) -> Option<(&Remembered, &LastWalk)> {
         let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
-        self.remembered.get(index)
-    }
-
-    /// The last walk of the calling thread's stack, if it has a slot.
-    pub(crate) fn last_walk(&self) -> Option<&LastWalk> {
-        let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
-        self.walks.get(index)
+        Some((self.remembered.get(index)?, self.walks.get(index)?))
     }
 
     /// The calling thread's slot, if it has one.
