@@ -15,7 +15,7 @@ pub(crate) fn ask_ahead(list: &List, readers: &Readers, apps: &Apps, stamp: u64)
     let values = Values {
         apps,
         thread,
-        last_walk: None,
+        walks: None,
         rseq: None,
         stamp,
         place: Place::new(0, Frame::Pointer(0)),

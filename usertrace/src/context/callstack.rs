@@ -10,7 +10,7 @@
 
 use super::stack::{Stack, StackRange};
 use crate::event::{Frame, Place};
-use crate::unwind::{self, Addresses, LastWalk, Registers, Start};
+use crate::unwind::{self, Addresses, Registers, Start, Walks};
 
 /// Maximum number of frames: `LTT_CALLSTACK_MAX`.
 pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
@@ -23,8 +23,8 @@ const MAX_OWN: usize = 96;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) range: StackRange<'a>,
-    /// The thread's last walk.
-    pub(super) last: Option<&'a LastWalk>,
+    /// What the thread remembers of its walks.
+    pub(super) walks: Option<Walks<'a>>,
     /// The changes to loaded code so far, as of which the rules of unwind tables are.
     pub(super) changes: u32,
 }
@@ -68,11 +68,11 @@ fn start_above(
 #[inline(always)]
 fn recall(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>) -> bool {
     let low = Registers::current().stack_pointer;
-    let (Some(last), Some(memory)) = (known.last, known.range.memory_from(low)) else {
+    let (Some(walks), Some(memory)) = (known.walks, known.range.memory_from(low)) else {
         return false;
     };
     let start = start_above(low, place, known, addresses);
-    let is_recalled = start.is_some_and(|start| last.recall(&start, memory, addresses));
+    let is_recalled = start.is_some_and(|start| walks.recall(&start, memory, addresses));
     #[cfg(test)]
     tests::RECALLED.set(is_recalled);
     is_recalled
@@ -123,7 +123,7 @@ fn walk(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>, mut see: 
     };
     unwind::append_callers(
         registers,
-        (changes, known.last, start.as_ref()),
+        (changes, known.walks, start.as_ref()),
         stack,
         addresses,
         mend,
@@ -185,6 +185,7 @@ mod tests {
 
     use super::*;
     use crate::os::memory::is_readable;
+    use crate::unwind::{LastWalk, StackMemo};
 
     const PAGE: usize = 4096;
 
@@ -202,13 +203,13 @@ mod tests {
     }
 
     #[inline(never)]
-    fn all_of(place: Place, max: usize, last: Option<&LastWalk>) -> Vec<usize> {
+    fn all_of(place: Place, max: usize, walks: Option<Walks<'_>>) -> Vec<usize> {
         let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
         let mut addresses = Addresses::new(&mut places[..max]);
         RANGE.with(|range| {
             let known = Known {
                 range: StackRange(range),
-                last,
+                walks,
                 changes: 0,
             };
             append(place, known, &mut addresses, |_| {});
@@ -362,6 +363,7 @@ mod tests {
     /// Walks that use what the thread remembers, and compare themselves with walks that do not.
     struct Compared {
         last: Box<LastWalk>,
+        stacks: Box<StackMemo>,
         /// Random numbers that choose the calls.
         seed: u64,
         walks: usize,
@@ -390,8 +392,11 @@ mod tests {
             let max = [2, 7, 16, 40, 64][self.random(5) as usize];
             for _ in 0..self.random(6) {
                 // From the same instruction, so that the frames of both are the same.
-                let [with, without] =
-                    [Some(&*self.last), None].map(|last| all_of(place, max, last));
+                let walks = Walks {
+                    last: &self.last,
+                    stacks: Some(&self.stacks),
+                };
+                let [with, without] = [Some(walks), None].map(|walks| all_of(place, max, walks));
                 assert_eq!(with, without);
                 self.recalled += usize::from(RECALLED.take());
                 self.walks += 1;
@@ -440,6 +445,7 @@ mod tests {
         crate::os::linker::prepare();
         let mut compared = Compared {
             last: Box::default(),
+            stacks: Box::default(),
             seed: 1,
             walks: 0,
             recalled: 0,
@@ -467,22 +473,31 @@ mod tests {
 
     #[inline(always)]
     fn damage(place: Place) {
-        let last = Box::<LastWalk>::default();
+        let (last, stacks) = (Box::<LastWalk>::default(), Box::<StackMemo>::default());
+        let walks = Walks {
+            last: &last,
+            stacks: Some(&stacks),
+        };
         let mut seed = 7u64;
         let expected = all_of(place, 64, None);
         for round in 0..20_000 {
-            let before = all_of(place, 64, Some(&last));
+            let before = all_of(place, 64, Some(walks));
             assert!(before.len() <= 64 && before.first() == Some(&place.ip));
             if round % 50 == 0 {
                 last.forget();
-                assert_eq!(all_of(place, 64, Some(&last)), expected);
+                stacks.forget();
+                assert_eq!(all_of(place, 64, Some(walks)), expected);
             }
-            last.damage(|| {
+            let mut random = || {
                 seed = seed
                     .wrapping_mul(6364136223846793005)
                     .wrapping_add(1442695040888963407);
                 seed >> 16 ^ seed << 40
-            });
+            };
+            match random() % 2 {
+                0 => last.damage(random),
+                _ => stacks.damage(random),
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ impl ContextSources<'_> {
         let values = Values {
             apps: self.apps,
             thread,
-            last_walk: None,
+            walks: None,
             rseq: self.rseq,
             stamp: self.stamp,
             place: Place::new(self.ip, Frame::Pointer(0)),

@@ -11,7 +11,7 @@ use super::stack::StackRange;
 use super::{Apps, Kind};
 use crate::event::{Payload, Place, SizedBuffer};
 use crate::os::{file, process, thread};
-use crate::unwind::{Addresses, LastWalk};
+use crate::unwind::{Addresses, Walks};
 use crate::writer::{self, Remembered, Rseq};
 
 /// The file of each namespace.
@@ -62,8 +62,8 @@ impl Code {
 pub(super) struct Values<'a> {
     pub(super) apps: &'a Apps,
     pub(super) thread: &'a Remembered,
-    /// The thread's last walk of its stack.
-    pub(super) last_walk: Option<&'a LastWalk>,
+    /// What the thread remembers of its walks.
+    pub(super) walks: Option<Walks<'a>>,
     pub(super) rseq: Option<Rseq>,
     /// Changes each time that threads must query their contexts again.
     pub(super) stamp: u64,
@@ -136,7 +136,7 @@ impl Values<'_> {
         let known = Known {
             range: StackRange(&self.thread.stack),
             // Only a walk that sees the code of all addresses may make them known.
-            last: self.code.and(self.last_walk),
+            walks: self.code.and(self.walks),
             changes,
         };
         callstack::append(self.place, known, &mut addresses, see);

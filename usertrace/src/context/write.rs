@@ -38,8 +38,8 @@ pub(crate) unsafe fn write<const STACK: bool>(
 ) -> Result<(), Dropped> {
     let asked;
     // Channels of a back end that removes no traces know no readers.
-    let (thread, last_walk) = match inside.caches().or_else(|| readers.caches()) {
-        Some((thread, last_walk)) => (thread, Some(last_walk)),
+    let (thread, walks) = match inside.caches().or_else(|| readers.caches()) {
+        Some((thread, walks)) => (thread, Some(walks)),
         // There are too many threads: this one queries the values each time.
         None => {
             asked = Remembered::default();
@@ -49,7 +49,7 @@ pub(crate) unsafe fn write<const STACK: bool>(
     let values = Values {
         apps,
         thread,
-        last_walk,
+        walks,
         rseq,
         stamp,
         place,

@@ -24,6 +24,30 @@ const MAX_NEW: usize = 12;
 /// The bit of an extent that says that the outermost frame has no caller.
 const WHOLE: u64 = 1 << 63;
 
+/// What a thread remembers of its walks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walks<'a> {
+    pub(crate) last: &'a LastWalk,
+    /// Whole stacks, if it is not one of too many threads.
+    pub(crate) stacks: Option<&'a StackMemo>,
+}
+
+impl Walks<'_> {
+    /// Appends the addresses of the stack that begins there, if an earlier walk came to it.
+    #[inline(always)]
+    pub(crate) fn recall(
+        self,
+        start: &Start,
+        memory: KnownMemory,
+        addresses: &mut Addresses<'_>,
+    ) -> bool {
+        match self.stacks {
+            Some(stacks) => self.last.recall(stacks, start, memory, addresses),
+            None => false,
+        }
+    }
+}
+
 /// The frames of the last walk of a thread. Zeros are valid: there are none.
 ///
 /// Only the thread uses it, and its signal handlers: these find it taken if they interrupted a
@@ -42,14 +66,11 @@ pub(crate) struct LastWalk {
     extent: AtomicU64,
     /// The end of the stack.
     end: AtomicU64,
-    /// Stacks of earlier walks, too.
-    stacks: StackMemo,
 }
 
 impl LastWalk {
     /// Forgets all frames, for the calling thread, which takes it from a thread that ended.
     pub(crate) fn forget(&self) {
-        self.stacks.forget();
         self.extent.store(0, Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
     }
@@ -64,29 +85,19 @@ impl LastWalk {
     #[cfg(test)]
     pub(crate) fn damage(&self, mut random: impl FnMut() -> u64) {
         let frames = self.frames.as_flattened();
-        let stacks: Vec<_> = self.stacks.words().collect();
         let place = match random() as usize % 8 {
             0 => &self.extent,
             1 => &self.end,
-            2..=4 => stacks[random() as usize % stacks.len()],
             _ => &frames[random() as usize % frames.len()],
         };
-        let word = match random() % 4 {
-            0 => random(),
-            // A change that looks like a frame nearby.
-            1 => place
-                .load(Ordering::Relaxed)
-                .wrapping_add((random() % 512 * 8).wrapping_sub(2048)),
-            2 => place.load(Ordering::Relaxed) | VERIFIABLE,
-            _ => place.load(Ordering::Relaxed) ^ 1 << (random() % 64),
-        };
-        place.store(word, Ordering::Relaxed);
+        step::damage(place, random);
     }
 
     /// Appends the addresses of the stack that begins there, if an earlier walk came to it.
     #[inline(always)]
-    pub(crate) fn recall(
+    fn recall(
         &self,
+        stacks: &StackMemo,
         start: &Start,
         memory: KnownMemory,
         addresses: &mut Addresses<'_>,
@@ -99,7 +110,7 @@ impl LastWalk {
         self.owner.store(owner, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         let before = addresses.get().len();
-        let is_recalled = self.stacks.recall(start, memory, addresses);
+        let is_recalled = stacks.recall(start, memory, addresses);
         compiler_fence(Ordering::SeqCst);
         // See `Frames::is_own`.
         let is_own = self.owner.load(Ordering::Relaxed) == owner;
@@ -231,10 +242,9 @@ impl Frames<'_> {
         number + followed
     }
 
-    /// Remembers the whole stack of the walk, which are the frames up to one with a number.
-    pub(super) fn remember(&self, number: usize, start: &Start, memory: KnownMemory) {
-        let steps = (0..=number).map(|number| Step::load(self.frame(number)));
-        self.of.stacks.remember(start, memory, steps);
+    /// The frames of the walk up to one with a number.
+    pub(super) fn up_to(&self, number: usize) -> impl Iterator<Item = Step> + Clone {
+        (0..=number).map(|number| Step::load(self.frame(number)))
     }
 
     /// Whether a frame has no caller, as is known of the outermost one.
@@ -424,16 +434,20 @@ mod tests {
             changes: 0,
             max: 8,
         };
-        let last = LastWalk::default();
+        let (last, stacks) = (LastWalk::default(), StackMemo::default());
         for _ in 0..2 {
             let mut frames = last.take(at(2), at(8), 0).unwrap();
             frames.replace(0, Step::untold(0x5678, at(4)));
-            frames.remember(0, &start, memory);
+            stacks.remember(&start, memory, frames.up_to(0));
         }
+        let walks = Walks {
+            last: &last,
+            stacks: Some(&stacks),
+        };
         let recalled = || {
             let mut places = [const { std::mem::MaybeUninit::uninit() }; 8];
             let mut addresses = Addresses::new(&mut places);
-            let is_recalled = last.recall(&start, memory, &mut addresses);
+            let is_recalled = walks.recall(&start, memory, &mut addresses);
             (is_recalled, addresses.get().len())
         };
         assert_eq!(recalled(), (true, 1));

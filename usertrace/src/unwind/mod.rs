@@ -21,10 +21,10 @@ mod walk;
 pub(crate) use self::addresses::Addresses;
 use self::cache::Cache;
 pub(crate) use self::known_memory::KnownMemory;
-pub(crate) use self::last_walk::LastWalk;
+pub(crate) use self::last_walk::{LastWalk, Walks};
 pub(crate) use self::registers::{Registers, StackMemory};
 use self::rule::{PlainRule, Rule};
-pub(crate) use self::stack_memo::Start;
+pub(crate) use self::stack_memo::{StackMemo, Start};
 pub(crate) use self::walk::append_callers;
 use crate::os::linker;
 

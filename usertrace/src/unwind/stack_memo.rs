@@ -2,10 +2,10 @@
 //! that a walk need not be done again: it is enough that the words are still there that it read.
 //!
 //! A walk is a function of where it begins, the rules of instructions, and the words of the stack
-//! that the rules name. As long as no code is loaded or unloaded, the rules stay the same. So a walk
-//! that begins at the same address, with the same stack pointer, comes to the same addresses if it
-//! reads the same words. A frame pointer matters only if a rule was relative to it: programs use
-//! that register for anything else, and so do the words where it was saved.
+//! that the rules name. As long as no code is loaded or unloaded, the rules stay the same. So a
+//! walk that begins at the same address, with the same stack pointer, comes to the same addresses
+//! if it reads the same words. A frame pointer matters only if a rule was relative to it: programs
+//! use that register for anything else, and so do the words where it was saved.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -56,7 +56,7 @@ impl Start {
 /// The stacks of a thread. Zeros are valid: there are none.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct StackMemo {
+pub(crate) struct StackMemo {
     /// Where the return address of the event's function was, for a beginning: functions such as
     /// `operator new` have many callers, whose stacks are to have different places. If it is wrong,
     /// a stack is not found.
@@ -88,7 +88,7 @@ struct Stack {
     extent: AtomicU64,
     /// The frame pointer that it depends on.
     frame_pointer: AtomicU64,
-    /// Each with its distance from the lowest one, in words, above its lower 48 bits. The rest is 0.
+    /// The lower 48 bits of each, and above them its distance from the lowest one, in words.
     words: [AtomicU64; WORDS],
 }
 
@@ -100,7 +100,8 @@ impl Stack {
 }
 
 impl StackMemo {
-    pub(super) fn forget(&self) {
+    /// Forgets all stacks, for the calling thread, which takes it from a thread that ended.
+    pub(crate) fn forget(&self) {
         for stack in &self.stacks {
             // A store of what is there would cost most threads a page.
             if stack.key.load(Ordering::Relaxed) != 0 {
@@ -109,17 +110,20 @@ impl StackMemo {
         }
     }
 
+    /// Changes one of its words to a random one or by a bit.
     #[cfg(test)]
-    pub(super) fn words(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.stacks.iter().flat_map(|stack| {
-            let head = [
-                &stack.key,
-                &stack.stack_pointer,
-                &stack.extent,
-                &stack.frame_pointer,
-            ];
-            head.into_iter().chain(&stack.words)
-        })
+    pub(crate) fn damage(&self, mut random: impl FnMut() -> u64) {
+        let used = |stack: &&Stack| stack.key.load(Ordering::Relaxed) != 0;
+        let used: Vec<_> = self.stacks.iter().filter(used).collect();
+        let Some(stack) = used.get(random() as usize % used.len().max(1)) else {
+            return;
+        };
+        let place = match random() as usize % 8 {
+            0 => &stack.extent,
+            1 => &stack.frame_pointer,
+            _ => &stack.words[random() as usize % WORDS],
+        };
+        crate::unwind::step::damage(place, random);
     }
 
     /// The place of the stack that begins there, in memory from its [base](Start::base) on; and its
@@ -298,9 +302,9 @@ mod tests {
     const IP: usize = 0x10_0001;
     const RETURNS: [usize; 3] = [0x20_0002, 0x30_0003, 0x40_0004];
 
-    /// A stack of 16 words. The function of the library has the stack pointer at the word 2, and the
-    /// event's function at 4. The callers' frames begin at 7, 10 and 13. The first one saved the
-    /// frame pointer at 5, by which the second one is found, and the third one saved it at 11.
+    /// A stack of 16 words. The function of the library has the stack pointer at the word 2, and
+    /// the event's function at 4. The callers' frames begin at 7, 10 and 13. The first one saved
+    /// the frame pointer at 5, by which the second one is found, and the third one saved it at 11.
     struct Example {
         words: Box<[usize; 16]>,
         memo: StackMemo,

@@ -99,3 +99,17 @@ pub(super) fn copy(from: &Frame, to: &Frame) {
 pub(super) fn without_signature(address: usize) -> usize {
     address & ADDRESS as usize
 }
+
+/// Changes a word of what a thread remembers to a random one or by a bit.
+#[cfg(test)]
+pub(super) fn damage(place: &AtomicU64, mut random: impl FnMut() -> u64) {
+    let before = place.load(Ordering::Relaxed);
+    let word = match random() % 4 {
+        0 => random(),
+        // A change that looks like a frame nearby.
+        1 => before.wrapping_add((random() % 512 * 8).wrapping_sub(2048)),
+        2 => before | VERIFIABLE,
+        _ => before ^ 1 << (random() % 64),
+    };
+    place.store(word, Ordering::Relaxed);
+}

@@ -2,7 +2,7 @@
 //! by rules.
 
 use super::addresses::Addresses;
-use super::last_walk::{Frames, LastWalk};
+use super::last_walk::{Frames, Walks};
 use super::registers::{Registers, StackMemory};
 use super::stack_memo::Start;
 use super::step::Step;
@@ -36,15 +36,17 @@ impl Met {
 #[inline(always)]
 pub(crate) fn append_callers<M: StackMemory>(
     start: Registers,
-    (changes, last, begin): (u32, Option<&LastWalk>, Option<&Start>),
+    (changes, walks, begin): (u32, Option<Walks<'_>>, Option<&Start>),
     memory: &mut M,
     addresses: &mut Addresses<'_>,
     mend: impl Fn(Registers, &mut M) -> Option<Registers>,
     mut see: impl FnMut(usize),
 ) {
-    let mut last = last
-        .filter(|_| start.is_exact())
-        .and_then(|last| last.take(start.stack_pointer, memory.known()?.end(), changes));
+    let mut last = walks.filter(|_| start.is_exact()).and_then(|walks| {
+        walks
+            .last
+            .take(start.stack_pointer, memory.known()?.end(), changes)
+    });
     let (mut registers, mut known) = (start, memory.known());
     let mut met = match &mut last {
         Some(last) => add(
@@ -105,8 +107,9 @@ pub(crate) fn append_callers<M: StackMemory>(
     };
     // There may be other addresses than those of the walk.
     let is_whole = is_whole && addresses.get().len() == number + 1;
-    if let (true, Some(begin), Some(known)) = (is_whole, begin, known) {
-        last.remember(number, begin, known);
+    let stacks = walks.and_then(|walks| walks.stacks);
+    if let (true, Some(begin), Some(known), Some(stacks)) = (is_whole, begin, known, stacks) {
+        stacks.remember(begin, known, last.up_to(number));
     }
 }
 

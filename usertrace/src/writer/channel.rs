@@ -18,7 +18,7 @@ use super::ring_index::{
 use super::wakeup::{ReaderWakeup, WakeupMethod};
 use crate::clock::Source;
 use crate::os;
-use crate::unwind::LastWalk;
+use crate::unwind::Walks;
 
 /// Length of the longest record that each channel can take, with its header: a metadata record.
 pub(crate) const LONGEST: u64 = 8 + usertrace_sys::uapi::LTT_META_MAX as u64;
@@ -224,7 +224,7 @@ pub(crate) struct GuardedChannel<'a> {
 impl GuardedChannel<'_> {
     /// What the calling thread remembers; none if it has no slot for that.
     #[inline(always)]
-    pub(crate) fn caches(&self) -> Option<(&Remembered, &LastWalk)> {
+    pub(crate) fn caches(&self) -> Option<(&Remembered, Walks<'_>)> {
         self.channel.readers()?.known_caches()
     }
 }

@@ -16,11 +16,15 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use super::remembered::Remembered;
 use super::thread::{self, Thread};
 use crate::os;
-use crate::unwind::LastWalk;
+use crate::unwind::{LastWalk, StackMemo, Walks};
 
 /// Threads that can have a slot at the same time. Further threads count themselves in the channel,
 /// by atomic instructions.
 const SLOTS: usize = 1024;
+
+/// Threads of them that can remember whole stacks. Each has 17 KiB for them, which count as memory
+/// where the kernel does not promise more than there is.
+const STACK_SLOTS: usize = 128;
 
 /// One thread's slot.
 #[derive(Debug)]
@@ -45,6 +49,8 @@ pub(crate) struct Readers {
     remembered: [Remembered; SLOTS],
     /// The last walk of the stack of the thread of each slot. Apart, as most threads have none.
     walks: [LastWalk; SLOTS],
+    /// Whole stacks of the threads of the first slots.
+    stacks: [StackMemo; STACK_SLOTS],
 }
 
 /// A read-side critical section of the calling thread, until it is dropped.
@@ -91,9 +97,9 @@ impl Readers {
         self.caches().map(|(remembered, _)| remembered)
     }
 
-    /// Likewise, and the last walk of its stack.
+    /// Likewise, and its walks.
     #[inline(always)]
-    pub(crate) fn caches(&self) -> Option<(&Remembered, &LastWalk)> {
+    pub(crate) fn caches(&self) -> Option<(&Remembered, Walks<'_>)> {
         self.known_caches().or_else(|| {
             self.find()?;
             self.known_caches()
@@ -102,9 +108,13 @@ impl Readers {
 
     /// Likewise, if it has a slot.
     #[inline(always)]
-    pub(super) fn known_caches(&self) -> Option<(&Remembered, &LastWalk)> {
+    pub(super) fn known_caches(&self) -> Option<(&Remembered, Walks<'_>)> {
         let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
-        Some((self.remembered.get(index)?, self.walks.get(index)?))
+        let walks = Walks {
+            last: self.walks.get(index)?,
+            stacks: self.stacks.get(index),
+        };
+        Some((self.remembered.get(index)?, walks))
     }
 
     /// The calling thread's slot, if it has one.
@@ -151,6 +161,9 @@ impl Readers {
         let reader = &self.all[index];
         self.remembered[index].forget();
         self.walks[index].forget();
+        if let Some(stacks) = self.stacks.get(index) {
+            stacks.forget();
+        }
         thread::with(|thread| {
             // This thread had no slot, so it is inside nothing: the bits are of a thread that
             // ended.
