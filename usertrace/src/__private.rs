@@ -8,7 +8,7 @@ pub use crate::event::describe::{DescribedField, Description, Kind, Label, strip
 pub use crate::event::field::{
     Buffer, Field, InlinePayload, MOST_WORDS_BY_ARGUMENTS, Payload, Scratch,
 };
-pub use crate::event::ip::{Caller, capture_ip, set_ip, set_ip_of_caller, use_ip};
+pub use crate::event::ip::{Caller, GivenPlace, capture_ip, set_ip, set_ip_of_caller, use_ip};
 pub use crate::event::number::{Be, Hex, Number};
 pub use crate::event::section::Entry;
 pub use crate::runtime::{

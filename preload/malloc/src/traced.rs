@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use usertrace::__private::Caller;
 use usertrace::event_at;
+use usertrace_next::of_release;
 
 use crate::events;
 use crate::next;
@@ -51,7 +52,7 @@ pub(crate) unsafe extern "C-unwind" fn realloc(
 }
 
 pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void, caller: Caller) {
-    event_at!(caller, events::free, ptr.addr() as u64);
+    event_at!(of_release(caller), events::free, ptr.addr() as u64);
     // SAFETY: the program's arguments, which it passed to the interposed function.
     unsafe { next::free(ptr) };
 }

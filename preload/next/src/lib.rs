@@ -8,10 +8,12 @@
 
 mod lookup;
 mod macros;
+mod release;
 
 pub use usertrace::__private::Caller;
 
 pub use lookup::{Next, Replaced, SearchScope, missing, resolve};
+pub use release::of_release;
 
 usertrace::share!();
 
@@ -19,6 +21,7 @@ usertrace::share!();
 /// functions, and prepares for tracing.
 pub fn start(all: &[&Next]) {
     resolve(all);
+    release::start();
     // A failure is silent: the program must not notice it.
     let _ = usertrace::init();
 }

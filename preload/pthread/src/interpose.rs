@@ -12,6 +12,7 @@ use libc::{
 };
 use usertrace::__private::Caller;
 use usertrace::event_at;
+use usertrace_next::of_release;
 
 use crate::events;
 use crate::next::{self, Start};
@@ -114,7 +115,7 @@ macro_rules! releases {
             $(pub(super) unsafe extern "C-unwind" fn $function($address: $pointer, caller: Caller) -> c_int {
                 #[inline(never)]
                 unsafe extern "C-unwind" fn traced($address: $pointer, caller: Caller) -> c_int {
-                    event_at!(caller, events::$before, $address.addr() as u64, thread());
+                    event_at!(of_release(caller), events::$before, $address.addr() as u64, thread());
                     // SAFETY: the program's arguments, which it passed to the interposed function.
                     let result = unsafe { next::$function($address) };
                     if result != 0 {

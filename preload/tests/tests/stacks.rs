@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use usertrace_testing::babeltrace::Read;
+use usertrace_testing::babeltrace::{Printed, Read};
 use usertrace_tests_preload::{Libraries, Traces, compile_with};
 
 /// A program in which each function calls the next one. It prints the addresses of sections, each
@@ -162,15 +162,7 @@ impl Run {
         let events = self.read.events.iter();
         let mallocs =
             events.filter(|event| event.name == "libc:malloc" && event.field("size") == size);
-        let stacks = mallocs.map(|event| {
-            let frames: Vec<u64> = (0..64)
-                .map_while(|n| event.element("callstack", n))
-                .map(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap())
-                .collect();
-            assert_eq!(frames[0], event.address("ip"));
-            frames
-        });
-        stacks.collect()
+        mallocs.map(frames).collect()
     }
 
     /// The only call stack of `malloc` with a size, and the sections of its frames.
@@ -187,6 +179,16 @@ impl Run {
         let holds = |range: &Range<u64>| range.contains(&(address - 1));
         self.sections.iter().position(holds)
     }
+}
+
+/// The call stack of an event. The first address is that of the context `ip`.
+fn frames(event: &Printed) -> Vec<u64> {
+    let frames: Vec<u64> = (0..64)
+        .map_while(|n| event.element("callstack", n))
+        .map(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap())
+        .collect();
+    assert_eq!(frames[0], event.address("ip"));
+    frames
 }
 
 const CALLS: [&str; 3] = ["-pthread", "-fno-optimize-sibling-calls", "-O2"];
@@ -283,6 +285,68 @@ fn callstacks_need_no_frame_pointers() {
                 "{more:?} {size}: {frames:x?}"
             );
             assert!(!found.contains(&MAIN), "{more:?} {size}: {frames:x?}");
+        }
+    }
+}
+
+/// Events that take something back have the caller alone: a stack says who has something. Their
+/// stacks can be asked for.
+///
+/// Requirements: F7
+#[test]
+fn releases_have_their_caller_alone_unless_stacks_of_all_are_wanted() {
+    const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static void *volatile kept;
+
+__attribute__((noinline)) int main(void)
+{
+	kept = malloc(1234);
+	free(kept);
+	pthread_mutex_lock(&mutex);
+	pthread_mutex_unlock(&mutex);
+	return 0;
+}
+"#;
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-pthread", "-fno-omit-frame-pointer"];
+    let program = compile_with(directory.path(), "program", PROGRAM, &options);
+    for (value, is_all) in [(None, false), (Some("all"), true), (Some("some"), false)] {
+        let traces = Traces::new();
+        let (libraries, mut command) = (Libraries::all(), Command::new(&program));
+        let command = libraries
+            .of(&mut command)
+            .env("USERTRACE_CONTEXTS", "ip callstack");
+        value.map(|value| command.env("USERTRACE_STACKS", value));
+        let output = traces.of(command).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let read = traces.read();
+        let events = read.events.iter();
+        let lens = |name: &str| -> Vec<usize> {
+            let named = events.clone().filter(|event| event.name == name);
+            named.map(|event| frames(event).len()).collect()
+        };
+        for name in [
+            "libc:malloc",
+            "pthread:mutex_lock_req",
+            "pthread:mutex_lock_acq",
+        ] {
+            let lens = lens(name);
+            assert!(
+                !lens.is_empty() && lens.iter().all(|&len| len > 1),
+                "{name} {lens:?}"
+            );
+        }
+        for name in ["libc:free", "pthread:mutex_unlock"] {
+            let lens = lens(name);
+            let is_right = |&len: &usize| if is_all { len > 1 } else { len == 1 };
+            assert!(
+                !lens.is_empty() && lens.iter().all(is_right),
+                "{value:?} {name} {lens:?}"
+            );
         }
     }
 }

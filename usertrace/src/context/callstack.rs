@@ -37,11 +37,15 @@ pub(super) fn append(
     place: Place,
     known: Known<'_>,
     addresses: &mut Addresses<'_>,
-    see: impl FnMut(usize),
+    mut see: impl FnMut(usize),
 ) {
-    let is_recalled = recall(place, known, addresses);
-    if !is_recalled && place.ip != 0 {
-        walk(place, known, addresses, see);
+    if place.has_frame() {
+        if !recall(place, known, addresses) {
+            walk(place, known, addresses, see);
+        }
+    } else if place.ip != 0 {
+        see(place.ip);
+        addresses.push(place.ip);
     }
 }
 
@@ -78,7 +82,7 @@ fn recall(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>) -> bool
     is_recalled
 }
 
-/// Likewise, of a place that is known, by a walk. Apart: it needs all registers.
+/// Likewise, of a place that has a frame, by a walk. Apart: it needs all registers.
 #[inline(never)]
 fn walk(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>, mut see: impl FnMut(usize)) {
     let changes = known.changes;

@@ -46,6 +46,23 @@ impl From<usize> for Caller {
     }
 }
 
+/// The place of an event, for [`event_at!`](crate::event_at!).
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenPlace {
+    /// A caller, with its stack.
+    Caller(Caller),
+    /// An address. The event's call stack has no other one.
+    Address(usize),
+}
+
+impl<T: Into<Caller>> From<T> for GivenPlace {
+    #[inline(always)]
+    fn from(caller: T) -> Self {
+        Self::Caller(caller.into())
+    }
+}
+
 /// What is known of the frame of the function that an event is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -111,6 +128,12 @@ impl Place {
         Some((stack_pointer, (distance != FAR).then_some(frame_pointer)))
     }
 
+    /// Whether the address and something of its frame are known.
+    #[inline(always)]
+    pub(crate) fn has_frame(self) -> bool {
+        self.ip != 0 && self.frame != 0
+    }
+
     fn kind(self) -> u32 {
         self.frame & ((1 << KIND_BITS) - 1)
     }
@@ -170,10 +193,12 @@ pub fn capture_ip(callsite: &Callsite, mask: u32) {
 /// Stores a given place for an event, if its mask asks for it.
 #[doc(hidden)]
 #[inline(always)]
-pub fn use_ip(callsite: &Callsite, mask: u32, caller: impl Into<Caller>) {
+pub fn use_ip(callsite: &Callsite, mask: u32, place: impl Into<GivenPlace>) {
     if mask & WANTS_IP != 0 {
-        let Caller { ip, frame } = caller.into();
-        set_caller(callsite, ip, frame);
+        match place.into() {
+            GivenPlace::Caller(Caller { ip, frame }) => set_caller(callsite, ip, frame),
+            GivenPlace::Address(ip) => set_address(callsite, ip),
+        }
     }
 }
 
@@ -236,6 +261,12 @@ extern "C" fn set_caller(callsite: &Callsite, ip: usize, frame: usize) {
     std::arch::naked_asm!("lea rcx, [rsp + 8]", "jmp {set}", set = sym set_above);
     #[cfg(target_arch = "aarch64")]
     std::arch::naked_asm!("mov x3, sp", "b {set}", set = sym set_above);
+}
+
+/// Stores the address of an event, which is all of its stack.
+#[cold]
+extern "C" fn set_address(callsite: &Callsite, ip: usize) {
+    set_place(callsite, Place { ip, frame: 0 });
 }
 
 extern "C" fn set_above(callsite: &Callsite, ip: usize, frame: usize, stack_pointer: usize) {
