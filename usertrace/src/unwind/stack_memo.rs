@@ -15,12 +15,14 @@ use super::step::{ADDRESS, ADDRESS_BITS, Step};
 
 /// Stacks that are remembered. Each has one possible place.
 const STACKS: usize = 1 << STACK_BITS;
-const STACK_BITS: u32 = 6;
-/// Beginnings of walks for which there is a [hint](StackMemo::hints).
+const STACK_BITS: u32 = 7;
+/// Each beginning, with its first callers, has one possible [hint](StackMemo::hints).
 const HINTS: usize = 1 << HINT_BITS;
-const HINT_BITS: u32 = 8;
+const HINT_BITS: u32 = 9;
 /// One stack of so many takes the place of one with the same beginning.
 const PATIENCE: u32 = 4;
+/// Callers that choose the place of a stack.
+const CALLERS: usize = 3;
 /// Words that tell a stack. With them, a stack has 256 bytes.
 const WORDS: usize = 28;
 
@@ -57,9 +59,9 @@ impl Start {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StackMemo {
-    /// Where the return address of the event's function was, for a beginning: functions such as
-    /// `operator new` have many callers, whose stacks are to have different places. If it is wrong,
-    /// a stack is not found.
+    /// Where the return address of a function was, for a beginning and the callers before:
+    /// functions such as `operator new` have many callers, whose stacks are to have different
+    /// places. If it is wrong, a stack is not found.
     hints: [AtomicU16; HINTS],
     /// How often a stack had the place of another one with the same beginning.
     others: AtomicU32,
@@ -126,15 +128,23 @@ impl StackMemo {
         crate::unwind::step::damage(place, random);
     }
 
-    /// The place of the stack that begins there, in memory from its [base](Start::base) on; and its
-    /// hint.
+    /// The place of the stack that begins there, in memory from its [base](Start::base) on. Calls
+    /// `of_caller` with each hint on the way.
     #[inline(always)]
-    fn at(&self, start: &Start, memory: KnownMemory) -> (&Stack, &AtomicU16) {
-        let hash = hashed((start.ip ^ start.stack_pointer.rotate_left(20)) as u64);
-        let hint = &self.hints[(hash >> (u64::BITS - HINT_BITS)) as usize % HINTS];
-        let caller = memory.get(hint.load(Ordering::Relaxed).into()).unwrap_or(0);
-        let hash = hashed(hash ^ caller as u64) >> (u64::BITS - STACK_BITS);
-        (&self.stacks[hash as usize % STACKS], hint)
+    fn at(
+        &self,
+        start: &Start,
+        memory: KnownMemory,
+        mut of_caller: impl FnMut(&AtomicU16),
+    ) -> &Stack {
+        let mut hash = hashed((start.ip ^ start.stack_pointer.rotate_left(20)) as u64);
+        for _ in 0..CALLERS {
+            let hint = &self.hints[(hash >> (u64::BITS - HINT_BITS)) as usize % HINTS];
+            of_caller(hint);
+            let caller = memory.get(hint.load(Ordering::Relaxed).into()).unwrap_or(0);
+            hash = hashed(hash ^ caller as u64);
+        }
+        &self.stacks[(hash >> (u64::BITS - STACK_BITS)) as usize % STACKS]
     }
 
     /// Appends the addresses of the stack that begins there, if it is remembered, and still the
@@ -149,7 +159,7 @@ impl StackMemo {
         let Some(memory) = memory.from(start.base()) else {
             return false;
         };
-        let (stack, _) = self.at(start, memory);
+        let stack = self.at(start, memory, |_| {});
         let extent = stack.extent.load(Ordering::Relaxed);
         let [telling, appended] = [32, 40].map(|shift| usize::from((extent >> shift) as u8));
         if !stack.is_of(start) || extent as u32 != start.changes || telling == 0 {
@@ -190,13 +200,12 @@ impl StackMemo {
         let Some(memory) = memory.from(start.base()) else {
             return;
         };
-        if let Some(caller) = frames.clone().nth(1) {
-            let place = caller.stack_pointer() as usize;
-            let hint = place.wrapping_sub(WORD + start.base()) / WORD;
-            let (_, of_hint) = self.at(start, memory);
-            of_hint.store(hint as u16, Ordering::Relaxed);
-        }
-        let (stack, _) = self.at(start, memory);
+        let mut callers = frames.clone().skip(1);
+        let stack = self.at(start, memory, |hint| {
+            let place = callers.next().map_or(0, |caller| caller.stack_pointer());
+            let distance = (place as usize).wrapping_sub(WORD + start.base()) / WORD;
+            hint.store(distance as u16, Ordering::Relaxed);
+        });
         let extent = stack.extent.load(Ordering::Relaxed);
         if !stack.is_of(start) {
             stack.extent.store(0, Ordering::Relaxed);
