@@ -331,7 +331,7 @@ fn wrapped(text: &mut String, results: &Results) {
     text.push_str(
         "## Calls that libraries wrap\n\n\
          One thread, which nobody disturbs; rings that overwrite, so that no reader runs beside it. heaptrack walks a \
-         stack for each `malloc`, and ours with `callstack` for each event, so for `free`, too.\n\n\
+         stack for each `malloc`, and ours with `callstack` for each event that gets something, so none for `free`.\n\n\
          | calls | how | ns of a pair | more than plain |\n|---|---|---|---|\n",
     );
     for row in rows {

@@ -7,8 +7,8 @@
 //! events; and recorded by the fallback. Its rings overwrite then, so that no reader runs beside
 //! it. So do those of LTTng-UST's wrappers, which run if `bench/lttng/with-daemon` starts this.
 //! heaptrack's library, if it is installed, walks a stack for each `malloc`, and writes to a
-//! file; ours with `callstack` walks one for `free`, too. The program times itself, and prints
-//! the median of its batches. Standard output has a row for each way, as JSON.
+//! file; ours with `callstack` does so for each call that gets something. The program times
+//! itself, and prints the median of its batches. Standard output has a row for each way, as JSON.
 
 use std::ffi::{OsStr, OsString};
 use std::hint::black_box;

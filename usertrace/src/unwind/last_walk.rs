@@ -171,7 +171,7 @@ impl Frames<'_> {
     /// Whether nobody has taken it since. A signal handler whose own stack lies further up in the
     /// same one finds this walk abandoned, and changes the frames.
     #[inline(always)]
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         // After all loads of frames, whose result it decides about.
         compiler_fence(Ordering::SeqCst);
         self.of.owner.load(Ordering::Relaxed) == self.stack_pointer as u64
@@ -438,7 +438,7 @@ mod tests {
         for _ in 0..2 {
             let mut frames = last.take(at(2), at(8), 0).unwrap();
             frames.replace(0, Step::untold(0x5678, at(4)));
-            stacks.remember(&start, memory, frames.up_to(0));
+            stacks.remember(&start, memory, frames.up_to(0), || true);
         }
         let walks = Walks {
             last: &last,

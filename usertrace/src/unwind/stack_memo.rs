@@ -188,7 +188,8 @@ impl StackMemo {
     }
 
     /// Remembers the stack of a walk, if it comes for the second time, and words can tell it.
-    /// `frames` are all of the walk, from the event's on.
+    /// `frames` are all of the walk, from the event's on, unless `are_own` says at the end that they
+    /// have become those of another one.
     #[cold]
     #[inline(never)]
     pub(super) fn remember(
@@ -196,14 +197,15 @@ impl StackMemo {
         start: &Start,
         memory: KnownMemory,
         mut frames: impl Iterator<Item = Step> + Clone,
+        are_own: impl FnOnce() -> bool,
     ) {
         let Some(memory) = memory.from(start.base()) else {
             return;
         };
         let mut callers = frames.clone().skip(1);
         let stack = self.at(start, memory, |hint| {
-            let place = callers.next().map_or(0, |caller| caller.stack_pointer());
-            let distance = (place as usize).wrapping_sub(WORD + start.base()) / WORD;
+            let place = callers.next().map_or(0, below);
+            let distance = place.wrapping_sub(start.base()) / WORD;
             hint.store(distance as u16, Ordering::Relaxed);
         });
         let extent = stack.extent.load(Ordering::Relaxed);
@@ -222,7 +224,9 @@ impl StackMemo {
             return;
         }
         stack.extent.store(0, Ordering::Relaxed);
-        if let Some(extent) = store(stack, start, memory, &mut frames) {
+        if let Some(extent) = store(stack, start, memory, &mut frames)
+            && are_own()
+        {
             stack.extent.store(extent, Ordering::Relaxed);
         }
     }
@@ -230,6 +234,11 @@ impl StackMemo {
 
 fn hashed(word: u64) -> u64 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The place of a frame's address, which is right below its stack pointer.
+fn below(step: Step) -> usize {
+    (step.stack_pointer() as usize).wrapping_sub(WORD)
 }
 
 /// Where the frame pointer of a frame comes from.
@@ -267,7 +276,7 @@ fn store(
     // The address behind the call of a function of the library, and that function's way back.
     put(0, word(start.base(), memory.get(0)?)?)?;
     let own = frames.next()?;
-    put(1, word(own.stack_pointer() as usize - WORD, start.ip)?)?;
+    put(1, word(below(own), start.ip)?)?;
     let mut origin = Origin::Start;
     let mut extent = u64::from(start.changes);
     for step in frames {
@@ -292,7 +301,7 @@ fn store(
         if let Some((place, value)) = step.saved() {
             origin = Origin::Saved(place, value);
         }
-        let address = word(step.stack_pointer() as usize - WORD, step.ip() as usize)?;
+        let address = word(below(step), step.ip() as usize)?;
         *returns.get_mut(count)? = address;
         count += 1;
     }
@@ -370,7 +379,8 @@ mod tests {
 
         fn remember(&self) {
             let steps = self.steps.iter().copied();
-            self.memo.remember(&self.start, self.memory(), steps);
+            self.memo
+                .remember(&self.start, self.memory(), steps, || true);
         }
 
         fn remembered() -> Self {
@@ -496,6 +506,18 @@ mod tests {
         std::mem::swap(&mut example.steps[3], &mut outside);
         (0..2).for_each(|_| example.remember());
         assert!(!example.is_recalled(), "a frame on another stack");
+    }
+
+    #[test]
+    fn frames_of_another_walk_are_not_remembered() {
+        let example = Example::new();
+        for _ in 0..2 {
+            let steps = example.steps.iter().copied();
+            (example.memo).remember(&example.start, example.memory(), steps, || false);
+        }
+        assert!(!example.is_recalled());
+        example.remember();
+        assert!(example.is_recalled());
     }
 
     /// Two stacks with the same beginning: each takes the place of the other one at times.

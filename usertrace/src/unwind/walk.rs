@@ -109,7 +109,7 @@ pub(crate) fn append_callers<M: StackMemory>(
     let is_whole = is_whole && addresses.get().len() == number + 1;
     let stacks = walks.and_then(|walks| walks.stacks);
     if let (true, Some(begin), Some(known), Some(stacks)) = (is_whole, begin, known, stacks) {
-        stacks.remember(begin, known, last.up_to(number));
+        stacks.remember(begin, known, last.up_to(number), || last.is_own());
     }
 }
 
