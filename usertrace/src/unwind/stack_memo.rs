@@ -188,8 +188,8 @@ impl StackMemo {
     }
 
     /// Remembers the stack of a walk, if it comes for the second time, and words can tell it.
-    /// `frames` are all of the walk, from the event's on, unless `are_own` says at the end that they
-    /// have become those of another one.
+    /// `frames` are all of the walk, from the event's on, unless `are_own` says at the end that
+    /// they have become those of another one.
     #[cold]
     #[inline(never)]
     pub(super) fn remember(
