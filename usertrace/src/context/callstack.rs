@@ -68,7 +68,7 @@ fn start_above(
     })
 }
 
-/// Likewise, if the thread remembers the stack.
+/// Appends the addresses of a stack, and returns true, if the thread remembers it.
 #[inline(always)]
 fn recall(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>) -> bool {
     let low = Registers::current().stack_pointer;
@@ -82,7 +82,7 @@ fn recall(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>) -> bool
     is_recalled
 }
 
-/// Likewise, of a place that has a frame, by a walk. Apart: it needs all registers.
+/// Appends the addresses of a stack by a walk. Apart: it needs all registers.
 #[inline(never)]
 fn walk(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>, mut see: impl FnMut(usize)) {
     let changes = known.changes;

@@ -248,7 +248,7 @@ enum Origin {
     Start,
     /// It was saved there.
     Saved(usize, usize),
-    /// Likewise, and the word tells the stack already.
+    /// It was saved, and the word there tells the stack already.
     Stored(usize),
 }
 

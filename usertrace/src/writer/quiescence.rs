@@ -97,7 +97,7 @@ impl Readers {
         self.caches().map(|(remembered, _)| remembered)
     }
 
-    /// Likewise, and its walks.
+    /// Cached contexts and walks of the calling thread, for which it takes a slot if it has none.
     #[inline(always)]
     pub(crate) fn caches(&self) -> Option<(&Remembered, Walks<'_>)> {
         self.known_caches().or_else(|| {
@@ -106,7 +106,7 @@ impl Readers {
         })
     }
 
-    /// Likewise, if it has a slot.
+    /// Cached contexts and walks of the calling thread, if it has a slot.
     #[inline(always)]
     pub(super) fn known_caches(&self) -> Option<(&Remembered, Walks<'_>)> {
         let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
