@@ -146,8 +146,8 @@ fn programs_have_stacks_for_an_hour_of_allocations() {
     }
 }
 
-/// The processor time of a program, in seconds. It must be the only child of this process.
-fn processor_time(command: &mut Command) -> f64 {
+/// The processor time of what `run` starts, in seconds. This process must have no other children.
+fn processor_time(run: impl FnOnce()) -> f64 {
     let used = || {
         // SAFETY: plain data, which the call fills in.
         unsafe {
@@ -162,9 +162,15 @@ fn processor_time(command: &mut Command) -> f64 {
         }
     };
     let before = used();
+    run();
+    used() - before
+}
+
+/// Runs a program to its end.
+fn finish(mut command: Command, prepare: &dyn Fn(&mut Command)) {
+    prepare(&mut command);
     let status = Running::start(command.stdout(Stdio::null()).stdin(Stdio::null())).wait();
     assert!(status.success(), "{command:?}: {status}");
-    used() - before
 }
 
 /// Builds the libraries with optimisation, and returns the value of `LD_PRELOAD`. Paths in it must
@@ -210,21 +216,33 @@ fn a_stack_costs_less_than_heaptracks() {
         command.arg("14");
         command
     };
-    for (name, command) in [
-        ("python", &(|| python(12)) as &dyn Fn() -> Command),
-        ("threads", &threaded),
-    ] {
-        let alone = processor_time(&mut command());
+    type Run<'a> = &'a dyn Fn(&dyn Fn(&mut Command));
+    let programs: [(&str, Run<'_>); 3] = [
+        ("python", &|prepare| finish(python(12), prepare)),
+        ("threads", &|prepare| finish(threaded(), prepare)),
+        // Its clients are the same each time.
+        ("redis", &|prepare| {
+            let _ = redis::serve(REQUESTS / 4, |command| {
+                prepare(command.args(["--io-threads", "1"]));
+            });
+        }),
+    ];
+    for (name, run) in programs {
+        let alone = processor_time(|| run(&|_| {}));
         let traces = Traces::new();
-        let ours = processor_time(flight(&traces, &preload, &mut command()));
+        let ours = processor_time(|| {
+            run(&|command| {
+                flight(&traces, &preload, command);
+            });
+        });
         traces.wait();
-        let mut theirs = command();
-        theirs.env("LD_PRELOAD", heaptrack);
-        theirs.env(
-            "DUMP_HEAPTRACK_OUTPUT",
-            directory.path().join(format!("heaptrack-{name}")),
-        );
-        let theirs = processor_time(&mut theirs);
+        let file = directory.path().join(format!("heaptrack-{name}"));
+        let theirs = processor_time(|| {
+            run(&|command| {
+                command.env("LD_PRELOAD", heaptrack);
+                command.env("DUMP_HEAPTRACK_OUTPUT", &file);
+            });
+        });
         // Neither walks a stack for `free`.
         let share = (ours - alone) / (theirs - alone);
         println!(
