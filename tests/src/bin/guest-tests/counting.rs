@@ -276,6 +276,8 @@ fn tables_without_memory_lose_nothing_else() {
     let limit = control::Limit::new("limit_process");
     limit.set(&(100 * 4096).to_string());
     let mut child = Child::spawn(|link| {
+        // Cells are of a CPU: those of another one would find no memory later.
+        cpu::pin(0);
         attach();
         // Each key has a cell, and most cells a page, of their own.
         for round in 0..3u64 {
