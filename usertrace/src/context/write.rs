@@ -39,7 +39,7 @@ pub(crate) unsafe fn write<const STACK: bool>(
     let asked;
     // Channels of a back end that removes no traces know no readers.
     let (thread, walks) = match inside.caches().or_else(|| readers.caches()) {
-        Some((thread, walks)) => (thread, Some(walks)),
+        Some((thread, walks)) => (thread, STACK.then_some(walks)),
         // There are too many threads: this one queries the values each time.
         None => {
             asked = Remembered::default();

@@ -25,7 +25,7 @@ impl<'a> Addresses<'a> {
     /// Whether there is room for another one.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.len < self.places.len()
+        self.room() > 0
     }
 
     /// Appends an address, if there is room.
@@ -51,27 +51,6 @@ impl<'a> Addresses<'a> {
         }
         self.len += appended;
         appended
-    }
-
-    /// Appends an address for each word, if there is room for all. False if there is not, or a word
-    /// has none; some may be appended then.
-    #[inline(always)]
-    pub(super) fn push_each<W>(
-        &mut self,
-        words: &[W],
-        mut address: impl FnMut(&W) -> Option<usize>,
-    ) -> bool {
-        let Some(room) = self.places[self.len..].get_mut(..words.len()) else {
-            return false;
-        };
-        for (place, word) in room.iter_mut().zip(words) {
-            let Some(address) = address(word) else {
-                return false;
-            };
-            place.write((address as u64).to_ne_bytes());
-        }
-        self.len += words.len();
-        true
     }
 
     /// Drops the last ones.

@@ -102,10 +102,13 @@ impl LastWalk {
         memory: KnownMemory,
         addresses: &mut Addresses<'_>,
     ) -> bool {
-        // Signal handlers find it taken: they change nothing meanwhile.
-        if self.owner.load(Ordering::Relaxed) != 0 {
+        // Whether a walk has been left is seen by its stack's end, so that must be this one's.
+        if self.owner.load(Ordering::Relaxed) != 0
+            || self.end.load(Ordering::Relaxed) != memory.end() as u64
+        {
             return false;
         }
+        // Signal handlers find it taken: they change nothing meanwhile.
         let owner = start.stack_pointer as u64;
         self.owner.store(owner, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -454,6 +457,11 @@ mod tests {
         let frames = last.take(at(3), at(8), 0).unwrap();
         assert_eq!(recalled(), (false, 0));
         drop(frames);
+        assert_eq!(recalled(), (true, 1));
+        // After a walk on another stack, one on this stack comes first.
+        drop(last.take(at(2), at(8) + 4096, 0).unwrap());
+        assert_eq!(recalled(), (false, 0));
+        drop(last.take(at(2), at(8), 0).unwrap());
         assert_eq!(recalled(), (true, 1));
     }
 

@@ -184,7 +184,8 @@ impl StackMemo {
             return false;
         }
         addresses.push(start.ip);
-        addresses.push_each(returns, still)
+        let mut returns = returns.iter();
+        addresses.push_all(appended, || still(returns.next()?)) == appended
     }
 
     /// Remembers the stack of a walk, if it comes for the second time, and words can tell it.
