@@ -14,5 +14,6 @@ pub use crate::event::section::Entry;
 pub use crate::runtime::{
     DescriptionError, Kernel, Shared, declare, init_before_main, init_with, notice_objects, record,
     record_long, record_parts, record_variable, record_words, register, unregister,
+    wants_all_stacks,
 };
 pub use crate::writer::{Cursor, Prefault, Rseq};

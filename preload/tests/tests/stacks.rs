@@ -323,6 +323,9 @@ __attribute__((noinline)) int main(void)
         value.map(|value| command.env("USERTRACE_STACKS", value));
         let output = traces.of(command).output().unwrap();
         assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let complaint = r#"cannot use USERTRACE_STACKS "some": it is not all"#;
+        assert_eq!(said.contains(complaint), value == Some("some"), "{said}");
         let read = traces.read();
         let events = read.events.iter();
         let lens = |name: &str| -> Vec<usize> {

@@ -6,12 +6,15 @@ use std::fmt;
 use crate::control::Mode as Control;
 use crate::writer::Prefault;
 
-/// The values of `USERTRACE_BACKEND`, `USERTRACE_SIGNAL` and the fallback's variables.
+/// The values of the variables of both back ends, except for that of the control channel, and of
+/// the fallback's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) backend: Backend,
     /// 0: none.
     pub(super) signo: u32,
+    /// `USERTRACE_STACKS`: whether events of releases have whole call stacks, too.
+    pub(super) all_stacks: bool,
     pub(super) fast: Fast,
 }
 
@@ -197,7 +200,7 @@ pub(super) struct InvalidValue {
 impl InvalidValue {
     /// True if only the fallback uses the variable.
     pub(super) fn is_of_fallback(&self) -> bool {
-        ![BACKEND, SIGNAL, CONTROL].contains(&self.variable)
+        ![BACKEND, SIGNAL, CONTROL, STACKS].contains(&self.variable)
     }
 }
 
@@ -231,6 +234,7 @@ impl fmt::Display for Quoted {
 const BACKEND: &CStr = c"USERTRACE_BACKEND";
 const SIGNAL: &CStr = c"USERTRACE_SIGNAL";
 const CONTROL: &CStr = c"USERTRACE_CONTROL";
+const STACKS: &CStr = c"USERTRACE_STACKS";
 
 /// The default number of sub-buffers of a ring. The reader may be off the CPU for milliseconds, so
 /// a process with few rings gets more sub-buffers for each. Up to 64 rings have at most 1024
@@ -267,6 +271,11 @@ pub(super) fn settings_or(mut complain: impl FnMut(InvalidValue)) -> Settings {
         });
     }
     parse(variable, &mut complain)
+}
+
+/// Whether `USERTRACE_STACKS` asks for whole call stacks of all events, also of releases.
+pub fn wants_all_stacks() -> bool {
+    settings().all_stacks
 }
 
 /// True if `USERTRACE_QUIET` suppresses reports on standard error.
@@ -314,6 +323,13 @@ fn parse(
             },
             "none, or the number of a signal that can be handled",
             "SIGRTMIN+3 is used",
+        ),
+        all_stacks: variables.read(
+            STACKS,
+            [false; 2],
+            |value| (value == b"all").then_some(true),
+            "all",
+            "events of releases have their caller alone",
         ),
         fast: fast(&mut variables),
     }
@@ -481,6 +497,7 @@ mod tests {
         for (name, good, bad) in [
             (c"USERTRACE_BACKEND", &["auto", "fast", ""][..], "slow"),
             (c"USERTRACE_SIGNAL", &["none", "10"], "9"),
+            (c"USERTRACE_STACKS", &["all", ""], "some"),
             (c"USERTRACE_RINGS", &["cpu", "thread"], "core"),
             (
                 c"USERTRACE_MODE",
@@ -521,6 +538,7 @@ mod tests {
             Settings {
                 backend: Backend::Unset,
                 signo: default,
+                all_stacks: false,
                 fast: Fast::DEFAULT,
             }
         );

@@ -53,6 +53,7 @@ mod update_signal;
 pub use self::current::notice_objects;
 pub use self::dispatch::{record, record_long, record_parts, record_variable, record_words};
 pub use self::dynamic::{DescriptionError, declare, register, unregister};
+pub use self::env::wants_all_stacks;
 pub use self::info::{AreaField, BadArea};
 pub use self::init::{init, init_before_main, init_with};
 pub use self::kernel::Kernel;
