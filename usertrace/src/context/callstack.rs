@@ -8,6 +8,9 @@
 //! Tables and frame pointers may lead anywhere: see `stack.rs` for the memory that is read. Each
 //! frame lies above the last one, and there are at most [`MAX_FRAMES`].
 
+use std::mem::MaybeUninit;
+
+use super::sink::Sink;
 use super::stack::{Stack, StackRange};
 use crate::event::{Frame, Place};
 use crate::unwind::{self, Addresses, Registers, Start, Walks};
@@ -29,66 +32,97 @@ pub(super) struct Known<'a> {
     pub(super) changes: u32,
 }
 
-/// Appends the addresses of a stack from the innermost on, as long as there is room. The first one
-/// is the event's place; return addresses follow. Passes each to `see` that no earlier walk of the
-/// thread has come to.
+/// Appends the number of a stack's addresses, and the addresses from the innermost on, of which
+/// there are at most `max`. The first one is the event's place; return addresses follow. Passes
+/// each to `see` that no earlier walk of the thread has come to.
 #[inline(always)]
 pub(super) fn append(
-    place: Place,
+    (place, max): (Place, usize),
     known: Known<'_>,
-    addresses: &mut Addresses<'_>,
+    to: &mut impl Sink,
     mut see: impl FnMut(usize),
 ) {
-    if place.has_frame() {
-        if !recall(place, known, addresses) {
-            walk(place, known, addresses, see);
+    let max = max.min(MAX_FRAMES);
+    if !place.has_frame() {
+        let count = max.min((place.ip != 0).into());
+        if count > 0 {
+            see(place.ip);
         }
-    } else if place.ip != 0 {
-        see(place.ip);
-        addresses.push(place.ip);
+        append_all(to, &[place.ip][..count], |&ip| Some(ip as u64));
+    } else if !recall((place, max), known, to) {
+        append_walk((place, max), known, to, see);
     }
+}
+
+/// Appends the number of a stack's addresses, and the addresses. False if there is none in the
+/// place of one.
+#[inline(always)]
+fn append_all<T>(to: &mut impl Sink, addresses: &[T], address: impl Fn(&T) -> Option<u64>) -> bool {
+    to.append(&(addresses.len() as u32).to_ne_bytes());
+    to.append_numbers(addresses, address)
 }
 
 /// Where the walk of an event's stack begins, if a function of the library returns there. `low`:
 /// the stack pointer of the calling code.
 #[inline(always)]
-fn start_above(
-    low: usize,
-    place: Place,
-    known: Known<'_>,
-    addresses: &Addresses<'_>,
-) -> Option<Start> {
+fn start_above(low: usize, (place, max): (Place, usize), known: Known<'_>) -> Option<Start> {
     let (stack_pointer, frame_pointer) = place.caller_above(low)?;
     Some(Start {
         ip: place.ip,
         stack_pointer,
         frame_pointer,
         changes: known.changes,
-        max: addresses.room(),
+        max,
     })
 }
 
 /// Appends the addresses of a stack, and returns true, if the thread remembers it.
 #[inline(always)]
-fn recall(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>) -> bool {
-    let low = Registers::current().stack_pointer;
-    let (Some(walks), Some(memory)) = (known.walks, known.range.memory_from(low)) else {
-        return false;
-    };
-    let start = start_above(low, place, known, addresses);
-    let is_recalled = start.is_some_and(|start| walks.recall(&start, memory, addresses));
+fn recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> bool {
+    let before = to.mark();
+    let is_recalled = try_recall(place, known, to).is_some_and(|is_whole| is_whole);
+    if !is_recalled {
+        to.back_to(before);
+    }
     #[cfg(test)]
-    tests::RECALLED.set(is_recalled);
+    tests::RECALLED.set(tests::RECALLED.get() || is_recalled);
     is_recalled
 }
 
-/// Appends the addresses of a stack by a walk. Apart: it needs all registers.
+/// The same. May have appended a part if it does not return true.
+#[inline(always)]
+fn try_recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> Option<bool> {
+    let low = Registers::current().stack_pointer;
+    let (walks, memory) = (known.walks?, known.range.memory_from(low)?);
+    let start = start_above(low, place, known)?;
+    let stack = walks.recall(&start, memory)?;
+    let (words, address) = stack.addresses();
+    let is_whole = append_all(to, words, address);
+    Some(is_whole && stack.is_own())
+}
+
+/// Appends the addresses of a stack that a walk comes to. Apart: it needs all registers.
 #[inline(never)]
+fn append_walk(
+    (place, max): (Place, usize),
+    known: Known<'_>,
+    to: &mut impl Sink,
+    see: impl FnMut(usize),
+) {
+    let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
+    let mut addresses = Addresses::new(&mut places[..max]);
+    walk(place, known, &mut addresses, see);
+    append_all(to, addresses.get(), |&bytes| {
+        Some(u64::from_ne_bytes(bytes))
+    });
+}
+
+#[inline(always)]
 fn walk(place: Place, known: Known<'_>, addresses: &mut Addresses<'_>, mut see: impl FnMut(usize)) {
     let changes = known.changes;
     let here = Registers::current();
     let stack = &mut Stack::new(here.stack_pointer, known.range);
-    let start = start_above(here.stack_pointer, place, known, addresses);
+    let start = start_above(here.stack_pointer, (place, addresses.room()), known);
     see(place.ip);
     addresses.push(place.ip);
     if !addresses.has_room() {
@@ -184,10 +218,10 @@ fn find_place(
 
 #[cfg(test)]
 mod tests {
-    use std::mem::MaybeUninit;
     use std::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::event::SizedBuffer;
     use crate::os::memory::is_readable;
     use crate::unwind::{LastWalk, StackMemo};
 
@@ -196,7 +230,7 @@ mod tests {
     thread_local! {
         /// The stack that the thread had last.
         static RANGE: [AtomicU64; 2] = const { [const { AtomicU64::new(0) }; 2] };
-        /// Whether the thread remembered the last stack.
+        /// Whether the thread remembered a stack.
         pub(super) static RECALLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 
@@ -208,18 +242,23 @@ mod tests {
 
     #[inline(never)]
     fn all_of(place: Place, max: usize, walks: Option<Walks<'_>>) -> Vec<usize> {
-        let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
-        let mut addresses = Addresses::new(&mut places[..max]);
+        let mut scratch = MaybeUninit::<[u64; MAX_FRAMES + 1]>::uninit();
+        let mut buffer = SizedBuffer::new(&mut scratch);
         RANGE.with(|range| {
             let known = Known {
                 range: StackRange(range),
                 walks,
                 changes: 0,
             };
-            append(place, known, &mut addresses, |_| {});
+            append((place, max), known, &mut buffer, |_| {});
         });
+        let (count, addresses) = buffer.bytes().split_first_chunk().unwrap();
+        let (addresses, []) = addresses.as_chunks() else {
+            panic!("whole addresses");
+        };
+        assert_eq!(addresses.len(), u32::from_ne_bytes(*count) as usize);
         let number = |&bytes| u64::from_ne_bytes(bytes) as usize;
-        addresses.get().iter().map(number).collect()
+        addresses.iter().map(number).collect()
     }
 
     /// Records at these places of an array on the stack, with the places of the next ones.

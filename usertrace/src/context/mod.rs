@@ -2,10 +2,10 @@
 //! asks for them.
 //!
 //! `kind.rs` defines the contexts that any program has, and `apps.rs` those that a program defines
-//! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values,
-//! `callstack.rs` walks the stack, whose memory is `stack.rs`, `known_code.rs` remembers whose code
-//! was described, and `write.rs` prepends them to a payload. `ahead.rs` asks for numbers before the
-//! first event, and `sources.rs` reads single ones for conditions of filters.
+//! by `define.rs`. `list.rs` has the contexts of a channel, `values.rs` reads their values into a
+//! `sink.rs`, `callstack.rs` walks the stack, whose memory is `stack.rs`, `known_code.rs` remembers
+//! whose code was described, and `write.rs` prepends them to a payload. `ahead.rs` asks for numbers
+//! before the first event, and `sources.rs` reads single ones for conditions of filters.
 //! `LTT_ID_META` in `sys/include/linux/ltt.h` says how readers learn of them.
 
 mod ahead;
@@ -15,6 +15,7 @@ mod define;
 mod kind;
 mod known_code;
 mod list;
+mod sink;
 mod sources;
 mod stack;
 mod values;

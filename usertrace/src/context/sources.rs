@@ -1,6 +1,7 @@
 //! Reads single contexts of an event, for conditions.
 
-use super::values::{Sink, Values};
+use super::sink::Sink;
+use super::values::Values;
 use super::{Apps, Kind};
 use crate::event::{Frame, Place};
 use crate::writer::{Readers, Remembered, Rseq};
@@ -26,6 +27,8 @@ struct Bytes {
 }
 
 impl Sink for Bytes {
+    type Mark = usize;
+
     fn append(&mut self, part: &[u8]) {
         if let Some(place) = self.bytes.get_mut(self.len..self.len + part.len()) {
             place.copy_from_slice(part);
@@ -33,7 +36,17 @@ impl Sink for Bytes {
         }
     }
 
-    fn append_numbers(&mut self, _: &[[u8; 8]]) {}
+    fn append_numbers<T>(&mut self, _: &[T], _: impl Fn(&T) -> Option<u64>) -> bool {
+        true
+    }
+
+    fn mark(&self) -> usize {
+        self.len
+    }
+
+    fn back_to(&mut self, mark: usize) {
+        self.len = mark;
+    }
 }
 
 /// The value of a context.

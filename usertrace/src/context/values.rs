@@ -1,17 +1,17 @@
 //! Reads the values of contexts. Async-signal-safe: nothing here allocates, waits, or changes
 //! `errno`.
 
-use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-use super::callstack::{self, Known, MAX_FRAMES};
+use super::callstack::{self, Known};
 use super::kind::NAMESPACES;
 use super::known_code::KNOWN;
+use super::sink::Sink;
 use super::stack::StackRange;
 use super::{Apps, Kind};
-use crate::event::{Payload, Place, SizedBuffer};
+use crate::event::Place;
 use crate::os::{file, process, thread};
-use crate::unwind::{Addresses, Walks};
+use crate::unwind::Walks;
 use crate::writer::{self, Remembered, Rseq};
 
 /// The file of each namespace.
@@ -73,25 +73,6 @@ pub(super) struct Values<'a> {
     pub(super) code: Option<Code>,
 }
 
-/// Takes the bytes of contexts.
-pub(super) trait Sink {
-    fn append(&mut self, bytes: &[u8]);
-
-    fn append_numbers(&mut self, numbers: &[[u8; 8]]);
-}
-
-impl<const WORDS: usize> Sink for SizedBuffer<'_, WORDS> {
-    #[inline(always)]
-    fn append(&mut self, bytes: &[u8]) {
-        Payload::append(self, bytes);
-    }
-
-    #[inline(always)]
-    fn append_numbers(&mut self, numbers: &[[u8; 8]]) {
-        self.append_numbers(numbers);
-    }
-}
-
 impl Values<'_> {
     /// Appends the value of a context.
     pub(super) fn append(&self, kind: Kind, to: &mut impl Sink) {
@@ -125,8 +106,6 @@ impl Values<'_> {
 
     #[inline(never)]
     fn append_callstack(&self, max: usize, to: &mut impl Sink) {
-        let mut places = [const { MaybeUninit::uninit() }; MAX_FRAMES];
-        let mut addresses = Addresses::new(&mut places[..max.min(MAX_FRAMES)]);
         let changes = self.code.map_or(0, |code| (code.changes)());
         let see = |address| {
             if let Some(code) = self.code {
@@ -139,10 +118,7 @@ impl Values<'_> {
             walks: self.code.and(self.walks),
             changes,
         };
-        callstack::append(self.place, known, &mut addresses, see);
-        let addresses = addresses.get();
-        to.append(&(addresses.len() as u32).to_ne_bytes());
-        to.append_numbers(addresses);
+        callstack::append((self.place, max), known, to, see);
     }
 
     fn numbers(&self) -> u64 {

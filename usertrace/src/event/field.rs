@@ -259,6 +259,13 @@ pub struct SizedBuffer<'a, const WORDS: usize> {
     pending: u64,
 }
 
+/// How much a [`SizedBuffer`] had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferMark {
+    len: usize,
+    pending: u64,
+}
+
 impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
     /// The capacity in bytes.
     pub(crate) const LEN: usize = 8 * WORDS;
@@ -311,15 +318,68 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
         true
     }
 
-    /// Appends numbers of a word each, if they fit. Loads each as a word, in which it was stored.
+    /// Appends the number of each item, of a word each. False if one has none, or they do not fit:
+    /// then nothing is appended.
     #[inline(always)]
-    pub(crate) fn append_numbers(&mut self, numbers: &[[u8; 8]]) {
-        if !self.has_room(size_of_val(numbers)) {
-            return;
+    pub(crate) fn append_numbers<T>(
+        &mut self,
+        items: &[T],
+        number: impl Fn(&T) -> Option<u64>,
+    ) -> bool {
+        if items.len() > (Self::LEN - self.len) / 8 {
+            return false;
         }
-        for number in numbers {
-            // SAFETY: all of them fit, as just checked.
-            unsafe { self.append_short(u64::from_le_bytes(*number), 8) };
+        // SAFETY: as just checked.
+        let pending = unsafe {
+            match self.len % 8 {
+                // Behind a number of 4 bytes. Apart, so that the shifts are constant.
+                4 => self.store_numbers(4, items, number),
+                at => self.store_numbers(at, items, number),
+            }
+        };
+        let Some(pending) = pending else { return false };
+        self.len += 8 * items.len();
+        self.pending = pending;
+        true
+    }
+
+    /// Stores numbers behind the `at` pending bytes. Returns the bytes that are pending then.
+    ///
+    /// # Safety
+    /// They must fit.
+    #[inline(always)]
+    unsafe fn store_numbers<T>(
+        &mut self,
+        at: usize,
+        items: &[T],
+        number: impl Fn(&T) -> Option<u64>,
+    ) -> Option<u64> {
+        let (first, mut pending) = (self.len / 8, self.pending);
+        for (index, item) in items.iter().enumerate() {
+            let number = number(item)?;
+            let word = pending | number << (8 * at);
+            // SAFETY: the numbers fit, by this function's contract.
+            unsafe { self.store(first + index, word.to_le_bytes()) };
+            pending = number >> 1 >> (63 - 8 * at);
+        }
+        Some(pending)
+    }
+
+    /// What [`back_to`](Self::back_to) needs to drop all that is appended from now on.
+    #[inline(always)]
+    pub(crate) fn mark(&self) -> BufferMark {
+        BufferMark {
+            len: self.len,
+            pending: self.pending,
+        }
+    }
+
+    /// Drops what was appended since the mark, which must be of this buffer.
+    #[inline(always)]
+    pub(crate) fn back_to(&mut self, mark: BufferMark) {
+        let BufferMark { len, pending } = mark;
+        if len <= self.len {
+            (self.len, self.pending) = (len, pending);
         }
     }
 
@@ -517,6 +577,36 @@ mod tests {
         f32::append(f32::MAX, &mut buffer);
         u64::append(u64::MAX - 1, &mut buffer);
         assert_eq!(buffer.words(), short.words());
+    }
+
+    #[test]
+    fn numbers_are_appended_all_or_not_at_all() {
+        let number = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for before in 0..9u8 {
+            let mut scratch = Scratch::uninit();
+            let mut buffer = Buffer::new(&mut scratch);
+            (0..before).for_each(|n| u8::append(n, &mut buffer));
+            let expected: Vec<u8> = (0..before)
+                .chain((1..=5).flat_map(|n| number(n).to_le_bytes()))
+                .chain([77])
+                .collect();
+            let up_to = |most: u64, buffer: &mut Buffer<'_>| {
+                buffer.append_numbers(&[1, 2, 3, 4, 5], |&n| (n <= most).then(|| number(n)))
+            };
+            assert!(!up_to(4, &mut buffer));
+            let mark = buffer.mark();
+            u32::append(5, &mut buffer);
+            assert!(up_to(5, &mut buffer));
+            buffer.back_to(mark);
+            assert!(up_to(5, &mut buffer));
+            u8::append(77, &mut buffer);
+            assert_eq!(buffer.bytes(), expected);
+            let room = (Buffer::LEN - expected.len()) / 8;
+            let ones = vec![1; room + 1];
+            assert!(!buffer.append_numbers(&ones, |&one| Some(one)));
+            assert_eq!(buffer.bytes(), expected);
+            assert!(buffer.append_numbers(&ones[1..], |&one| Some(one)));
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub use self::outcome::Outcome;
 pub(crate) use self::callsite::{
     ATTACH, CONDITIONAL, COUNTED, PROBED, TRIGGERING, WANTS_IP, is_name_byte, is_valid,
 };
-pub(crate) use self::field::{Buffer, Payload, Scratch, SizedBuffer, words_for};
+pub(crate) use self::field::{Buffer, BufferMark, Payload, Scratch, SizedBuffer, words_for};
 pub(crate) use self::flagged_route::{
     CountTarget, FirstWords, FlaggedAction, FlaggedWord, IntegerPlace,
 };

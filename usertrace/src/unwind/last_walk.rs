@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use super::addresses::Addresses;
 use super::known_memory::{KnownMemory, WORD};
 use super::registers::Registers;
-use super::stack_memo::{StackMemo, Start};
+use super::stack_memo::{self, StackMemo, Start};
 use super::step::{
     self, ADDRESS, ADDRESS_BITS, BY_FRAME, Frame, Step, VERIFIABLE, without_signature,
 };
@@ -32,19 +32,74 @@ pub(crate) struct Walks<'a> {
     pub(crate) stacks: Option<&'a StackMemo>,
 }
 
-impl Walks<'_> {
-    /// Appends the addresses of the stack that begins there, if an earlier walk came to it.
+impl<'a> Walks<'a> {
+    /// The addresses of the stack that begins there, if an earlier walk came to it.
     #[inline(always)]
-    pub(crate) fn recall(
-        self,
-        start: &Start,
-        memory: KnownMemory,
-        addresses: &mut Addresses<'_>,
-    ) -> bool {
-        match self.stacks {
-            Some(stacks) => self.last.recall(stacks, start, memory, addresses),
-            None => false,
+    pub(crate) fn recall(self, start: &Start, memory: KnownMemory) -> Option<Recalled<'a>> {
+        self.last.recall(self.stacks?, start, memory)
+    }
+}
+
+/// The addresses of a stack that an earlier walk came to, as long as they are still in the memory.
+#[derive(Debug)]
+pub(crate) struct Recalled<'a> {
+    taken: Taken<'a>,
+    words: &'a [AtomicU64],
+    memory: KnownMemory,
+}
+
+impl Recalled<'_> {
+    /// Words for the addresses from the innermost on, and the function from a word to its address,
+    /// which returns none if there is another one in the memory.
+    #[inline(always)]
+    pub(crate) fn addresses(&self) -> (&[AtomicU64], impl Fn(&AtomicU64) -> Option<u64>) {
+        let Self { words, memory, .. } = *self;
+        (words, move |word| stack_memo::still(word, memory))
+    }
+
+    /// Whether all that was returned so far was of this stack.
+    #[inline(always)]
+    pub(crate) fn is_own(&self) -> bool {
+        self.taken.is_own()
+    }
+}
+
+/// A thread's last walk, in use from a stack pointer on.
+#[derive(Debug)]
+struct Taken<'a> {
+    last: &'a LastWalk,
+    stack_pointer: u64,
+}
+
+impl<'a> Taken<'a> {
+    /// Signal handlers find it taken from now on: they change nothing meanwhile.
+    #[inline(always)]
+    fn new(last: &'a LastWalk, stack_pointer: usize) -> Self {
+        let stack_pointer = stack_pointer as u64;
+        last.owner.store(stack_pointer, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        Self {
+            last,
+            stack_pointer,
         }
+    }
+
+    /// Whether nobody has taken it since. A signal handler whose own stack lies further up in the
+    /// same one finds this walk abandoned, and changes the frames.
+    #[inline(always)]
+    fn is_own(&self) -> bool {
+        // After all loads of frames, whose result it decides about.
+        compiler_fence(Ordering::SeqCst);
+        self.last.owner.load(Ordering::Relaxed) == self.stack_pointer
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Signal handlers find it free only when all is loaded and stored.
+        compiler_fence(Ordering::SeqCst);
+        self.last.owner.store(0, Ordering::Relaxed);
     }
 }
 
@@ -93,36 +148,27 @@ impl LastWalk {
         step::damage(place, random);
     }
 
-    /// Appends the addresses of the stack that begins there, if an earlier walk came to it.
+    /// The addresses of the stack that begins there, if an earlier walk came to it.
     #[inline(always)]
-    fn recall(
-        &self,
-        stacks: &StackMemo,
+    fn recall<'a>(
+        &'a self,
+        stacks: &'a StackMemo,
         start: &Start,
         memory: KnownMemory,
-        addresses: &mut Addresses<'_>,
-    ) -> bool {
+    ) -> Option<Recalled<'a>> {
         // Whether a walk has been left is seen by its stack's end, so that must be this one's.
         if self.owner.load(Ordering::Relaxed) != 0
             || self.end.load(Ordering::Relaxed) != memory.end() as u64
         {
-            return false;
+            return None;
         }
-        // Signal handlers find it taken: they change nothing meanwhile.
-        let owner = start.stack_pointer as u64;
-        self.owner.store(owner, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let before = addresses.get().len();
-        let is_recalled = stacks.recall(start, memory, addresses);
-        compiler_fence(Ordering::SeqCst);
-        // See `Frames::is_own`.
-        let is_own = self.owner.load(Ordering::Relaxed) == owner;
-        self.owner.store(0, Ordering::Relaxed);
-        if !is_recalled || !is_own {
-            addresses.drop_last(addresses.get().len() - before);
-            return false;
-        }
-        true
+        let taken = Taken::new(self, start.stack_pointer);
+        let (words, memory) = stacks.recall(start, memory)?;
+        Some(Recalled {
+            taken,
+            words,
+            memory,
+        })
     }
 
     /// Takes it for a walk that begins at a stack pointer, on a stack with this end.
@@ -139,16 +185,13 @@ impl LastWalk {
         if owner != 0 && !is_abandoned || end as u64 > ADDRESS {
             return None;
         }
-        self.owner.store(stack_pointer as u64, Ordering::Relaxed);
-        // Signal handlers see it taken before anything changes.
-        compiler_fence(Ordering::SeqCst);
+        let taken = Taken::new(self, stack_pointer);
         let extent = self.extent.load(Ordering::Relaxed);
         let is_valid = is_of_stack && !is_abandoned && extent as u32 == changes;
         let [inner, len] = [32, 40].map(|shift| usize::from((extent >> shift) as u8));
         self.end.store(end as u64, Ordering::Relaxed);
         Some(Frames {
-            of: self,
-            stack_pointer,
+            taken,
             changes,
             inner: inner % FRAMES,
             len: if is_valid { len.min(FRAMES) } else { 0 },
@@ -159,9 +202,7 @@ impl LastWalk {
 
 /// The frames of the last walk, in use. Number 0 is the innermost.
 pub(super) struct Frames<'a> {
-    of: &'a LastWalk,
-    /// That of the walk.
-    stack_pointer: usize,
+    taken: Taken<'a>,
     changes: u32,
     /// The place of the innermost frame.
     inner: usize,
@@ -171,18 +212,15 @@ pub(super) struct Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// Whether nobody has taken it since. A signal handler whose own stack lies further up in the
-    /// same one finds this walk abandoned, and changes the frames.
+    /// Whether nobody has taken them since.
     #[inline(always)]
     pub(super) fn is_own(&self) -> bool {
-        // After all loads of frames, whose result it decides about.
-        compiler_fence(Ordering::SeqCst);
-        self.of.owner.load(Ordering::Relaxed) == self.stack_pointer as u64
+        self.taken.is_own()
     }
 
     #[inline]
     fn frame(&self, number: usize) -> &Frame {
-        &self.of.frames[(self.inner + number) % FRAMES]
+        &self.taken.last.frames[(self.inner + number) % FRAMES]
     }
 
     /// Whether a frame has a step's stack pointer; if so, whether it has its address, too.
@@ -210,7 +248,7 @@ impl Frames<'_> {
             mut frame_pointer,
             ..
         } = *registers;
-        let (frames, inner) = (&self.of.frames, self.inner);
+        let (frames, inner) = (&self.taken.last.frames, self.inner);
         let known = self.len.saturating_sub(number + 1);
         let mut at = inner + number;
         let followed = addresses.push_all(known, || {
@@ -283,7 +321,7 @@ impl Frames<'_> {
                 FRAMES => self.is_whole = false,
                 _ => self.len += 1,
             }
-            step::copy(&self.of.new[number % MAX_NEW], self.frame(0));
+            step::copy(&self.taken.last.new[number % MAX_NEW], self.frame(0));
         }
         Some(is_same)
     }
@@ -292,7 +330,7 @@ impl Frames<'_> {
     /// could be added to.
     #[inline(always)]
     pub(super) fn add_new(&mut self, count: usize, step: Step) -> bool {
-        match self.of.new.get(count).filter(|_| self.len > 0) {
+        match self.taken.last.new.get(count).filter(|_| self.len > 0) {
             Some(place) => {
                 step.store(place);
                 true
@@ -318,7 +356,7 @@ impl Frames<'_> {
     pub(super) fn replace_all(&mut self, count: usize) {
         self.len = count;
         self.is_whole = false;
-        for (number, new) in self.of.new[..count].iter().enumerate() {
+        for (number, new) in self.taken.last.new[..count].iter().enumerate() {
             step::copy(new, self.frame(number));
         }
     }
@@ -355,10 +393,7 @@ impl Drop for Frames<'_> {
             // The frames are those of two walks.
             false => 0,
         };
-        self.of.extent.store(extent, Ordering::Relaxed);
-        // Signal handlers find it free only when all is stored.
-        compiler_fence(Ordering::SeqCst);
-        self.of.owner.store(0, Ordering::Relaxed);
+        self.taken.last.extent.store(extent, Ordering::Relaxed);
     }
 }
 
@@ -448,21 +483,22 @@ mod tests {
             stacks: Some(&stacks),
         };
         let recalled = || {
-            let mut places = [const { std::mem::MaybeUninit::uninit() }; 8];
-            let mut addresses = Addresses::new(&mut places);
-            let is_recalled = walks.recall(&start, memory, &mut addresses);
-            (is_recalled, addresses.get().len())
+            let stack = walks.recall(&start, memory)?;
+            let (words, address) = stack.addresses();
+            let first = address(words.first()?);
+            assert!(stack.is_own());
+            first
         };
-        assert_eq!(recalled(), (true, 1));
+        assert_eq!(recalled(), Some(0x5678));
         let frames = last.take(at(3), at(8), 0).unwrap();
-        assert_eq!(recalled(), (false, 0));
+        assert_eq!(recalled(), None);
         drop(frames);
-        assert_eq!(recalled(), (true, 1));
+        assert_eq!(recalled(), Some(0x5678));
         // After a walk on another stack, one on this stack comes first.
         drop(last.take(at(2), at(8) + 4096, 0).unwrap());
-        assert_eq!(recalled(), (false, 0));
+        assert_eq!(recalled(), None);
         drop(last.take(at(2), at(8), 0).unwrap());
-        assert_eq!(recalled(), (true, 1));
+        assert_eq!(recalled(), Some(0x5678));
     }
 
     #[test]

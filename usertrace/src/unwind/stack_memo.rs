@@ -9,7 +9,6 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::addresses::Addresses;
 use super::known_memory::{KnownMemory, WORD};
 use super::step::{ADDRESS, ADDRESS_BITS, Step};
 
@@ -147,45 +146,36 @@ impl StackMemo {
         &self.stacks[(hash >> (u64::BITS - STACK_BITS)) as usize % STACKS]
     }
 
-    /// Appends the addresses of the stack that begins there, if it is remembered, and still the
-    /// same. If not, may append some of them.
+    /// The words of the addresses of the stack that begins there, from the innermost on, if it is
+    /// remembered, and the words are the same that only tell it; and the memory in which the
+    /// addresses are if they are [still] the same.
     #[inline(always)]
     pub(super) fn recall(
         &self,
         start: &Start,
         memory: KnownMemory,
-        addresses: &mut Addresses<'_>,
-    ) -> bool {
-        let Some(memory) = memory.from(start.base()) else {
-            return false;
-        };
+    ) -> Option<(&[AtomicU64], KnownMemory)> {
+        let memory = memory.from(start.base())?;
         let stack = self.at(start, memory, |_| {});
         let extent = stack.extent.load(Ordering::Relaxed);
         let [telling, appended] = [32, 40].map(|shift| usize::from((extent >> shift) as u8));
         if !stack.is_of(start) || extent as u32 != start.changes || telling == 0 {
-            return false;
+            return None;
         }
         if extent & BY_FRAME != 0 {
             let by_frame = stack.frame_pointer.load(Ordering::Relaxed);
             if start.frame_pointer.map(|pointer| pointer as u64) != Some(by_frame) {
-                return false;
+                return None;
             }
         }
-        let still = |word: &AtomicU64| {
-            let word = word.load(Ordering::Relaxed);
-            let value = (word & ADDRESS) as usize;
-            (memory.get((word >> ADDRESS_BITS) as usize) == Some(value)).then_some(value)
-        };
-        let Some(words) = stack.words.get(..telling + appended) else {
-            return false;
-        };
-        let (telling, returns) = words.split_at(telling);
-        if !telling.iter().all(|word| still(word).is_some()) {
-            return false;
-        }
-        addresses.push(start.ip);
-        let mut returns = returns.iter();
-        addresses.push_all(appended, || still(returns.next()?)) == appended
+        let words = stack.words.get(..telling + appended)?;
+        let (telling, addresses) = words.split_at(telling);
+        // Whatever is remembered, a stack begins with its event.
+        let is_of_event =
+            |first: &AtomicU64| first.load(Ordering::Relaxed) & ADDRESS == start.ip as u64;
+        let is_told = addresses.first().is_some_and(is_of_event)
+            && telling.iter().all(|word| still(word, memory).is_some());
+        is_told.then_some((addresses, memory))
     }
 
     /// Remembers the stack of a walk, if it comes for the second time, and words can tell it.
@@ -233,6 +223,14 @@ impl StackMemo {
     }
 }
 
+/// The value of a word of a stack, if it is still in the memory.
+#[inline(always)]
+pub(super) fn still(word: &AtomicU64, memory: KnownMemory) -> Option<u64> {
+    let word = word.load(Ordering::Relaxed);
+    let value = word & ADDRESS;
+    (memory.get((word >> ADDRESS_BITS) as usize) == Some(value as usize)).then_some(value)
+}
+
 fn hashed(word: u64) -> u64 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -262,7 +260,7 @@ fn store(
     frames: &mut impl Iterator<Item = Step>,
 ) -> Option<u64> {
     // The words that only tell the stack come first; its addresses are collected apart.
-    let (mut returns, mut count, mut telling) = ([0; WORDS], 0, 2);
+    let (mut addresses, mut count, mut telling) = ([0; WORDS], 1, 1);
     let put = |at: usize, word: u64| {
         let place = stack.words.get(at)?;
         place.store(word, Ordering::Relaxed);
@@ -277,7 +275,7 @@ fn store(
     // The address behind the call of a function of the library, and that function's way back.
     put(0, word(start.base(), memory.get(0)?)?)?;
     let own = frames.next()?;
-    put(1, word(below(own), start.ip)?)?;
+    addresses[0] = word(below(own), start.ip)?;
     let mut origin = Origin::Start;
     let mut extent = u64::from(start.changes);
     for step in frames {
@@ -303,10 +301,10 @@ fn store(
             origin = Origin::Saved(place, value);
         }
         let address = word(below(step), step.ip() as usize)?;
-        *returns.get_mut(count)? = address;
+        *addresses.get_mut(count)? = address;
         count += 1;
     }
-    for (at, word) in returns[..count].iter().enumerate() {
+    for (at, word) in addresses[..count].iter().enumerate() {
         put(telling + at, *word)?;
     }
     Some(extent | (telling as u64) << 32 | (count as u64) << 40)
@@ -314,8 +312,6 @@ fn store(
 
 #[cfg(test)]
 mod tests {
-    use std::mem::MaybeUninit;
-
     use super::*;
 
     const IP: usize = 0x10_0001;
@@ -393,12 +389,9 @@ mod tests {
 
         /// The addresses of a walk that begins there.
         fn recalled(&self, start: &Start) -> Option<Vec<usize>> {
-            let mut places = [const { MaybeUninit::uninit() }; 8];
-            let mut addresses = Addresses::new(&mut places);
-            let memory = self.memory();
-            let is_recalled = self.memo.recall(start, memory, &mut addresses);
-            let number = |&bytes| u64::from_ne_bytes(bytes) as usize;
-            is_recalled.then(|| addresses.get().iter().map(number).collect())
+            let (words, memory) = self.memo.recall(start, self.memory())?;
+            let address = |word| Some(still(word, memory)? as usize);
+            words.iter().map(address).collect()
         }
 
         fn is_recalled(&self) -> bool {
