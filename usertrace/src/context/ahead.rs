@@ -8,7 +8,7 @@ use crate::writer::Readers;
 /// Has the calling thread cache its numbers, and where its other values are cached: later, the
 /// program may install a filter that kills it for these calls. A name and namespaces may change
 /// until the first event, which asks for them.
-pub(crate) fn ask_ahead(list: &List, readers: &Readers, apps: &Apps, stamp: u64) {
+pub(crate) fn ask_ahead(list: &List, readers: &Readers, apps: fn() -> &'static Apps, stamp: u64) {
     let Some(thread) = readers.cache() else {
         return;
     };

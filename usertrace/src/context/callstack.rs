@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use super::sink::Sink;
 use super::stack::{Stack, StackRange};
 use crate::event::{Frame, Place};
-use crate::unwind::{self, Addresses, Registers, Start, Walks};
+use crate::unwind::{self, Addresses, Recalled, Registers, Start, Walks};
 
 /// Maximum number of frames: `LTT_CALLSTACK_MAX`.
 pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
@@ -96,9 +96,15 @@ fn try_recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> Op
     let (walks, memory) = (known.walks?, known.range.memory_from(low)?);
     let start = start_above(low, place, known)?;
     let stack = walks.recall(&start, memory)?;
+    Some(append_recalled(&stack, to) && stack.is_own())
+}
+
+/// Appends the addresses of a remembered stack. False if the stack is another one. Apart, so that
+/// all that the loop needs is in registers.
+#[inline(never)]
+fn append_recalled(stack: &Recalled<'_>, to: &mut impl Sink) -> bool {
     let (words, address) = stack.addresses();
-    let is_whole = append_all(to, words, address);
-    Some(is_whole && stack.is_own())
+    append_all(to, words, address)
 }
 
 /// Appends the addresses of a stack that a walk comes to. Apart: it needs all registers.

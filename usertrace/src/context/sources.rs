@@ -9,7 +9,7 @@ use crate::writer::{Readers, Remembered, Rseq};
 /// Where the values of an event's contexts come from.
 #[derive(Debug)]
 pub(crate) struct ContextSources<'a> {
-    pub(crate) apps: &'a Apps,
+    pub(crate) apps: fn() -> &'static Apps,
     /// The caches of threads.
     pub(crate) readers: &'a Readers,
     pub(crate) rseq: Option<Rseq>,

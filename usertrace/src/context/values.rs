@@ -60,7 +60,7 @@ impl Code {
 
 /// The sources of the values of an event's contexts.
 pub(super) struct Values<'a> {
-    pub(super) apps: &'a Apps,
+    pub(super) apps: fn() -> &'static Apps,
     pub(super) thread: &'a Remembered,
     /// What the thread remembers of its walks.
     pub(super) walks: Option<Walks<'a>>,
@@ -75,6 +75,7 @@ pub(super) struct Values<'a> {
 
 impl Values<'_> {
     /// Appends the value of a context.
+    #[inline(always)]
     pub(super) fn append(&self, kind: Kind, to: &mut impl Sink) {
         match kind {
             Kind::Vpid => to.append(&(self.numbers() as u32).to_ne_bytes()),
@@ -92,7 +93,7 @@ impl Values<'_> {
             }
             Kind::Callstack(frames) => self.append_callstack(usize::from(frames), to),
             Kind::Namespace(at) => to.append(&self.namespace(usize::from(at)).to_ne_bytes()),
-            Kind::App(place) => to.append(&self.apps.value(place).to_ne_bytes()),
+            Kind::App(place) => to.append(&(self.apps)().value(place).to_ne_bytes()),
         }
     }
 

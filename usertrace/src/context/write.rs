@@ -31,7 +31,7 @@ const _: () = {
 pub(crate) unsafe fn write<const STACK: bool>(
     inside: &GuardedChannel<'_>,
     (list, readers): (&List, &Readers),
-    apps: &Apps,
+    apps: fn() -> &'static Apps,
     (rseq, stamp, place, code): (Option<Rseq>, u64, Place, Code),
     id: &AtomicU16,
     payload: Payload<'_>,

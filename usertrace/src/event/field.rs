@@ -305,13 +305,16 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
             return false;
         }
         // SAFETY: the scratch memory has `len` more bytes from this word on, as just checked; the
-        // slice is not a part of it, as it is borrowed mutably.
+        // slice is not a part of it, as it is borrowed mutably. The places are inside of both.
         unsafe {
             let to = self.scratch.as_mut_ptr().cast::<u64>().add(self.len / 8);
-            for (at, word) in words.iter().enumerate() {
-                // Volatile, so that each load is of one word: the caller may just have stored it,
-                // and the store buffer cannot answer a wider load.
-                to.add(at).write(std::ptr::from_ref(word).read_volatile());
+            // Volatile, so that each load is of one word: the caller may just have stored it, and
+            // the store buffer cannot answer a wider load.
+            let copy = |at: usize| to.add(at).write(words.as_ptr().add(at).read_volatile());
+            match words.len() {
+                1 => copy(0),
+                2 => (0..2).for_each(copy),
+                len => (0..len).for_each(copy),
             }
         }
         self.len += len;

@@ -17,9 +17,9 @@ use super::shared::shared;
 use super::state::State;
 use super::status::Status;
 use super::update::{self, Updater};
-use crate::context::{Apps, ContextSources, List};
+use crate::context::{Apps, ContextSources};
 use crate::os::signal::SignalMaskGuard;
-use crate::writer::{Channel, Readers, Rseq};
+use crate::writer::{Channel, Rseq};
 
 /// The state's address. Set once, before any call site's mask; a child of `fork` has it at the same
 /// address.
@@ -104,10 +104,20 @@ pub(crate) fn object_changes() -> u32 {
 
 /// True if the info area changed since the last update.
 fn is_stale() -> bool {
-    state().is_some_and(|state| {
-        update::area(state)
-            .is_some_and(|area| area.generation() != state.generation.load(Ordering::Relaxed))
-    })
+    state().is_some_and(is_stale_in)
+}
+
+#[inline(always)]
+fn is_stale_in(state: &State) -> bool {
+    update::area(state)
+        .is_some_and(|area| area.generation() != state.generation.load(Ordering::Relaxed))
+}
+
+/// The state of a process that has areas of its own, if the info area has not changed since the
+/// last update.
+#[inline(always)]
+pub(super) fn fresh_state() -> Option<&'static State> {
+    state().filter(|state| state.is_attached() && !is_stale_in(state))
 }
 
 /// A bit for each slot whose trace is active now, whether or not an update has followed that.
@@ -218,7 +228,7 @@ pub(super) fn context_sources(ip: usize) -> Option<ContextSources<'static>> {
     // SAFETY: `RSEQ` is 0, or what `Rseq::to_raw` returned.
     let rseq = unsafe { Rseq::from_raw(RSEQ.load(Ordering::Relaxed)) };
     Some(ContextSources {
-        apps: apps(),
+        apps,
         readers: &state.readers,
         rseq,
         stamp: state.stamp.load(Ordering::Relaxed),
@@ -236,16 +246,4 @@ pub(crate) fn renew_threads() {
     if let Some(state) = state() {
         state.renew_threads(shared().next_stamp());
     }
-}
-
-/// The contexts of a channel of a slot, the caches of threads, and the current stamp of the values
-/// in them. None if there is no such channel.
-pub(crate) fn contexts(
-    slot: usize,
-    channel: usize,
-) -> Option<(&'static List, &'static Readers, u64)> {
-    let state = state()?;
-    let list = state.contexts.get(slot)?.get(channel)?;
-    let stamp = state.stamp.load(Ordering::Relaxed);
-    Some((list, &state.readers, stamp))
 }

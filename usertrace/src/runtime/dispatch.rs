@@ -6,16 +6,14 @@ use std::sync::atomic::{AtomicU16, Ordering, fence};
 use usertrace_sys::limits::SLOTS;
 
 use super::condition::{QuickAnswer, TriggerList};
+use super::with_contexts::{self, Tried};
 use super::{condition, current};
-use crate::context::List;
 use crate::event::{
     ATTACH, Buffer, CONDITIONAL, COUNTED, Callsite, CountTarget, FirstWords, FlaggedWord, Outcome,
-    PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of, place_of,
+    PROBED, Scratch, TRIGGERING, WANTS_IP, ip_of,
 };
-use crate::writer::{
-    self, Channel, Counted, Cursor, Dropped, GuardedChannel, Payload, Readers, Refusal, Rseq,
-};
-use crate::{context, control, probe};
+use crate::writer::{self, Channel, Counted, Cursor, Dropped, Payload, Refusal, Rseq};
+use crate::{control, probe};
 
 /// The bits of masks that are not those of slots.
 const FLAGGED: u32 = ATTACH | PROBED | WANTS_IP | CONDITIONAL | TRIGGERING | COUNTED;
@@ -221,10 +219,19 @@ fn record_words_without_route(callsite: &Callsite, words: &[u64]) -> Outcome {
     let Some((slot, channel)) = lone_channel(callsite) else {
         return record_words_slow(callsite, words);
     };
-    // The answer only chooses the path.
+    // The answers only choose the path.
     if channel.has_contexts() {
-        return record_in_lone_slot(callsite, slot, words);
+        return match with_contexts::has_stack(slot, callsite.channel(slot)) {
+            false => record_with_contexts::<false>(callsite, slot, words),
+            true => record_with_contexts::<true>(callsite, slot, words),
+        };
     }
+    record_shared(callsite, slot, words, channel)
+}
+
+/// Likewise, for an event that one trace wants without contexts.
+#[inline(never)]
+fn record_shared(callsite: &Callsite, slot: usize, words: &[u64], channel: &Channel) -> Outcome {
     if current::found_rseq().is_none()
         // SAFETY: as in `record_words`.
         && unsafe { writer::try_write_shared(channel, callsite.id(slot), words) }
@@ -234,7 +241,39 @@ fn record_words_without_route(callsite: &Callsite, words: &[u64]) -> Outcome {
     record_words_slow(callsite, words)
 }
 
-/// Likewise, for an event that one trace wants behind contexts.
+/// Likewise, for an event that one trace wants with contexts.
+#[inline(never)]
+fn record_with_contexts<const STACK: bool>(
+    callsite: &Callsite,
+    slot: usize,
+    words: &[u64],
+) -> Outcome {
+    match with_contexts::try_record::<STACK>(callsite, slot, words) {
+        Some(tried) if tried.result.is_ok() && tried.channel.is_open() => Outcome::Recorded,
+        Some(tried) => follow(slot, tried),
+        None => record_in_lone_slot(callsite, slot, words),
+    }
+}
+
+/// Does what an event's result, or a channel that was closed, asks for.
+#[cold]
+#[inline(never)]
+fn follow(slot: usize, tried: Tried) -> Outcome {
+    let Tried {
+        result,
+        index,
+        channel,
+    } = tried;
+    refresh_if_closed(channel);
+    if result == Err(Dropped::Lost) {
+        control::report_full(slot, index, channel);
+    }
+    Outcome::Off.and(result)
+}
+
+/// Likewise, for an event that an update must come to first.
+#[cold]
+#[inline(never)]
 fn record_in_lone_slot(callsite: &Callsite, slot: usize, words: &[u64]) -> Outcome {
     let payload = Payload::Words(words);
     match record_in_slot(callsite, slot, payload, Refusal::Again) {
@@ -430,16 +469,7 @@ fn record_in_slot(
         return Some(count(callsite, (slot, index), (rseq, channel), payload));
     }
     let result = match channel.in_contexts() {
-        Some(inside) => {
-            let contexts = current::contexts(slot, index)?;
-            let (list, ..) = contexts;
-            let place = (callsite, id);
-            // Two functions, because a call stack takes more stack.
-            match list.frames() {
-                0 => write_in_contexts::<false>(place, (rseq, &inside), contexts, payload),
-                _ => write_in_contexts::<true>(place, (rseq, &inside), contexts, payload),
-            }
-        }
+        Some(inside) => with_contexts::record(callsite, (slot, index), &inside, payload)?,
         // SAFETY: as in `record_words`.
         None => unsafe { writer::write_slowly(rseq, channel, id, payload, refusal) },
     };
@@ -449,35 +479,6 @@ fn record_in_slot(
     }
     Some(result)
 }
-
-/// Writes an event to a channel behind its contexts, which have a call stack if `STACK`. The id and
-/// the contexts must be those of the channel.
-#[inline(never)]
-fn write_in_contexts<const STACK: bool>(
-    (callsite, id): (&Callsite, &AtomicU16),
-    (rseq, inside): (Option<Rseq>, &GuardedChannel<'_>),
-    (list, readers, stamp): (&List, &Readers, u64),
-    payload: Payload<'_>,
-) -> Result<(), Dropped> {
-    // SAFETY: `record_in_slot` passes the id that the call site has in the channel, which the
-    // runtime has opened, and the channel's list.
-    unsafe {
-        context::write::<STACK>(
-            inside,
-            (list, readers),
-            current::apps(),
-            (rseq, stamp, place_of(callsite), CODE),
-            id,
-            payload,
-        )
-    }
-}
-
-/// How the code at the addresses of events is described.
-const CODE: context::Code = context::Code {
-    changes: current::object_changes,
-    notice: current::notice_address,
-};
 
 /// Counts an event in a slot's channel that counts.
 fn count(

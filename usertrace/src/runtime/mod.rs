@@ -49,6 +49,7 @@ mod steer;
 mod text;
 mod update;
 mod update_signal;
+mod with_contexts;
 
 pub use self::current::notice_objects;
 pub use self::dispatch::{record, record_long, record_parts, record_variable, record_words};

@@ -556,7 +556,7 @@ impl Updater {
             // A new trace needs fresh values of threads' contexts.
             let stamp = shared().next_stamp();
             self.state.renew_threads(stamp);
-            ask_ahead(list, &self.state.readers, &shared().apps, stamp);
+            ask_ahead(list, &self.state.readers, || &shared().apps, stamp);
         } else {
             // The control channel has no room for the description.
             list.clear();

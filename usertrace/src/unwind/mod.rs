@@ -21,7 +21,7 @@ mod walk;
 pub(crate) use self::addresses::Addresses;
 use self::cache::Cache;
 pub(crate) use self::known_memory::KnownMemory;
-pub(crate) use self::last_walk::{LastWalk, Walks};
+pub(crate) use self::last_walk::{LastWalk, Recalled, Walks};
 pub(crate) use self::registers::{Registers, StackMemory};
 use self::rule::{PlainRule, Rule};
 pub(crate) use self::stack_memo::{StackMemo, Start};

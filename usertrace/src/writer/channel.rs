@@ -569,6 +569,7 @@ impl Channel {
 
     /// Enters the channel for a record with contexts, which do not change until the result is
     /// dropped. None if the channel is closed, or has no contexts.
+    #[inline(always)]
     pub(crate) fn in_contexts(&self) -> Option<GuardedChannel<'_>> {
         if !self.has_contexts() {
             return None;

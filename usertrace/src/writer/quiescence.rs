@@ -67,7 +67,8 @@ impl Readers {
     /// The caller may look at the channel only afterwards.
     #[inline(always)]
     pub(super) fn enter(&self, slot: u32) -> Option<ReadSideGuard<'_>> {
-        let reader = thread::with(|thread| self.known(thread)).or_else(|| self.find())?;
+        let known = thread::with(|thread| self.known(thread));
+        let reader = known.map(|(_, reader)| reader).or_else(|| self.find())?;
         let before = reader.inside.load(Ordering::Relaxed);
         reader.inside.store(before | 1 << slot, Ordering::Relaxed);
         // The compiler moves no later access before the store. Pairs with the closing thread's
@@ -109,7 +110,7 @@ impl Readers {
     /// Cached contexts and walks of the calling thread, if it has a slot.
     #[inline(always)]
     pub(super) fn known_caches(&self) -> Option<(&Remembered, Walks<'_>)> {
-        let index = thread::with(|thread| self.known(thread).and(index(thread)))?;
+        let (index, _) = thread::with(|thread| self.known(thread))?;
         let walks = Walks {
             last: self.walks.get(index)?,
             stacks: self.stacks.get(index),
@@ -117,14 +118,15 @@ impl Readers {
         Some((self.remembered.get(index)?, walks))
     }
 
-    /// The calling thread's slot, if it has one.
+    /// The calling thread's slot, with its index, if it has one.
     #[inline(always)]
-    fn known(&self, thread: &Thread) -> Option<&ReaderSlot> {
-        let reader = self.all.get(index(thread)?)?;
+    fn known(&self, thread: &Thread) -> Option<(usize, &ReaderSlot)> {
+        let index = index(thread)?;
+        let reader = self.all.get(index)?;
         // A child of `fork` finds all slots free, but its thread still has the index of its
         // parent's.
         let block = std::ptr::from_ref(thread).addr();
-        (reader.block.load(Ordering::Relaxed) == block).then_some(reader)
+        (reader.block.load(Ordering::Relaxed) == block).then_some((index, reader))
     }
 
     /// Takes a slot for the calling thread.
