@@ -14,6 +14,7 @@
 //! ```
 
 mod console;
+mod counter;
 mod cpio;
 mod gdb;
 mod guest;

@@ -5,10 +5,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use usertrace_vm::{Guest, KernelConfig, Outcome, Run, Streams};
@@ -204,6 +204,45 @@ fn the_guest_has_the_processors_the_memory_and_a_clock() {
     let kib: u64 = lines[1].parse().unwrap();
     assert!((500 << 10..700 << 10).contains(&kib), "{kib}");
     assert_ne!(lines[2], "jiffies");
+}
+
+/// On a busy host, the kernel cannot measure the frequency of its clock by an emulated timer.
+#[test]
+fn the_guest_is_told_how_fast_its_clock_is() {
+    let mut child = Command::new(PROGRAM)
+        .args(["guest", "--memory", "512M", "--", "sh", "-c"])
+        .arg("cat /proc/uptime; read line; cat /proc/uptime; dmesg")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut uptime = || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let seconds = line.split(' ').next().unwrap();
+        seconds.parse::<f64>().unwrap()
+    };
+    let (outer, before, inner) = (Instant::now(), uptime(), Instant::now());
+    std::thread::sleep(Duration::from_millis(500));
+    let inner = inner.elapsed();
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let passed = uptime() - before;
+    // The first reading may be as old as the machine.
+    let outer = outer.elapsed();
+    // It is printed in hundredths.
+    assert!(inner.as_secs_f64() < passed + 0.02, "{inner:?} {passed}");
+    assert!(passed < outer.as_secs_f64() + 0.02, "{outer:?} {passed}");
+    let mut log = String::new();
+    output.read_to_string(&mut log).unwrap();
+    assert!(child.wait().unwrap().success());
+    if cfg!(target_arch = "x86_64") {
+        let (_, rest) = log.split_once("tsc_early_khz=").unwrap();
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap();
+        let khz: u64 = rest[..digits].parse().unwrap();
+        let line = format!("tsc: Detected {}.{:03} MHz", khz / 1000, khz % 1000);
+        assert!(log.contains(&line), "{line}: {log}");
+    }
 }
 
 #[test]
