@@ -9,11 +9,12 @@
 //! frame lies above the last one, and there are at most [`MAX_FRAMES`].
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU64;
 
 use super::sink::Sink;
 use super::stack::{Stack, StackRange};
 use crate::event::{Frame, Place};
-use crate::unwind::{self, Addresses, Recalled, Registers, Start, Walks};
+use crate::unwind::{self, Addresses, KnownMemory, Registers, Start, Walks};
 
 /// Maximum number of frames: `LTT_CALLSTACK_MAX`.
 pub(crate) const MAX_FRAMES: usize = usertrace_sys::uapi::LTT_CALLSTACK_MAX;
@@ -80,7 +81,7 @@ fn start_above(low: usize, (place, max): (Place, usize), known: Known<'_>) -> Op
 #[inline(always)]
 fn recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> bool {
     let before = to.mark();
-    let is_recalled = try_recall(place, known, to).is_some_and(|is_whole| is_whole);
+    let is_recalled = try_recall(place, known, to).is_some();
     if !is_recalled {
         to.back_to(before);
     }
@@ -89,22 +90,25 @@ fn recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> bool {
     is_recalled
 }
 
-/// The same. May have appended a part if it does not return true.
+/// The same. May have appended a part if there is no answer.
 #[inline(always)]
-fn try_recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> Option<bool> {
+fn try_recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> Option<()> {
     let low = Registers::current().stack_pointer;
     let (walks, memory) = (known.walks?, known.range.memory_from(low)?);
     let start = start_above(low, place, known)?;
-    let stack = walks.recall(&start, memory)?;
-    Some(append_recalled(&stack, to) && stack.is_own())
+    let before = to.mark();
+    let is_recalled = walks.recall(&start, memory, |words, memory| {
+        to.back_to(before);
+        append_same(words, memory, to)
+    });
+    is_recalled.then_some(())
 }
 
-/// Appends the addresses of a remembered stack. False if the stack is another one. Apart, so that
-/// all that the loop needs is in registers.
+/// Appends the addresses of these words if all of them are still in the memory. Apart, so that all
+/// that the loop needs is in registers.
 #[inline(never)]
-fn append_recalled(stack: &Recalled<'_>, to: &mut impl Sink) -> bool {
-    let (words, address) = stack.addresses();
-    append_all(to, words, address)
+fn append_same(words: &[AtomicU64], memory: KnownMemory, to: &mut impl Sink) -> bool {
+    append_all(to, words, |word| unwind::still(word, memory))
 }
 
 /// Appends the addresses of a stack that a walk comes to. Apart: it needs all registers.
@@ -224,8 +228,6 @@ fn find_place(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use super::*;
     use crate::event::SizedBuffer;
     use crate::os::memory::is_readable;

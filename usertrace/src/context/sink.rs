@@ -5,7 +5,7 @@ use crate::event::{BufferMark, Payload, SizedBuffer};
 /// Takes the bytes of contexts.
 pub(super) trait Sink {
     /// How much it had.
-    type Mark;
+    type Mark: Copy;
 
     fn append(&mut self, bytes: &[u8]);
 

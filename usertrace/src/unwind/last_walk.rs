@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use super::addresses::Addresses;
 use super::known_memory::{KnownMemory, WORD};
 use super::registers::Registers;
-use super::stack_memo::{self, StackMemo, Start};
+use super::stack_memo::StackMemo;
 use super::step::{
     self, ADDRESS, ADDRESS_BITS, BY_FRAME, Frame, Step, VERIFIABLE, without_signature,
 };
+use super::told_stack::Start;
 
 /// Frames that are remembered.
 const FRAMES: usize = 32;
@@ -32,35 +33,29 @@ pub(crate) struct Walks<'a> {
     pub(crate) stacks: Option<&'a StackMemo>,
 }
 
-impl<'a> Walks<'a> {
-    /// The addresses of the stack that begins there, if an earlier walk came to it.
+impl Walks<'_> {
+    /// Whether an earlier walk came to the stack that begins there. If so, `append` got the words
+    /// of its addresses last, from the innermost on, and found all of them [`still`] in the memory
+    /// that it got, too.
     #[inline(always)]
-    pub(crate) fn recall(self, start: &Start, memory: KnownMemory) -> Option<Recalled<'a>> {
-        self.last.recall(self.stacks?, start, memory)
-    }
-}
-
-/// The addresses of a stack that an earlier walk came to, as long as they are still in the memory.
-#[derive(Debug)]
-pub(crate) struct Recalled<'a> {
-    taken: Taken<'a>,
-    words: &'a [AtomicU64],
-    memory: KnownMemory,
-}
-
-impl Recalled<'_> {
-    /// Words for the addresses from the innermost on, and the function from a word to its address,
-    /// which returns none if there is another one in the memory.
-    #[inline(always)]
-    pub(crate) fn addresses(&self) -> (&[AtomicU64], impl Fn(&AtomicU64) -> Option<u64>) {
-        let Self { words, memory, .. } = *self;
-        (words, move |word| stack_memo::still(word, memory))
-    }
-
-    /// Whether all that was returned so far was of this stack.
-    #[inline(always)]
-    pub(crate) fn is_own(&self) -> bool {
-        self.taken.is_own()
+    pub(crate) fn recall(
+        self,
+        start: &Start,
+        memory: KnownMemory,
+        append: impl FnMut(&[AtomicU64], KnownMemory) -> bool,
+    ) -> bool {
+        let last = self.last;
+        // Whether a walk has been left is seen by its stack's end, so that must be this one's.
+        if last.owner.load(Ordering::Relaxed) != 0
+            || last.end.load(Ordering::Relaxed) != memory.end() as u64
+        {
+            return false;
+        }
+        let Some(stacks) = self.stacks else {
+            return false;
+        };
+        let taken = Taken::new(last, start.stack_pointer);
+        stacks.recall(start, memory, append) && taken.is_own()
     }
 }
 
@@ -146,29 +141,6 @@ impl LastWalk {
             _ => &frames[random() as usize % frames.len()],
         };
         step::damage(place, random);
-    }
-
-    /// The addresses of the stack that begins there, if an earlier walk came to it.
-    #[inline(always)]
-    fn recall<'a>(
-        &'a self,
-        stacks: &'a StackMemo,
-        start: &Start,
-        memory: KnownMemory,
-    ) -> Option<Recalled<'a>> {
-        // Whether a walk has been left is seen by its stack's end, so that must be this one's.
-        if self.owner.load(Ordering::Relaxed) != 0
-            || self.end.load(Ordering::Relaxed) != memory.end() as u64
-        {
-            return None;
-        }
-        let taken = Taken::new(self, start.stack_pointer);
-        let (words, memory) = stacks.recall(start, memory)?;
-        Some(Recalled {
-            taken,
-            words,
-            memory,
-        })
     }
 
     /// Takes it for a walk that begins at a stack pointer, on a stack with this end.
@@ -483,11 +455,12 @@ mod tests {
             stacks: Some(&stacks),
         };
         let recalled = || {
-            let stack = walks.recall(&start, memory)?;
-            let (words, address) = stack.addresses();
-            let first = address(words.first()?);
-            assert!(stack.is_own());
-            first
+            let mut first = None;
+            let is_recalled = walks.recall(&start, memory, |words, memory| {
+                first = crate::unwind::still(&words[0], memory);
+                true
+            });
+            first.filter(|_| is_recalled)
         };
         assert_eq!(recalled(), Some(0x5678));
         let frames = last.take(at(3), at(8), 0).unwrap();

@@ -9,6 +9,7 @@
 
 mod addresses;
 mod cache;
+mod hints;
 mod known_memory;
 mod last_walk;
 mod registers;
@@ -16,15 +17,17 @@ mod rule;
 mod stack_memo;
 mod step;
 mod table;
+mod told_stack;
 mod walk;
 
 pub(crate) use self::addresses::Addresses;
 use self::cache::Cache;
 pub(crate) use self::known_memory::KnownMemory;
-pub(crate) use self::last_walk::{LastWalk, Recalled, Walks};
+pub(crate) use self::last_walk::{LastWalk, Walks};
 pub(crate) use self::registers::{Registers, StackMemory};
 use self::rule::{PlainRule, Rule};
-pub(crate) use self::stack_memo::{StackMemo, Start};
+pub(crate) use self::stack_memo::StackMemo;
+pub(crate) use self::told_stack::{Start, still};
 pub(crate) use self::walk::append_callers;
 use crate::os::linker;
 

@@ -1,112 +1,69 @@
 //! Remembers whole stacks of a thread. A program records most of its events with few stacks, so
-//! that a walk need not be done again: it is enough that the words are still there that it read.
+//! that a walk need not be done again: it is enough that the words are still there that it read
+//! (`told_stack.rs`).
 //!
-//! A walk is a function of where it begins, the rules of instructions, and the words of the stack
-//! that the rules name. As long as no code is loaded or unloaded, the rules stay the same. So a
-//! walk that begins at the same address, with the same stack pointer, comes to the same addresses
-//! if it reads the same words. A frame pointer matters only if a rule was relative to it: programs
-//! use that register for anything else, and so do the words where it was saved.
+//! The stack that was recalled last with the same beginning is tried first. Otherwise a hash of the
+//! innermost callers finds it: that takes several times as long, as each load waits for another.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use super::hints::HINTS;
 use super::known_memory::{KnownMemory, WORD};
-use super::step::{ADDRESS, ADDRESS_BITS, Step};
+use super::step::Step;
+use super::told_stack::{Start, ToldStack, below};
 
-/// Stacks that are remembered. Each has one possible place.
-const STACKS: usize = 1 << STACK_BITS;
-const STACK_BITS: u32 = 7;
-/// Each beginning, with its first callers, has one possible [hint](StackMemo::hints).
-const HINTS: usize = 1 << HINT_BITS;
-const HINT_BITS: u32 = 9;
-/// One stack of so many takes the place of one with the same beginning.
-const PATIENCE: u32 = 4;
-/// Callers that choose the place of a stack.
-const CALLERS: usize = 3;
-/// Words that tell a stack. With them, a stack has 256 bytes.
-const WORDS: usize = 28;
+/// Stacks that are remembered.
+const STACKS: usize = SETS * WAYS;
+/// Each stack has two possible sets. With one, some sets would have more stacks than places while
+/// others are empty.
+const SETS: usize = 1 << SET_BITS;
+const SET_BITS: u32 = 5;
+/// Stacks of a set.
+const WAYS: usize = 4;
+/// Hashes of stacks that have come once. Each has one possible place.
+const ONCE: usize = 1 << ONCE_BITS;
+const ONCE_BITS: u32 = 10;
+/// Places for the stack that was recalled last. Each beginning has one possible place.
+const STARTS: usize = 1 << START_BITS;
+const START_BITS: u32 = 8;
+/// Callers that choose the sets of a stack: functions such as `operator new` have many callers,
+/// whose stacks are to have different places.
+const CALLERS: usize = 6;
 
-/// The bit of an extent that says that the walk depends on the frame pointer where it began.
-const BY_FRAME: u64 = 1 << 63;
-
-/// Where a walk begins: an event in a function that has called one of the library.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Start {
-    /// The event's address, to which the function of the library returns.
-    pub(crate) ip: usize,
-    /// The stack pointer in that function, which has left the address behind its call right below.
-    pub(crate) stack_pointer: usize,
-    /// The frame pointer at the event, if it is known.
-    pub(crate) frame_pointer: Option<usize>,
-    /// The changes to loaded code so far.
-    pub(crate) changes: u32,
-    /// Most addresses.
-    pub(crate) max: usize,
-}
-
-impl Start {
-    /// The lowest word that tells the stack.
-    fn base(&self) -> usize {
-        self.stack_pointer.wrapping_sub(WORD)
-    }
-
-    fn key(&self) -> u64 {
-        self.ip as u64 & ADDRESS | (self.max as u64) << ADDRESS_BITS
-    }
-}
-
-/// The stacks of a thread. Zeros are valid: there are none.
+/// The stacks of a thread. Zeros are valid: there are none. Relaxed: only the thread and its signal
+/// handlers use it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StackMemo {
-    /// Where the return address of a function was, for a beginning and the callers before:
-    /// functions such as `operator new` have many callers, whose stacks are to have different
-    /// places. If it is wrong, a stack is not found.
-    hints: [AtomicU16; HINTS],
-    /// How often a stack had the place of another one with the same beginning.
-    others: AtomicU32,
-    stacks: [Stack; STACKS],
+    once: [AtomicU32; ONCE],
+    latest: [AtomicU16; STARTS],
+    /// A part of the hash of each stack; 0: there is none.
+    hashes: [AtomicU32; STACKS],
+    /// Not 0: the stack was recalled since its place was wanted for another one.
+    came: [AtomicU8; STACKS],
+    stacks: [ToldStack; STACKS],
 }
 
 impl Default for StackMemo {
     fn default() -> Self {
         Self {
-            hints: [const { AtomicU16::new(0) }; HINTS],
-            others: AtomicU32::new(0),
-            stacks: std::array::from_fn(|_| Stack::default()),
+            once: [const { AtomicU32::new(0) }; ONCE],
+            latest: [const { AtomicU16::new(0) }; STARTS],
+            hashes: [const { AtomicU32::new(0) }; STACKS],
+            came: [const { AtomicU8::new(0) }; STACKS],
+            stacks: std::array::from_fn(|_| ToldStack::default()),
         }
-    }
-}
-
-/// The words that tell a stack. Relaxed: only one thread and its signal handlers use them.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-struct Stack {
-    /// The address where the walk begins, and most addresses; 0: there is no stack.
-    key: AtomicU64,
-    stack_pointer: AtomicU64,
-    /// The changes to loaded code that it is as of; in the upper half, how many words only tell it,
-    /// how many more are addresses of it, and [`BY_FRAME`]. Without words, it has come once only.
-    extent: AtomicU64,
-    /// The frame pointer that it depends on.
-    frame_pointer: AtomicU64,
-    /// The lower 48 bits of each, and above them its distance from the lowest one, in words.
-    words: [AtomicU64; WORDS],
-}
-
-impl Stack {
-    fn is_of(&self, start: &Start) -> bool {
-        self.key.load(Ordering::Relaxed) == start.key()
-            && self.stack_pointer.load(Ordering::Relaxed) == start.stack_pointer as u64
     }
 }
 
 impl StackMemo {
     /// Forgets all stacks, for the calling thread, which takes it from a thread that ended.
     pub(crate) fn forget(&self) {
-        for stack in &self.stacks {
+        for (hash, stack) in self.hashes.iter().zip(&self.stacks) {
             // A store of what is there would cost most threads a page.
-            if stack.key.load(Ordering::Relaxed) != 0 {
-                stack.key.store(0, Ordering::Relaxed);
+            if hash.load(Ordering::Relaxed) != 0 {
+                hash.store(0, Ordering::Relaxed);
+                stack.forget();
             }
         }
     }
@@ -114,68 +71,47 @@ impl StackMemo {
     /// Changes one of its words to a random one or by a bit.
     #[cfg(test)]
     pub(crate) fn damage(&self, mut random: impl FnMut() -> u64) {
-        let used = |stack: &&Stack| stack.key.load(Ordering::Relaxed) != 0;
-        let used: Vec<_> = self.stacks.iter().filter(used).collect();
-        let Some(stack) = used.get(random() as usize % used.len().max(1)) else {
-            return;
-        };
-        let place = match random() as usize % 8 {
-            0 => &stack.extent,
-            1 => &stack.frame_pointer,
-            _ => &stack.words[random() as usize % WORDS],
-        };
-        crate::unwind::step::damage(place, random);
-    }
-
-    /// The place of the stack that begins there, in memory from its [base](Start::base) on. Calls
-    /// `of_caller` with each hint on the way.
-    #[inline(always)]
-    fn at(
-        &self,
-        start: &Start,
-        memory: KnownMemory,
-        mut of_caller: impl FnMut(&AtomicU16),
-    ) -> &Stack {
-        let mut hash = hashed((start.ip ^ start.stack_pointer.rotate_left(20)) as u64);
-        for _ in 0..CALLERS {
-            let hint = &self.hints[(hash >> (u64::BITS - HINT_BITS)) as usize % HINTS];
-            of_caller(hint);
-            let caller = memory.get(hint.load(Ordering::Relaxed).into()).unwrap_or(0);
-            hash = hashed(hash ^ caller as u64);
+        let used = |(hash, _): &(&AtomicU32, _)| hash.load(Ordering::Relaxed) != 0;
+        let used: Vec<_> = self.hashes.iter().zip(&self.stacks).filter(used).collect();
+        if let Some((_, stack)) = used.get(random() as usize % used.len().max(1)) {
+            stack.damage(random);
         }
-        &self.stacks[(hash >> (u64::BITS - STACK_BITS)) as usize % STACKS]
     }
 
-    /// The words of the addresses of the stack that begins there, from the innermost on, if it is
-    /// remembered, and the words are the same that only tell it; and the memory in which the
-    /// addresses are if they are [still] the same.
+    /// Whether the stack that begins there is remembered. If so, `append` got the words of its
+    /// addresses last, from the innermost on, and found all of them
+    /// [`still`](super::told_stack::still) in the memory that it got, too.
     #[inline(always)]
     pub(super) fn recall(
         &self,
         start: &Start,
         memory: KnownMemory,
-    ) -> Option<(&[AtomicU64], KnownMemory)> {
-        let memory = memory.from(start.base())?;
-        let stack = self.at(start, memory, |_| {});
-        let extent = stack.extent.load(Ordering::Relaxed);
-        let [telling, appended] = [32, 40].map(|shift| usize::from((extent >> shift) as u8));
-        if !stack.is_of(start) || extent as u32 != start.changes || telling == 0 {
-            return None;
-        }
-        if extent & BY_FRAME != 0 {
-            let by_frame = stack.frame_pointer.load(Ordering::Relaxed);
-            if start.frame_pointer.map(|pointer| pointer as u64) != Some(by_frame) {
-                return None;
+        mut append: impl FnMut(&[AtomicU64], KnownMemory) -> bool,
+    ) -> bool {
+        let Some(memory) = memory.from(start.base()) else {
+            return false;
+        };
+        let mut is_at = |place: usize| {
+            let words = self.stacks[place].addresses(start, memory);
+            let is_same = words.is_some_and(|words| append(words, memory));
+            if is_same {
+                self.came[place].store(1, Ordering::Relaxed);
             }
+            is_same
+        };
+        let latest = &self.latest[number(start)];
+        if is_at(usize::from(latest.load(Ordering::Relaxed)) % STACKS) {
+            return true;
         }
-        let words = stack.words.get(..telling + appended)?;
-        let (telling, addresses) = words.split_at(telling);
-        // Whatever is remembered, a stack begins with its event.
-        let is_of_event =
-            |first: &AtomicU64| first.load(Ordering::Relaxed) & ADDRESS == start.ip as u64;
-        let is_told = addresses.first().is_some_and(is_of_event)
-            && telling.iter().all(|word| still(word, memory).is_some());
-        is_told.then_some((addresses, memory))
+        let hash = Hash::of(start, memory);
+        let is_of_hash = |place: usize| self.hashes[place].load(Ordering::Relaxed) == hash.short();
+        let found = hash
+            .places()
+            .find(|&place| is_of_hash(place) && is_at(place));
+        if let Some(place) = found {
+            latest.store(place as u16, Ordering::Relaxed);
+        }
+        found.is_some()
     }
 
     /// Remembers the stack of a walk, if it comes for the second time, and words can tell it.
@@ -187,135 +123,108 @@ impl StackMemo {
         &self,
         start: &Start,
         memory: KnownMemory,
-        mut frames: impl Iterator<Item = Step> + Clone,
+        frames: impl Iterator<Item = Step> + Clone,
         are_own: impl FnOnce() -> bool,
     ) {
         let Some(memory) = memory.from(start.base()) else {
             return;
         };
-        let mut callers = frames.clone().skip(1);
-        let stack = self.at(start, memory, |hint| {
-            let place = callers.next().map_or(0, below);
-            let distance = place.wrapping_sub(start.base()) / WORD;
-            hint.store(distance as u16, Ordering::Relaxed);
-        });
-        let extent = stack.extent.load(Ordering::Relaxed);
-        if !stack.is_of(start) {
-            stack.extent.store(0, Ordering::Relaxed);
-            stack.key.store(start.key(), Ordering::Relaxed);
-            let stack_pointer = start.stack_pointer as u64;
-            stack.stack_pointer.store(stack_pointer, Ordering::Relaxed);
+        let (mut place, mut instruction) = (start.base(), first_instruction(start, memory));
+        for caller in frames.clone().skip(1).take(CALLERS) {
+            HINTS.put(instruction, below(caller).wrapping_sub(place) / WORD);
+            (place, instruction) = (below(caller), caller.ip() as usize);
+        }
+        let hash = Hash::of(start, memory);
+        let once = &self.once[hash.once()];
+        if once.load(Ordering::Relaxed) != hash.short() {
+            once.store(hash.short(), Ordering::Relaxed);
             return;
         }
-        // Stacks that take turns at a place are not stored each time.
-        let others = self.others.load(Ordering::Relaxed).wrapping_add(1);
-        self.others.store(others, Ordering::Relaxed);
-        let has_other = extent >> 32 != 0 && extent as u32 == start.changes;
-        if has_other && !others.is_multiple_of(PATIENCE) {
+        let Some(place) = self.place_for(hash) else {
             return;
+        };
+        self.hashes[place].store(0, Ordering::Relaxed);
+        if self.stacks[place].set(start, memory, frames, are_own) {
+            self.hashes[place].store(hash.short(), Ordering::Relaxed);
         }
-        stack.extent.store(0, Ordering::Relaxed);
-        if let Some(extent) = store(stack, start, memory, &mut frames)
-            && are_own()
-        {
-            stack.extent.store(extent, Ordering::Relaxed);
-        }
+    }
+
+    /// A place for a stack: one that is empty, or whose stack has not come since a place was
+    /// wanted. None if there is none now: the stacks that are there come more often.
+    fn place_for(&self, hash: Hash) -> Option<usize> {
+        let is_empty = |&place: &usize| self.hashes[place].load(Ordering::Relaxed) == 0;
+        let is_idle = |&place: &usize| self.came[place].swap(0, Ordering::Relaxed) == 0;
+        let empty = hash.places().find(is_empty);
+        empty.or_else(|| hash.places().find(is_idle))
     }
 }
 
-/// The value of a word of a stack, if it is still in the memory.
+/// The hash of a stack.
+#[derive(Clone, Copy, Debug)]
+struct Hash(u64);
+
+impl Hash {
+    /// That of the stack that begins there, in memory from its [base](Start::base) on.
+    #[inline(always)]
+    fn of(start: &Start, memory: KnownMemory) -> Self {
+        let (mut place, mut instruction) = (0, first_instruction(start, memory));
+        let mut hash = mixed((instruction ^ start.stack_pointer.rotate_left(20)) as u64);
+        for _ in 0..CALLERS {
+            place += HINTS.get(instruction);
+            instruction = memory.get(place).unwrap_or(0);
+            hash = mixed(hash ^ instruction as u64);
+        }
+        Self(hash)
+    }
+
+    /// The places in which the stack may be.
+    #[inline(always)]
+    fn places(self) -> impl Iterator<Item = usize> {
+        let sets = [1, 2].map(|n| (self.0 >> (u64::BITS - n * SET_BITS)) as usize % SETS);
+        (0..2 * WAYS).map(move |n| sets[n / WAYS] * WAYS + n % WAYS)
+    }
+
+    /// The place of the hash if the stack has come once.
+    fn once(self) -> usize {
+        (self.0 >> (u64::BITS - ONCE_BITS)) as usize % ONCE
+    }
+
+    /// The part that is stored.
+    #[inline(always)]
+    fn short(self) -> u32 {
+        (self.0 >> 16) as u32 | 1
+    }
+}
+
+/// The place of a beginning among [`STARTS`].
 #[inline(always)]
-pub(super) fn still(word: &AtomicU64, memory: KnownMemory) -> Option<u64> {
-    let word = word.load(Ordering::Relaxed);
-    let value = word & ADDRESS;
-    (memory.get((word >> ADDRESS_BITS) as usize) == Some(value as usize)).then_some(value)
+fn number(start: &Start) -> usize {
+    let hash = mixed((start.ip ^ start.stack_pointer.rotate_left(20)) as u64);
+    (hash >> (u64::BITS - START_BITS)) as usize % STARTS
 }
 
-fn hashed(word: u64) -> u64 {
+/// What the distance of the event's caller from the [base](Start::base) depends on: the event's
+/// instruction, and that of the function of the library.
+#[inline(always)]
+fn first_instruction(start: &Start, memory: KnownMemory) -> usize {
+    start.ip ^ memory.get(0).unwrap_or(0).rotate_left(7)
+}
+
+/// Spreads a word over the upper bits.
+#[inline(always)]
+fn mixed(word: u64) -> u64 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// The place of a frame's address, which is right below its stack pointer.
-fn below(step: Step) -> usize {
-    (step.stack_pointer() as usize).wrapping_sub(WORD)
-}
-
-/// Where the frame pointer of a frame comes from.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// It is that of the event.
-    Start,
-    /// It was saved there.
-    Saved(usize, usize),
-    /// It was saved, and the word there tells the stack already.
-    Stored(usize),
-}
-
-/// Stores the words that tell a stack, and returns its extent. None if they do not. The memory
-/// begins at the stack's [base](Start::base).
-fn store(
-    stack: &Stack,
-    start: &Start,
-    memory: KnownMemory,
-    frames: &mut impl Iterator<Item = Step>,
-) -> Option<u64> {
-    // The words that only tell the stack come first; its addresses are collected apart.
-    let (mut addresses, mut count, mut telling) = ([0; WORDS], 1, 1);
-    let put = |at: usize, word: u64| {
-        let place = stack.words.get(at)?;
-        place.store(word, Ordering::Relaxed);
-        Some(())
-    };
-    let word = |place: usize, value: usize| {
-        let distance = place.checked_sub(start.base())? / WORD;
-        let is_there = memory.get(distance) == Some(value);
-        let fits = distance < 1 << (u64::BITS - ADDRESS_BITS) && value as u64 <= ADDRESS;
-        (is_there && fits).then_some(value as u64 | (distance as u64) << ADDRESS_BITS)
-    };
-    // The address behind the call of a function of the library, and that function's way back.
-    put(0, word(start.base(), memory.get(0)?)?)?;
-    let own = frames.next()?;
-    addresses[0] = word(below(own), start.ip)?;
-    let mut origin = Origin::Start;
-    let mut extent = u64::from(start.changes);
-    for step in frames {
-        if !step.is_verifiable() {
-            return None;
-        }
-        if let Some(pointer) = step.by_frame() {
-            match origin {
-                Origin::Start if start.frame_pointer == Some(pointer) => {
-                    stack.frame_pointer.store(pointer as u64, Ordering::Relaxed);
-                    extent |= BY_FRAME;
-                }
-                Origin::Saved(place, value) if value == pointer => {
-                    put(telling, word(place, value)?)?;
-                    telling += 1;
-                    origin = Origin::Stored(value);
-                }
-                Origin::Stored(value) if value == pointer => {}
-                _ => return None,
-            }
-        }
-        if let Some((place, value)) = step.saved() {
-            origin = Origin::Saved(place, value);
-        }
-        let address = word(below(step), step.ip() as usize)?;
-        *addresses.get_mut(count)? = address;
-        count += 1;
-    }
-    for (at, word) in addresses[..count].iter().enumerate() {
-        put(telling + at, *word)?;
-    }
-    Some(extent | (telling as u64) << 32 | (count as u64) << 40)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::told_stack::still;
     use super::*;
 
-    const IP: usize = 0x10_0001;
-    const RETURNS: [usize; 3] = [0x20_0002, 0x30_0003, 0x40_0004];
+    /// Tests share the hints, so each example has its own addresses, from one of these on.
+    static NEXT: AtomicUsize = AtomicUsize::new(0x10_0001);
 
     /// A stack of 16 words. The function of the library has the stack pointer at the word 2, and
     /// the event's function at 4. The callers' frames begin at 7, 10 and 13. The first one saved
@@ -324,6 +233,7 @@ mod tests {
         words: Box<[usize; 16]>,
         memo: StackMemo,
         start: Start,
+        returns: [usize; 3],
         steps: Vec<Step>,
     }
 
@@ -333,25 +243,27 @@ mod tests {
         }
 
         fn new() -> Self {
+            let ip = NEXT.fetch_add(0x100_0000, Ordering::Relaxed);
             let mut example = Self {
                 words: Box::default(),
                 memo: StackMemo::default(),
                 start: Start {
-                    ip: IP,
+                    ip,
                     stack_pointer: 0,
                     frame_pointer: Some(77),
                     changes: 3,
                     max: 8,
                 },
+                returns: [0x10_0001, 0x20_0002, 0x30_0003].map(|at| ip + at),
                 steps: Vec::new(),
             };
             let [own, first, second, third] = [4, 7, 10, 13].map(|word| example.at(word));
             let frame = example.at(8);
             example.start.stack_pointer = example.at(2);
-            let [one, two, three] = RETURNS;
+            let [one, two, three] = example.returns;
             for (word, value) in [
                 (1, 0x7_0007),
-                (3, IP),
+                (3, ip),
                 (5, frame),
                 (6, one),
                 (9, two),
@@ -361,7 +273,7 @@ mod tests {
                 example.words[word] = value;
             }
             example.steps = vec![
-                Step::untold(IP, own),
+                Step::untold(ip, own),
                 Step::told(one, first, Some((-2, frame)), None),
                 Step::told(two, second, None, Some(frame)),
                 Step::told(three, third, Some((-2, 99)), None),
@@ -389,15 +301,20 @@ mod tests {
 
         /// The addresses of a walk that begins there.
         fn recalled(&self, start: &Start) -> Option<Vec<usize>> {
-            let (words, memory) = self.memo.recall(start, self.memory())?;
-            let address = |word| Some(still(word, memory)? as usize);
-            words.iter().map(address).collect()
+            let mut recalled = None;
+            let is_recalled = self.memo.recall(start, self.memory(), |words, memory| {
+                let address = |word| Some(still(word, memory)? as usize);
+                recalled = words.iter().map(address).collect();
+                recalled.is_some()
+            });
+            recalled.filter(|_| is_recalled)
         }
 
         fn is_recalled(&self) -> bool {
             let recalled = self.recalled(&self.start);
-            let [one, two, three] = RETURNS;
-            assert!(recalled.is_none() || recalled.as_deref() == Some(&[IP, one, two, three]));
+            let [one, two, three] = self.returns;
+            let expected = [self.start.ip, one, two, three];
+            assert!(recalled.is_none() || recalled.as_deref() == Some(&expected));
             recalled.is_some()
         }
     }
@@ -443,7 +360,7 @@ mod tests {
         );
         for other in [
             Start {
-                ip: IP + 1,
+                ip: start.ip + 1,
                 ..start
             },
             Start {
@@ -464,7 +381,12 @@ mod tests {
     fn the_frame_pointer_at_the_event_matters_if_a_rule_is_relative_to_it() {
         let mut example = Example::new();
         let first = example.at(7);
-        example.steps[1] = Step::told(RETURNS[0], first, Some((-2, example.at(8))), Some(77));
+        example.steps[1] = Step::told(
+            example.returns[0],
+            first,
+            Some((-2, example.at(8))),
+            Some(77),
+        );
         example.remember();
         example.remember();
         assert!(example.is_recalled());
@@ -472,7 +394,7 @@ mod tests {
             example.start.frame_pointer = frame_pointer;
             assert!(!example.is_recalled(), "{frame_pointer:?}");
             // Nor is it remembered with another one than the walk had.
-            (0..2 * PATIENCE).for_each(|_| example.remember());
+            (0..4).for_each(|_| example.remember());
             assert!(!example.is_recalled(), "{frame_pointer:?}");
         }
     }
@@ -481,19 +403,19 @@ mod tests {
     fn stacks_that_words_do_not_tell_are_not_remembered() {
         let mut outside = Example::new().steps[3];
         let changes: [fn(&mut Example); 5] = [
-            |example| example.steps[2] = Step::untold(RETURNS[1], example.at(10)),
+            |example| example.steps[2] = Step::untold(example.returns[1], example.at(10)),
             // By another frame pointer than the one that was saved.
             |example| {
-                example.steps[2] = Step::told(RETURNS[1], example.at(10), None, Some(8));
+                example.steps[2] = Step::told(example.returns[1], example.at(10), None, Some(8));
             },
             |example| example.words[6] += 1,
             |example| example.words[3] += 1,
-            |example| example.steps = vec![example.steps[2]; WORDS],
+            |example| example.steps = vec![example.steps[2]; 28],
         ];
         for (number, change) in changes.iter().enumerate() {
             let mut example = Example::new();
             change(&mut example);
-            (0..2 * PATIENCE).for_each(|_| example.remember());
+            (0..4).for_each(|_| example.remember());
             assert_eq!(example.recalled(&example.start), None, "{number}");
         }
         let mut example = Example::new();
@@ -514,20 +436,41 @@ mod tests {
         assert!(example.is_recalled());
     }
 
-    /// Two stacks with the same beginning: each takes the place of the other one at times.
+    /// They differ further out than the callers that choose their sets.
     #[test]
-    fn stacks_with_the_same_beginning_take_turns() {
+    fn stacks_with_the_same_hash_are_remembered() {
         let mut example = Example::remembered();
-        let other = 0x50_0005;
-        example.words[12] = other;
-        example.steps[3] = Step::told(other, example.at(13), Some((-2, 99)), None);
-        let mut count = 0;
-        while example.recalled(&example.start).is_none() {
-            example.remember();
-            count += 1;
-            assert!(count <= PATIENCE);
+        let outermost = example.returns[2];
+        let last = example.steps[3];
+        let others: Vec<_> = (1..4).map(|n| outermost + 16 * n).collect();
+        for &other in &others {
+            // More than the callers that choose: they are a part of the hash here.
+            example.words[12] = other;
+            example.steps[3] = Step::told(other, example.at(13), Some((-2, 99)), None);
+            (0..2).for_each(|_| example.remember());
+            let recalled = example.recalled(&example.start).unwrap();
+            assert_eq!(recalled.last(), Some(&other));
         }
-        let recalled = example.recalled(&example.start).unwrap();
-        assert_eq!(recalled.last(), Some(&other));
+        example.steps[3] = last;
+        example.words[12] = outermost;
+        assert!(example.is_recalled(), "others do not take its place");
+    }
+
+    /// Those that come again and again keep their places.
+    #[test]
+    fn stacks_that_come_seldom_take_no_place_of_others() {
+        let mut example = Example::remembered();
+        let start = example.start;
+        // More than there are places, and few enough for the hints.
+        for n in (1..=400).cycle().take(4000) {
+            example.start.ip = start.ip + 16 * n;
+            example.words[3] = example.start.ip;
+            example.steps[0] = Step::untold(example.start.ip, example.at(4));
+            if example.recalled(&example.start).is_none() {
+                example.remember();
+            }
+            example.words[3] = start.ip;
+            assert!(example.recalled(&start).is_some(), "{n}");
+        }
     }
 }

@@ -4,8 +4,8 @@
 use super::addresses::Addresses;
 use super::last_walk::{Frames, Walks};
 use super::registers::{Registers, StackMemory};
-use super::stack_memo::Start;
 use super::step::Step;
+use super::told_stack::Start;
 
 /// How a walk and the last one belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use crate::unwind::{LastWalk, StackMemo, Walks};
 /// by atomic instructions.
 const SLOTS: usize = 1024;
 
-/// Threads of them that can remember whole stacks. Each has 33 KiB for them, which count as memory
+/// Threads of them that can remember whole stacks. Each has 37 KiB for them, which count as memory
 /// where the kernel does not promise more than there is.
 const STACK_SLOTS: usize = 64;
 
