@@ -312,6 +312,7 @@ impl<'a, const WORDS: usize> SizedBuffer<'a, WORDS> {
             // the store buffer cannot answer a wider load.
             let copy = |at: usize| to.add(at).write(words.as_ptr().add(at).read_volatile());
             match words.len() {
+                // Apart: a loop of unknown length is unrolled, which takes longer for a few.
                 1 => copy(0),
                 2 => (0..2).for_each(copy),
                 len => (0..len).for_each(copy),

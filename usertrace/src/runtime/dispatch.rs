@@ -248,27 +248,13 @@ fn record_with_contexts<const STACK: bool>(
     slot: usize,
     words: &[u64],
 ) -> Outcome {
-    match with_contexts::try_record::<STACK>(callsite, slot, words) {
-        Some(tried) if tried.result.is_ok() && tried.channel.is_open() => Outcome::Recorded,
-        Some(tried) => follow(slot, tried),
-        None => record_in_lone_slot(callsite, slot, words),
+    let Some(tried) = with_contexts::try_record::<STACK>(callsite, slot, words) else {
+        return record_in_lone_slot(callsite, slot, words);
+    };
+    if tried.result.is_err() || !tried.channel.is_open() {
+        follow(slot, tried);
     }
-}
-
-/// Does what an event's result, or a channel that was closed, asks for.
-#[cold]
-#[inline(never)]
-fn follow(slot: usize, tried: Tried) -> Outcome {
-    let Tried {
-        result,
-        index,
-        channel,
-    } = tried;
-    refresh_if_closed(channel);
-    if result == Err(Dropped::Lost) {
-        control::report_full(slot, index, channel);
-    }
-    Outcome::Off.and(result)
+    Outcome::Off.and(tried.result)
 }
 
 /// Likewise, for an event that an update must come to first.
@@ -473,11 +459,23 @@ fn record_in_slot(
         // SAFETY: as in `record_words`.
         None => unsafe { writer::write_slowly(rseq, channel, id, payload, refusal) },
     };
-    refresh_if_closed(channel);
-    if result == Err(Dropped::Lost) {
-        control::report_full(slot, index, channel);
-    }
+    let tried = Tried {
+        result,
+        index,
+        channel,
+    };
+    follow(slot, tried);
     Some(result)
+}
+
+/// Does what the result of an event, or a channel that was closed meanwhile, asks for.
+#[cold]
+#[inline(never)]
+fn follow(slot: usize, tried: Tried) {
+    refresh_if_closed(tried.channel);
+    if tried.result == Err(Dropped::Lost) {
+        control::report_full(slot, tried.index, tried.channel);
+    }
 }
 
 /// Counts an event in a slot's channel that counts.
