@@ -41,18 +41,29 @@ pub(super) fn append(
     (place, max): (Place, usize),
     known: Known<'_>,
     to: &mut impl Sink,
-    mut see: impl FnMut(usize),
+    see: impl FnMut(usize),
 ) {
     let max = max.min(MAX_FRAMES);
     if !place.has_frame() {
-        let count = max.min((place.ip != 0).into());
-        if count > 0 {
-            see(place.ip);
-        }
-        append_all(to, &[place.ip][..count], |&ip| Some(ip as u64));
+        append_address(place, max, to, see);
     } else if !recall((place, max), known, to) {
         append_walk((place, max), known, to, see);
     }
+}
+
+/// The same, of a place without a frame. So there is one address at most.
+#[inline(always)]
+pub(super) fn append_address(
+    place: Place,
+    max: usize,
+    to: &mut impl Sink,
+    mut see: impl FnMut(usize),
+) {
+    let count = max.min((place.ip != 0).into());
+    if count > 0 {
+        see(place.ip);
+    }
+    append_all(to, &[place.ip][..count], |&ip| Some(ip as u64));
 }
 
 /// Appends the number of a stack's addresses, and the addresses. False if there is none in the

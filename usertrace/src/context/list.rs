@@ -51,6 +51,12 @@ impl List {
         self.frames.load(Ordering::Relaxed).into()
     }
 
+    /// Whether a call stack is the only context.
+    #[inline(always)]
+    pub(crate) fn is_callstack_alone(&self) -> bool {
+        self.frames() > 0 && self.len.load(Ordering::Relaxed) == 1
+    }
+
     /// True if the events of the channel need their place.
     pub(crate) fn wants_place(&self) -> bool {
         self.has(Kind::Ip) || self.frames() > 0
@@ -58,19 +64,14 @@ impl List {
 
     /// True if the list contains the context.
     pub(crate) fn has(&self, kind: Kind) -> bool {
-        let mut has = false;
-        self.each(|other| has |= other == kind);
-        has
+        self.kinds().any(|other| other == kind)
     }
 
-    /// Calls `each` with each context.
+    /// The contexts.
     #[inline(always)]
-    pub(crate) fn each(&self, mut each: impl FnMut(Kind)) {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
         let len = self.len.load(Ordering::Relaxed) as usize;
-        for code in &self.codes[..len.min(LTT_MAX_CONTEXTS)] {
-            if let Some(kind) = Kind::of_code(code.load(Ordering::Relaxed)) {
-                each(kind);
-            }
-        }
+        let codes = self.codes[..len.min(LTT_MAX_CONTEXTS)].iter();
+        codes.filter_map(|code| Kind::of_code(code.load(Ordering::Relaxed)))
     }
 }

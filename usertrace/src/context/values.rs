@@ -44,7 +44,7 @@ pub(crate) struct Code {
 impl Code {
     /// Has the object with an address described before the event.
     #[inline]
-    fn see(self, address: usize) {
+    pub(super) fn see(self, address: usize) {
         self.see_since(address, (self.changes)());
     }
 

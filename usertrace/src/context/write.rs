@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU16;
 
 use usertrace_sys::uapi::LTT_MAX_CONTEXTS;
 
-use super::callstack::MAX_FRAMES;
+use super::callstack::{self, MAX_FRAMES};
 use super::values::{Code, Values};
 use super::{Apps, List};
 use crate::event::{Buffer, Place, Scratch, SizedBuffer, words_for};
@@ -13,6 +13,10 @@ use crate::writer::{self, Cursor, Dropped, GuardedChannel, Payload, Readers, Rem
 
 /// Bytes for the contexts of a channel with a call stack, and for a short payload behind them.
 const LONG: usize = 1024;
+/// Bytes of a call stack of one address.
+const ADDRESS: usize = size_of::<u32>() + size_of::<u64>();
+/// Words of a payload that is short enough for any path.
+const MAX_WORDS: usize = 4;
 /// Bytes of a call stack.
 const CALLSTACK: usize = size_of::<u32>() + MAX_FRAMES * size_of::<u64>();
 
@@ -36,6 +40,15 @@ pub(crate) unsafe fn write<const STACK: bool>(
     id: &AtomicU16,
     payload: Payload<'_>,
 ) -> Result<(), Dropped> {
+    if STACK
+        && !place.has_frame()
+        && list.is_callstack_alone()
+        && let Payload::Words(words) = payload
+        && words.len() <= MAX_WORDS
+    {
+        // SAFETY: the contract of this function.
+        return unsafe { write_address(inside, (rseq, place, code), id, words) };
+    }
     let asked;
     // Channels of a back end that removes no traces know no readers.
     let (thread, walks) = match inside.caches().or_else(|| readers.caches()) {
@@ -67,6 +80,28 @@ pub(crate) unsafe fn write<const STACK: bool>(
     }
 }
 
+/// Writes an event of a few words to a channel with a call stack as the only context, if the event
+/// has no other address than its own, such as that of `free`.
+///
+/// # Safety
+/// As for [`write`].
+#[inline(always)]
+unsafe fn write_address(
+    inside: &GuardedChannel<'_>,
+    (rseq, place, code): (Option<Rseq>, Place, Code),
+    id: &AtomicU16,
+    words: &[u64],
+) -> Result<(), Dropped> {
+    let mut scratch = MaybeUninit::<[u64; words_for(ADDRESS) + MAX_WORDS]>::uninit();
+    let mut all = SizedBuffer::new(&mut scratch);
+    callstack::append_address(place, 1, &mut all, |address| code.see(address));
+    all.pad();
+    all.append_words(words);
+    // SAFETY: the contract of this function: the list is the channel's, and the id is that of such
+    // a payload.
+    unsafe { writer::write_in_contexts(rseq, inside, id, Payload::Words(all.words())) }
+}
+
 type Event<'a, 'b> = (
     &'a GuardedChannel<'b>,
     &'a List,
@@ -84,7 +119,9 @@ unsafe fn write_in<const WORDS: usize>(
 ) -> Result<(), Dropped> {
     let rseq = values.rseq;
     let mut all = SizedBuffer::new(scratch);
-    list.each(|kind| values.append(kind, &mut all));
+    for kind in list.kinds() {
+        values.append(kind, &mut all);
+    }
     all.pad();
     // SAFETY: the contract of this function: the list is the channel's, and the id is that of such
     // a payload.

@@ -98,6 +98,7 @@ pub(crate) fn notice_address(address: usize) {
 }
 
 /// Number of changes to loaded objects so far.
+#[inline]
 pub(crate) fn object_changes() -> u32 {
     objects::count()
 }

@@ -60,8 +60,10 @@ fn record_slow<const WORDS: usize>(callsite: &Callsite, payload: [u64; WORDS]) -
 /// payload comes first, as in the function of an event, whose fast path need not move it then.
 #[inline(never)]
 fn record_four(a: u64, b: u64, c: u64, d: u64, callsite: &Callsite, words: usize) -> Outcome {
+    let mask = callsite.mask();
     match callsite.flagged_route().word() {
-        None if is_several(callsite.mask()) => record_several(a, b, c, d, callsite, words),
+        None if mask & FLAGGED != 0 => record_stored(a, b, c, d, callsite, words),
+        None if is_several(mask) => record_several(a, b, c, d, callsite, words),
         None => record_few(a, b, c, d, callsite, words),
         Some(word) if word.is_test() => test_four(a, b, c, d, callsite, words),
         Some(_) => count_four(a, b, c, d, callsite, words),

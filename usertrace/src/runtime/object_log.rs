@@ -93,6 +93,7 @@ impl ObjectLog {
     }
 
     /// Number of changes so far.
+    #[inline]
     pub(super) fn count(&self) -> u32 {
         // Pairs with the store in `append`.
         self.count.load(Ordering::Acquire)

@@ -14,12 +14,14 @@ use crate::os::{fork_private, linker};
 use crate::writer;
 
 /// The log, if there is one.
+#[inline]
 fn log() -> Option<&'static ObjectLog> {
     // Acquire pairs with the store in `once`. SAFETY: what `once` stored is never unmapped.
     unsafe { shared().objects.load(Ordering::Acquire).as_ref() }
 }
 
 /// Number of changes so far.
+#[inline]
 pub(super) fn count() -> u32 {
     log().map_or(0, ObjectLog::count)
 }

@@ -1057,11 +1057,11 @@ fn contexts_text<'a>(list: &List, index: usize, words: &'a mut [u64]) -> Option<
     text.put(b"@");
     text.put_number(index as u16);
     let mut separator = b" ";
-    list.each(|kind| {
+    for kind in list.kinds() {
         text.put(separator);
         kind.describe(&shared().apps, |part| text.put(part));
         separator = b";";
-    });
+    }
     text.finish()
 }
 
