@@ -13,15 +13,12 @@ const WAYS: usize = 2;
 /// Bits of a word that are the distance, in words of the stack. The others tell the instruction.
 const DISTANCE_BITS: u32 = 16;
 
-/// The distances of this process.
-pub(super) static HINTS: Hints = Hints::new();
-
 /// Distances. Zeros are valid: none is known.
 #[derive(Debug)]
 pub(super) struct Hints([[AtomicU32; WAYS]; SETS]);
 
 impl Hints {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([const { [const { AtomicU32::new(0) }; WAYS] }; SETS])
     }
 

@@ -3,12 +3,14 @@
 //!
 //! `table.rs` finds the rule of an instruction, `cache.rs` remembers it, and `rule.rs` is what they
 //! have in common. `registers.rs` applies it to a frame; `walk.rs` does so for the frames of a
-//! stack, apart from those that `last_walk.rs` remembers. `stack_memo.rs` remembers whole stacks.
+//! stack, apart from those that `last_walk.rs` remembers. `stack_memo.rs` remembers whole stacks,
+//! and `hints.rs` how they are found. `code_memo.rs` has what is remembered for all threads.
 //! Rules are data of loaded files, and memory of the stack may contain anything. So the caller says
 //! what memory may be read.
 
 mod addresses;
 mod cache;
+mod code_memo;
 mod hints;
 mod known_memory;
 mod last_walk;
@@ -21,7 +23,7 @@ mod told_stack;
 mod walk;
 
 pub(crate) use self::addresses::Addresses;
-use self::cache::Cache;
+use self::code_memo::CODE;
 pub(crate) use self::known_memory::KnownMemory;
 pub(crate) use self::last_walk::{LastWalk, Walks};
 pub(crate) use self::registers::{Registers, StackMemory};
@@ -31,9 +33,6 @@ pub(crate) use self::told_stack::{Start, still};
 pub(crate) use self::walk::append_callers;
 use crate::os::linker;
 
-/// The rules of this process.
-static CACHE: Cache = Cache::new();
-
 /// Whether there are tables: the dynamic linker can tell the object of an address.
 pub(crate) fn has_tables() -> bool {
     linker::can_find_object()
@@ -41,14 +40,14 @@ pub(crate) fn has_tables() -> bool {
 
 /// The rule of the instruction at an address, as of the last of `changes` changes to loaded code.
 fn rule_at(address: usize, changes: u32) -> Rule {
-    let remembered = CACHE.get(address, changes).and_then(Rule::of_word);
+    let remembered = CODE.rules.get(address, changes).and_then(Rule::of_word);
     remembered.unwrap_or_else(|| look_up(address, changes))
 }
 
 /// The same, if it is remembered and plain.
 #[inline(always)]
 fn plain_rule_at(address: usize, changes: u32) -> Option<PlainRule> {
-    PlainRule::of_word(CACHE.get(address, changes)?)
+    PlainRule::of_word(CODE.rules.get(address, changes)?)
 }
 
 #[cold]
@@ -56,6 +55,6 @@ fn plain_rule_at(address: usize, changes: u32) -> Option<PlainRule> {
 fn look_up(address: usize, changes: u32) -> Rule {
     let found = linker::find_unwind_tables(address, |tables| table::find(address, &tables));
     let rule = found.flatten().unwrap_or(Rule::FramePointer);
-    CACHE.put(address, changes, rule);
+    CODE.rules.put(address, changes, rule);
     rule
 }

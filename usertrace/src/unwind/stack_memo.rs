@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::hints::HINTS;
+use super::code_memo::CODE;
 use super::known_memory::{KnownMemory, WORD};
 use super::step::Step;
 use super::told_stack::{Start, ToldStack, below};
@@ -131,7 +131,8 @@ impl StackMemo {
         };
         let (mut place, mut instruction) = (start.base(), first_instruction(start, memory));
         for caller in frames.clone().skip(1).take(CALLERS) {
-            HINTS.put(instruction, below(caller).wrapping_sub(place) / WORD);
+            CODE.hints
+                .put(instruction, below(caller).wrapping_sub(place) / WORD);
             (place, instruction) = (below(caller), caller.ip() as usize);
         }
         let hash = Hash::of(start, memory);
@@ -170,7 +171,7 @@ impl Hash {
         let (mut place, mut instruction) = (0, first_instruction(start, memory));
         let mut hash = mixed((instruction ^ start.stack_pointer.rotate_left(20)) as u64);
         for _ in 0..CALLERS {
-            place += HINTS.get(instruction);
+            place += CODE.hints.get(instruction);
             instruction = memory.get(place).unwrap_or(0);
             hash = mixed(hash ^ instruction as u64);
         }
