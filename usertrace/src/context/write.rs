@@ -96,7 +96,8 @@ unsafe fn write_address(
     let mut all = SizedBuffer::new(&mut scratch);
     callstack::append_address(place, 1, &mut all, |address| code.see(address));
     all.pad();
-    all.append_words(words);
+    let fits = all.append_words(words);
+    debug_assert!(fits, "the memory has room for an address and MAX_WORDS");
     // SAFETY: the contract of this function: the list is the channel's, and the id is that of such
     // a payload.
     unsafe { writer::write_in_contexts(rseq, inside, id, Payload::Words(all.words())) }
