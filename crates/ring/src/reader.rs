@@ -2,7 +2,7 @@
 
 use usertrace_sys::Protocol;
 use usertrace_sys::uapi::{
-    LTT_ID_BITS, LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAGIC, LttSubbuf,
+    LTT_ID_BITS, LTT_ID_LOST, LTT_ID_NONE, LTT_ID_PAD, LTT_LOST_WORD, LTT_SUBBUF_MAGIC, LttSubbuf,
 };
 use zerocopy::FromBytes;
 
@@ -557,7 +557,7 @@ impl RingReader {
                 });
             };
             match record_id(word) {
-                LTT_ID_NONE => return Ok(HOLE),
+                LTT_ID_NONE | LTT_ID_LOST => return Ok(HOLE),
                 LTT_ID_PAD => return Ok(PieceEnd::Rest(RestOfSubbuf::Padding)),
                 _ => {}
             }

@@ -67,19 +67,18 @@ pub(super) fn word(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 /// Length of the part of `piece`, which begins at `position` of the ring, that precedes the first
-/// lost page. A lost page, or its beginning if the piece ends in it, consists of `LTT_LOST_WORD`.
-///
-/// A page in which the piece begins is not lost, as what precedes the piece was read: there, that
-/// word is one like others, wherever the piece begins.
+/// lost page. A lost page, or the part of one in the piece, consists of `LTT_LOST_WORD`.
 pub(super) fn before_lost_page(piece: &[u8], position: u64) -> usize {
     let lost = LTT_LOST_WORD.to_ne_bytes();
-    let mut at = (position.wrapping_neg() % PAGE) as usize;
-    while let Some(rest) = piece.get(at..).filter(|rest| !rest.is_empty()) {
-        let (words, _) = rest[..rest.len().min(PAGE as usize)].as_chunks();
+    let mut at = 0;
+    while at < piece.len() {
+        let page = (PAGE - (position + at as u64) % PAGE) as usize;
+        let rest = &piece[at..];
+        let (words, _) = rest[..page.min(rest.len())].as_chunks();
         if !words.is_empty() && words.iter().all(|word| *word == lost) {
             return at;
         }
-        at += PAGE as usize;
+        at += page;
     }
     piece.len()
 }

@@ -86,11 +86,11 @@ proptest! {
     }
 }
 
-/// The word that lost pages consist of may stand at the end of a page with records: the rest of the
-/// page behind a window's begin is no lost page. (The property above found this.)
+/// The word that lost pages consist of may stand at the end of a page with records. There, it ends
+/// the sub-buffer, too, wherever a window begins. (The property above found this.)
 #[test]
-fn a_page_with_records_is_not_lost() {
-    // A window may begin or end at any of these words.
+fn the_word_of_lost_pages_ends_a_page_with_records() {
+    // Up to three words. A window may begin at each.
     for (at, shift) in (1..6).flat_map(|page| [8, 16, 24].map(|n| (page * PAGE - n, n / 8 % 2))) {
         for count in [300, 700, 1200] {
             let mut ring = RingWriter::new(SUBBUF, COUNT, 3);
