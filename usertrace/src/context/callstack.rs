@@ -91,28 +91,25 @@ fn start_above(low: usize, (place, max): (Place, usize), known: Known<'_>) -> Op
 /// Appends the addresses of a stack, and returns true, if the thread remembers it.
 #[inline(always)]
 fn recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> bool {
+    let low = Registers::current().stack_pointer;
     let before = to.mark();
-    let is_recalled = try_recall(place, known, to).is_some();
+    let is_recalled = if let Some(walks) = known.walks
+        && let Some(memory) = known.range.memory_from(low)
+        && let Some(start) = start_above(low, place, known)
+    {
+        walks.recall(&start, memory, |words, memory| {
+            to.back_to(before);
+            append_same(words, memory, to)
+        })
+    } else {
+        false
+    };
     if !is_recalled {
         to.back_to(before);
     }
     #[cfg(test)]
     tests::RECALLED.set(tests::RECALLED.get() || is_recalled);
     is_recalled
-}
-
-/// The same. May have appended a part if there is no answer.
-#[inline(always)]
-fn try_recall(place: (Place, usize), known: Known<'_>, to: &mut impl Sink) -> Option<()> {
-    let low = Registers::current().stack_pointer;
-    let (walks, memory) = (known.walks?, known.range.memory_from(low)?);
-    let start = start_above(low, place, known)?;
-    let before = to.mark();
-    let is_recalled = walks.recall(&start, memory, |words, memory| {
-        to.back_to(before);
-        append_same(words, memory, to)
-    });
-    is_recalled.then_some(())
 }
 
 /// Appends the addresses of these words if all of them are still in the memory. Apart, so that all

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::rule::Rule;
+use super::spread::{place, spread};
 
 /// The rules that are remembered are in sets. Each instruction has one possible set.
 const SETS: usize = 1 << SET_BITS;
@@ -64,9 +65,9 @@ impl Cache {
     #[inline]
     fn set(&self, address: usize, changes: u32) -> (&Set, u64) {
         let address = address as u64;
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SET_BITS);
+        let set = place(spread(address), SET_BITS);
         let stamp = u64::from(changes) & ((1 << STAMP_BITS) - 1);
-        (&self.0[hash as usize % SETS], address << STAMP_BITS | stamp)
+        (&self.0[set % SETS], address << STAMP_BITS | stamp)
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::spread::{place, spread};
+
 /// Each instruction has one possible set.
 const SETS: usize = 1 << SET_BITS;
 const SET_BITS: u32 = 13;
@@ -54,8 +56,8 @@ impl Hints {
     /// The set of an instruction, and the bits by which its distance is known there.
     #[inline(always)]
     fn set(&self, instruction: usize) -> (&[AtomicU32; WAYS], u32) {
-        let hash = (instruction as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let set = &self.0[(hash >> (u64::BITS - SET_BITS)) as usize % SETS];
+        let hash = spread(instruction as u64);
+        let set = &self.0[place(hash, SET_BITS) % SETS];
         let tag = (hash >> (u64::BITS - SET_BITS - u32::BITS)) as u32;
         (set, tag >> DISTANCE_BITS << DISTANCE_BITS)
     }

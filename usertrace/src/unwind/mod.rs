@@ -5,6 +5,7 @@
 //! have in common. `registers.rs` applies it to a frame; `walk.rs` does so for the frames of a
 //! stack, apart from those that `last_walk.rs` remembers. `stack_memo.rs` remembers whole stacks,
 //! and `hints.rs` how they are found. `code_memo.rs` has what is remembered for all threads.
+//! `spread.rs` chooses places for all of that.
 //! Rules are data of loaded files, and memory of the stack may contain anything. So the caller says
 //! what memory may be read.
 
@@ -16,6 +17,7 @@ mod known_memory;
 mod last_walk;
 mod registers;
 mod rule;
+mod spread;
 mod stack_memo;
 mod step;
 mod table;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::code_memo::CODE;
 use super::known_memory::{KnownMemory, WORD};
+use super::spread::{place, spread};
 use super::step::Step;
 use super::told_stack::{Start, ToldStack, below};
 
@@ -169,11 +170,11 @@ impl Hash {
     #[inline(always)]
     fn of(start: &Start, memory: KnownMemory) -> Self {
         let (mut place, mut instruction) = (0, first_instruction(start, memory));
-        let mut hash = mixed((instruction ^ start.stack_pointer.rotate_left(20)) as u64);
+        let mut hash = spread((instruction ^ start.stack_pointer.rotate_left(20)) as u64);
         for _ in 0..CALLERS {
             place += CODE.hints.get(instruction);
             instruction = memory.get(place).unwrap_or(0);
-            hash = mixed(hash ^ instruction as u64);
+            hash = spread(hash ^ instruction as u64);
         }
         Self(hash)
     }
@@ -187,7 +188,7 @@ impl Hash {
 
     /// The place of the hash if the stack has come once.
     fn once(self) -> usize {
-        (self.0 >> (u64::BITS - ONCE_BITS)) as usize % ONCE
+        place(self.0, ONCE_BITS) % ONCE
     }
 
     /// The part that is stored.
@@ -200,8 +201,8 @@ impl Hash {
 /// The place of a beginning among [`STARTS`].
 #[inline(always)]
 fn number(start: &Start) -> usize {
-    let hash = mixed((start.ip ^ start.stack_pointer.rotate_left(20)) as u64);
-    (hash >> (u64::BITS - START_BITS)) as usize % STARTS
+    let hash = spread((start.ip ^ start.stack_pointer.rotate_left(20)) as u64);
+    place(hash, START_BITS) % STARTS
 }
 
 /// What the distance of the event's caller from the [base](Start::base) depends on: the event's
@@ -209,12 +210,6 @@ fn number(start: &Start) -> usize {
 #[inline(always)]
 fn first_instruction(start: &Start, memory: KnownMemory) -> usize {
     start.ip ^ memory.get(0).unwrap_or(0).rotate_left(7)
-}
-
-/// Spreads a word over the upper bits.
-#[inline(always)]
-fn mixed(word: u64) -> u64 {
-    word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]
